@@ -1,4 +1,4 @@
-"""Every error the reconciler raises on purpose, sorted by what the caller can do next.
+"""The errors that the reconciler raises on purpose, sorted by what the caller can do next.
 
 * ReconcilerError
   - UserError             fix the manifest or the command

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.plan import plan
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.plan import plan
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 MANIFESTS = """\
 apiVersion: reconciler/v1

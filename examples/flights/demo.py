@@ -24,7 +24,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from reconciler.errors import UserError
-from reconciler.jobs.java import check_java
+from reconciler.jobs.session import check_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

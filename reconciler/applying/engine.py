@@ -1,32 +1,320 @@
-"""Walk a plan's graph: start what may start, batch by cluster, let one failure stop only what leans on it."""
+"""Walk the graph of a plan: batch by cluster, run jobs, and stop only what depends on a failure."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import threading
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 
-from reconciler.applying.calls import do_batch, do_job
-from reconciler.applying.events import LeaseLost
-from reconciler.applying.graph import Graph
-from reconciler.applying.lanes import JOBS, RECORD, RECORD_BATCH, Queue, is_called, lane_of
-from reconciler.applying.ledger import Ledger
-from reconciler.applying.outcomes import entries_of
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, LeaseLost
 from reconciler.applying.ports import Moved
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError, StoppedError
-from reconciler.providers.base import Done, Failed
-from reconciler.state.entries import Intent
+from reconciler.errors import (
+    BrokenInvariantError,
+    IncompleteError,
+    LeaseError,
+    ReconcilerError,
+    RetryableError,
+    StoppedError,
+    UnansweredError,
+)
+from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED
+from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.record import after_action, after_refusal, learn
+from reconciler.providers.protocol import Done, Failed
+from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Intent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.applying.lanes import Lane
-    from reconciler.applying.ports import DataAction, Means
+    from reconciler.applying.events import Event
+    from reconciler.applying.ports import DataAction, Jobs, Means, Turn
     from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.base import Outcome
-    from reconciler.resources.inventory import Record
-    from reconciler.state.entries import ActionSkipped, Entry
+    from reconciler.providers.protocol import Outcome, Provider
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Record, Recorded
+    from reconciler.runtime.effects import Effects
+    from reconciler.state.journal import Entry, Journal
+    from reconciler.state.lease import Lease
+
+
+# Who does an action: one lane a cluster, taking batches, and one for jobs. Lanes go side by side.
+
+
+JOBS = "jobs"
+"""The lane of data actions and of what needs two clusters. No cluster is called so: their lanes carry a prefix."""
+
+RECORD = "record"
+"""The lane of what changes only the state: nobody is called."""
+
+RECORD_BATCH: Final = 10_000
+
+Lane: TypeAlias = str
+
+
+def is_driven(action: Action) -> bool:
+    """Tell whether an action copies between two clusters, or to or from object storage: no platform does it alone."""
+    if not isinstance(action, Transition):
+        return False
+    return is_archived(action) or (action.machine == MIRROR.name and action.verb in TWO_SIDED)
+
+
+def is_archived(action: Transition) -> bool:
+    """Tell whether an action is a mount or unmount that jobs carry out."""
+    return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
+
+
+def lane_of(action: Action) -> Lane:
+    """Return the lane of an action."""
+    if is_driven(action):
+        return JOBS
+    match action:
+        case Create() | Update() | Delete() | Transition():
+            return f"cluster/{action.cluster}"
+        case RunJob():
+            return JOBS
+        case Adopt() | Forget():
+            return RECORD
+        case _:
+            assert_never(action)
+
+
+def is_called(lane: Lane) -> bool:
+    """Tell whether a platform is called for what is in a lane: so many of these at once as a run may."""
+    return lane not in (JOBS, RECORD)
+
+
+class Queue:
+    """What waits in one lane, taken in batches of at most `size`."""
+
+    def __init__(self, size: int) -> None:
+        """`size` is what the platform takes in one call."""
+        self._size = size
+        self._waiting: deque[Action] = deque()
+
+    def add(self, action: Action) -> None:
+        """Put an action behind the others."""
+        self._waiting.append(action)
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits."""
+        return not self._waiting
+
+    def take(self) -> list[Action]:
+        """Return the next batch; empty when nothing waits."""
+        return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
+
+
+# Ask a platform, or a job: one outcome for each action, whatever happens on the way.
+
+
+def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -> list[Outcome]:
+    """Ask a platform for a batch and return one outcome for each action, whatever happens on the way.
+
+    The lease is looked at once more, here: a call may have waited long for its thread.
+    """
+    found: dict[str, Outcome] = {}
+    unanswered: ReconcilerError | None = None
+    try:
+        turn.check()
+        for outcome in provider.apply(actions, may_go_on=turn.check):
+            found[outcome.id] = outcome
+    except ReconcilerError as error:
+        unanswered = error
+    except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
+        unanswered = _bug(error)
+    return [found.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
+
+
+def do_job(job: DataAction, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
+    """Run a job, or drive a transition over two clusters, and return its outcome and what it moved."""
+    try:
+        turn.check()
+        moved = jobs.run(job, say, turn.check)
+        return Done(job.id, moved.incarnation, moved.physical_name), moved
+    except ReconcilerError as error:
+        return Failed(job.id, error), Moved()
+    except Exception as error:  # noqa: BLE001 - as in a batch
+        return Failed(job.id, _bug(error)), Moved()
+
+
+def _no_answer() -> BrokenInvariantError:
+    return BrokenInvariantError("the platform gave no answer for it", hint="Please report this, with the run's files.")
+
+
+def _bug(error: Exception) -> BrokenInvariantError:
+    broken = BrokenInvariantError(
+        f"{type(error).__name__}: {error}", hint="Please report this, with the run's files; the rest goes on."
+    )
+    broken.__cause__ = error
+    return broken
+
+
+# Which actions may start: the plan's graph, worked off action by action.
+
+
+class Graph:
+    """The actions of a plan and what leans on what. Every action leaves it once: done, failed or skipped."""
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        """Take the plan's order as the order of what may start at the same time."""
+        self._actions = {action.id: action for action in actions}
+        self._position = {action.id: position for position, action in enumerate(actions)}
+        self._missing: dict[str, int] = {}
+        self._dependents: defaultdict[str, list[str]] = defaultdict(list)
+        for action in actions:
+            leans_on = {needed for needed in action.depends_on if needed in self._actions}
+            self._missing[action.id] = len(leans_on)
+            for needed in sorted(leans_on):
+                self._dependents[needed].append(action.id)
+        self._ready = [self._position[name] for name, missing in self._missing.items() if not missing]
+        heapq.heapify(self._ready)
+        self._order = [action.id for action in actions]
+
+    def take_ready(self) -> list[Action]:
+        """Return what may start now, in plan order; each is returned once."""
+        taken = []
+        while self._ready:
+            name = self._order[heapq.heappop(self._ready)]
+            if name in self._missing:
+                taken.append(self._actions[name])
+        return taken
+
+    def finish(self, name: str) -> None:
+        """Let what leans on `name` come nearer."""
+        del self._missing[name]
+        for dependent in self._dependents[name]:
+            if dependent in self._missing:
+                self._missing[dependent] -= 1
+                if not self._missing[dependent]:
+                    heapq.heappush(self._ready, self._position[dependent])
+
+    def fail(self, name: str) -> list[str]:
+        """Take out `name` and all that leans on it; return the latter, in plan order."""
+        del self._missing[name]
+        lost: set[str] = set()
+        open_ends = [name]
+        while open_ends:
+            for dependent in self._dependents[open_ends.pop()]:
+                if dependent in self._missing and dependent not in lost:
+                    lost.add(dependent)
+                    open_ends.append(dependent)
+        for dependent in lost:
+            del self._missing[dependent]
+        return sorted(lost, key=self._position.__getitem__)
+
+    def left(self) -> list[str]:
+        """Return what has neither finished nor been taken out, in plan order."""
+        return sorted(self._missing, key=self._position.__getitem__)
+
+
+# What an outcome means: what the journal says of it, and whether anybody knows what happened.
+
+
+def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
+    """Yield what the journal says of an outcome; `lost` are the actions that cannot be tried after a failure.
+
+    Where a platform did not answer, nobody knows what happened: the intent stays open, to be settled by looking.
+    """
+    match outcome:
+        case Done():
+            yield ActionEnded(id=action.id, incarnation=outcome.incarnation, physical_name=outcome.physical_name)
+        case Failed():
+            if not is_in_doubt(action, outcome):
+                made = outcome.made
+                yield ActionRefused(
+                    id=action.id,
+                    error=outcome.error.message,
+                    hint=outcome.error.hint,
+                    is_made=made is not None,
+                    incarnation=made.incarnation if made else None,
+                    physical_name=made.physical_name if made else None,
+                )
+            for name in lost[action.id]:
+                yield ActionSkipped(id=name, because=action.id)
+        case _:
+            assert_never(outcome)
+
+
+def is_in_doubt(action: Action, outcome: Failed) -> bool:
+    """Tell whether a failure leaves open what happened.
+
+    A job finds what it published by itself, and a transition over two clusters the step at which it stands.
+    """
+    is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
+    return is_unknown and lane_of(action) != JOBS
+
+
+def may_yet_happen(outcome: Failed) -> bool:
+    """Tell whether what was asked may be on its way still; what could not be asked, or was refused, is not."""
+    return isinstance(outcome.error, UnansweredError)
+
+
+# What became of every action of a run, and of the record: folded in as outcomes arrive, said as it happens.
+
+
+class Ledger:
+    """The books of one run. Each action is folded once; everything it costs is a look-up."""
+
+    def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
+        """Start from a record, which stays as it is; `report` is called by one thread at a time."""
+        self.record: dict[Address, Recorded] = dict(record)
+        self.is_changed = False
+        self.done: list[str] = []
+        self.failed: list[Failed] = []
+        self.skipped: list[ActionSkipped] = []
+        self.in_doubt: list[Action] = []
+        self.unwritten: list[Entry] = []
+        self.unanswered: list[str] = []
+        self.trouble: Exception | None = None
+        self._run = run
+        self._report = report
+        self._reporting = threading.Lock()
+        self._started: dict[str, float] = {}
+
+    def say(self, event: Event) -> None:
+        """Report an event, from any thread. Where nobody can be told any more, `trouble` says why."""
+        with self._reporting:
+            if self.trouble is None:
+                try:
+                    self._report(event)
+                except Exception as error:  # noqa: BLE001 - kept, and raised once what was done is recorded
+                    self.trouble = error
+
+    def start(self, actions: Sequence[Action], now: float) -> None:
+        """Note that actions were handed over."""
+        for action in actions:
+            self._started[action.id] = now
+            self.say(ActionStarted(action.id, action.address))
+
+    def finish(self, action: Action, outcome: Done, moved: Moved, now: float) -> None:
+        """Fold a complete action into the record."""
+        changes = after_action(action, outcome, self.record, self._run)
+        learn(self.record, changes)
+        self.is_changed |= bool(changes)
+        self.done.append(action.id)
+        seconds = now - self._started.pop(action.id, now)
+        self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes))
+
+    def book_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
+        """Note a failure and the actions that cannot be tried because of it."""
+        self.failed.append(outcome)
+        if is_in_doubt(action, outcome):
+            self.in_doubt.append(action)
+        self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
+
+    def say_failure(self, action: Action, outcome: Failed) -> None:
+        """Tell a failure, once it is durable; what was made before it is recorded."""
+        if outcome.made is not None and not is_in_doubt(action, outcome):
+            learn(self.record, after_refusal(action, outcome.made, self.record, self._run))
+            self.is_changed = True
+        self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
+
 
 _LOOK_S: Final = 1.0
 """Between two looks at the lease, and at what is to be committed, while long work goes on."""
@@ -273,3 +561,46 @@ class Engine:
         self.stop()
         if isinstance(error, LeaseError):
             self._ledger.say(LeaseLost(error.message))
+
+
+# The lease as a run sees it: may something be started, and is it time to commit what is done.
+
+
+_BETWEEN_COMMITS_S: Final = 60.0
+
+
+class LeaseTurn:
+    """A run's turn under one lease."""
+
+    def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
+        """Write what happens to `journal`, and commit under `lease`."""
+        self._lease = lease
+        self._journal = journal
+        self._effects = effects
+        self._committed_at = effects.now()
+
+    @property
+    def may_start(self) -> bool:
+        """Tell whether a new call may be started: the lease is young enough that it cannot outlive it."""
+        return self._lease.may_start
+
+    def check(self) -> None:
+        """Return while the lease is surely ours.
+
+        Raises:
+            LeaseError: It is lost.
+        """
+        self._lease.check()
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Return once `entries` are durable; what follows them may then begin."""
+        await self._journal.append(entries)
+        if not self._lease.may_start:  # the state was away for long: a call that begins now must not outlive the lease
+            await self._lease.renew()
+
+    async def checkpoint(self, record: Record) -> None:
+        """Commit what is done so far, once a minute."""
+        if self._effects.now() - self._committed_at < _BETWEEN_COMMITS_S:
+            return
+        await self._lease.commit(dict(record))
+        self._committed_at = self._effects.now()

@@ -1,4 +1,4 @@
-"""What a run is given: platforms, jobs, the lease it acts under, and someone to tell."""
+"""What a run needs: platforms, jobs, a lease, and a listener."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from reconciler.applying.events import Event, Progress
-from reconciler.effects import Effects
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
-from reconciler.providers.base import Provider, go_on
+from reconciler.providers.protocol import Provider, go_on
 from reconciler.resources.inventory import Record
-from reconciler.state.entries import Entry
+from reconciler.runtime.effects import Effects
+from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition
 """What the jobs do: a copy, or a transition that needs two clusters and copies between them (`lanes.is_driven`)."""

@@ -1,7 +1,8 @@
-"""The tree of commands: names and one-liners from the table; a command's module is imported when it is run."""
+"""The tree of commands. `--help` reads nothing but its table."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,11 +11,118 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from reconciler.cli.table import COMMANDS, Entry
-
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
     from typer._click.formatting import HelpFormatter
+
+
+# Every command: its name, the module that holds it, one line of help. `--help` reads nothing else.
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command or group. `module` has the command's function; a group has `entries` in its place."""
+
+    name: str
+    summary: str
+    section: str
+    module: str = ""
+    function: str = ""
+    entries: tuple[Entry, ...] = ()
+    alias: str | None = None
+    """What other tools call it; both names do."""
+
+
+def _command(section: str, name: str, summary: str, module: str, alias: str | None = None) -> Entry:
+    function = f"{name.replace('-', '_')}_command"
+    return Entry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
+
+
+_NAMESPACE: Final = (
+    _command("Commands", "list", "namespaces, and how many topics each holds", "namespace"),
+    _command("Commands", "create", "make one now; for emergencies", "namespace"),
+    _command("Commands", "move", "move topics to another namespace now", "namespace"),
+    _command("Commands", "delete", "delete one with its topics now", "namespace"),
+)
+
+_TOPIC: Final = (
+    _command("Commands", "list", "topics; with --sizes what they hold", "topic"),
+    _command("Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic"),
+    _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
+    _command("Commands", "alter", "change configs now; for emergencies", "topic"),
+    _command("Commands", "produce", "write records from a file or standard input", "topic"),
+    _command("Commands", "consume", "read records to a file or standard output", "topic"),
+)
+
+_CLUSTER: Final = (
+    _command("Commands", "check", "every register and object looked at; --repair where it is safe", "inspect"),
+)
+
+_GROUP: Final = (
+    _command("Commands", "list", "consumer groups", "group"),
+    _command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group"),
+    _command("Commands", "reset", "set where a group goes on reading", "group"),
+    _command("Commands", "delete", "forget a group, or what it has of one topic", "group"),
+)
+
+_MOUNT: Final = (
+    _command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount"),
+    _command("Commands", "status", "mounts and unmounts under way: how far, what they wait for", "mount"),
+    _command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount"),
+    _command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount"),
+    _command("Commands", "release", "take a topic from an owner that will not come back", "mount"),
+)
+
+_MIRROR: Final = (
+    _command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
+    _command("Commands", "list", "mirrors, their states and lags", "mirror"),
+    _command("Commands", "describe", "mirrors by partition, what is wrong, what may be asked", "mirror"),
+    _command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),
+    _command("Commands", "pause", "stop fetching", "mirror"),
+    _command("Commands", "resume", "go on fetching", "mirror"),
+    _command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror"),
+    _command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror"),
+    _command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror"),
+    _command("Commands", "restore", "make the original source a mirror of what was its own", "mirror"),
+)
+
+_STATE: Final = (
+    _command("Commands", "list", "what this workspace owns", "state"),
+    _command("Commands", "show", "one resource as it was last applied", "state"),
+    _command("Commands", "history", "the state's snapshots, newest first", "state"),
+    _command("Commands", "diff", "what two states say differently", "state"),
+    _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
+    _command("Commands", "mv", "record a resource under another address", "state", "move"),
+    _command("Commands", "rm", "stop owning, touch nothing", "state", "forget"),
+    _command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
+    _command("Commands", "repair", "make a lost or damaged lockfile anew", "state"),
+)
+
+COMMANDS: Final = (
+    _command("Write", "init", "a workspace to start from", "authoring"),
+    _command("Write", "validate", "check the manifests, without any cluster", "authoring"),
+    _command("Write", "fmt", "put manifests into canonical form", "authoring"),
+    _command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "authoring"),
+    _command("Write", "import", "manifests of what other tools' files say", "authoring"),
+    _command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "authoring"),
+    _command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
+    _command("Change", "apply", "plan, confirm, do", "plan_apply"),
+    _command("Change", "destroy", "remove what this workspace created", "plan_apply"),
+    _command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep", "plan_apply"),
+    _command("Look", "drift", "where clusters have moved away from the files", "plan_apply"),
+    _command("Look", "show", "what is desired, recorded and observed; or a saved plan", "inspect"),
+    _command("Look", "graph", "clusters and links, a plan's order or a state machine", "inspect"),
+    _command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
+    _command("Look", "verify", "compare two topic logs record for record", "inspect"),
+    Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
+    Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
+    Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
+    Entry("mirror", "look at mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
+    Entry("mount", "look at mountable topics, stop what is on its way", "Clusters", entries=_MOUNT),
+    Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
+    Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),
+)
+
 
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -73,7 +181,7 @@ def _load(entry: Entry) -> Command:
         app.callback(help=f"{entry.summary[0].upper()}{entry.summary[1:]}.")(_nothing)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
-        app.command(entry.name)(import_module(entry.module).command)
+        app.command(entry.name)(getattr(import_module(entry.module), entry.function))
     command = get_command(app)
     command.name = entry.name
     return command
@@ -86,7 +194,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from reconciler.cli.version import version_line
+        from reconciler.cli.environment import version_line
 
         typer.echo(version_line())
         raise typer.Exit

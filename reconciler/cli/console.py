@@ -1,4 +1,4 @@
-"""The two streams of a terminal or a pipe: the only place that writes."""
+"""The two streams of a terminal or a pipe: the only module that writes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from reconciler.cli.again import lines_again
-from reconciler.cli.render.lines import Line, Tone, text_of
-from reconciler.foreign import without_commands
+from reconciler.cli.hint_rewrite import lines_again
+from reconciler.cli.text.lines import Line, Tone, text_of
+from reconciler.runtime.text import without_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import BinaryIO, TextIO
+
 
 _STYLES: Final = {
     Tone.STRONG: "bold",

@@ -1,4 +1,4 @@
-"""What git says of a folder: the commit it is at, and the files changed since a revision."""
+"""Ask git about a folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
-from reconciler.workflow.beginning.invocation import Base
+from reconciler.operations.steps.invocation import Base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
 
 _SECONDS: Final = 30
 _MAX_BYTES: Final = 32 * 2**20

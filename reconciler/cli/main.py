@@ -1,4 +1,4 @@
-"""The entry point: signals first, then the command, then one exit code."""
+"""The entry point: signals, then the command, then one exit code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from reconciler.cli import signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 _YOUNG: Final = 50_000
 """New objects before the cyclic collector looks at them, which is 700 unless told. What a command imports and reads
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signals.install()
     code = _code(given, is_verbose=is_verbose)
     if is_verbose:
-        from reconciler.cli.logs import hush, note
+        from reconciler.cli.environment import hush, note
 
         note("ended", exit_code=code)
         hush()
@@ -38,15 +39,15 @@ def _code(given: list[str], *, is_verbose: bool) -> int:
     except SystemExit as leaving:
         return _code_of(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
-        from reconciler.cli.failures import exit_code_of
+        from reconciler.cli.errors import exit_code_of
 
         return exit_code_of(error, is_verbose=is_verbose)
 
 
 def _run(arguments: list[str]) -> int:
-    from reconciler.cli.again import forget_typed
     from reconciler.cli.app import root
     from reconciler.cli.console import prepare_streams
+    from reconciler.cli.hint_rewrite import forget_typed
 
     prepare_streams()
     forget_typed()

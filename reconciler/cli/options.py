@@ -1,20 +1,29 @@
-"""The options that many commands share, in bundles."""
+"""Options that commands share, and the bundles that commands take."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
-from typer import Option
+import typer
+from typer import Argument, Option
 
-from reconciler.cli.again import TypedOptions
-from reconciler.errors import UsageError
+from reconciler.cli import signals
+from reconciler.cli.console import err, out, silence
+from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
+from reconciler.cli.text.lines import line
+from reconciler.errors import InterruptedRunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.operations.clusters.mounts import Reach
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import Emergency
+
 
 Form: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
 _FORMATS: Final = get_args(Form)
@@ -68,11 +77,11 @@ class Place:
 
     def invocation(self) -> Invocation:
         """Read the edge once."""
-        from reconciler.cli.edge import invocation
+        from reconciler.cli.environment import invocation
 
         made = invocation(self.workspace, self.principal, self.host)
         if self.verbose:
-            from reconciler.cli.logs import log_to_stderr, note
+            from reconciler.cli.environment import log_to_stderr, note
 
             log_to_stderr()
             note("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
@@ -99,7 +108,7 @@ class Files:
 
     def select(self) -> Select:
         """Say it in the words of the workflow."""
-        from reconciler.workflow.beginning.invocation import Select
+        from reconciler.operations.steps.invocation import Select
 
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
@@ -192,7 +201,7 @@ def seconds(option: str, text: str) -> float:
     Raises:
         UsageError: It is not a duration, or it has no end.
     """
-    from reconciler.resources.quantities import parse_duration
+    from reconciler.resources.base import parse_duration
 
     try:
         ms = parse_duration(int(text) * 1000 if text.isdigit() else text)
@@ -201,3 +210,133 @@ def seconds(option: str, text: str) -> float:
     if ms < 0:
         raise UsageError(f"{option} {text} has no end", hint=f"Write it as {option} 10m")
     return ms / 1000
+
+
+# The options of commands about migrations: whose they are, and what stands in for a workspace.
+
+
+@dataclass(frozen=True, slots=True)
+class ByState:
+    """By what a state recorded, in place of the files of a workspace."""
+
+    state: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
+    ] = None
+    no_state: Annotated[
+        bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
+    ] = False
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return TypedOptions(state=() if self.state is None else ("--state", self.state))
+
+    def reach(self, files: Files, place: Place) -> Reach:
+        """Say it in the words of the workflow."""
+        from reconciler.operations.clusters.mounts import Reach
+
+        return Reach(invocation=place.invocation(), select=files.select(), state_url=self.state, no_state=self.no_state)
+
+
+Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mount status` shows it.")]
+Cluster = Annotated[
+    str | None, Option("--cluster", metavar="NAME", help="Whose migration; each counts its own.", show_default=False)
+]
+
+
+# Options that travel together: a command takes a bundle, its command line shows the options in it.
+
+
+def bundled(body: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of `body`: parameters that are bundles (dataclasses of options) become their options."""
+    hints = get_type_hints(body, include_extras=True)
+    bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
+    parameters = list(_parameters(body, hints, bundles))
+
+    def run(**given: Any) -> None:
+        filled = {name: _filled(kind, given) for name, kind in bundles.items()}
+        remember_typed(filled.values())
+        _guarded(body, filled | given)
+
+    run.__doc__ = body.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    return run
+
+
+def _parameters(
+    body: Callable[..., None], hints: dict[str, Any], bundles: dict[str, type]
+) -> Iterator[inspect.Parameter]:
+    # What is particular to a command stands before what every command has.
+    for name, parameter in inspect.signature(body).parameters.items():
+        if name not in bundles:
+            yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+    for kind in bundles.values():
+        inside = get_type_hints(kind, include_extras=True)
+        for each in fields(kind):
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            yield inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=inside[each.name]
+            )
+
+
+def _filled(kind: type, given: dict[str, Any]) -> Any:
+    """Take a bundle's values out of what typer gives."""
+    return kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+
+
+def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
+    """Run a command; what typer would turn into an exit code by itself is turned into ours here."""
+    try:
+        body(**values)
+    except (KeyboardInterrupt, EOFError) as error:
+        raise InterruptedRunError("Interrupted", hint="Nothing was started") from error
+    except BrokenPipeError as error:
+        # Whoever read our output has what it wanted.
+        silence(out().stream)
+        raise typer.Exit from error
+
+
+# The options of commands that act at once, and the run they make.
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """How to act: under the lease of a state, or without any."""
+
+    state: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
+    ] = None
+    no_state: Annotated[bool, Option("--no-state", help="Act without the state; the next plan finds it.")] = False
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return TypedOptions(state=() if self.state is None else ("--state", self.state))
+
+    @contextmanager
+    def emergency(
+        self, files: Files, place: Place, command: str, *, at: Mapping[str, str] | None = None
+    ) -> Iterator[Emergency]:
+        """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
+        from reconciler.cli.progress import reporter
+        from reconciler.operations.steps.runner import Emergency, Stop
+
+        stop = Stop()
+        with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
+            yield Emergency(
+                invocation=place.invocation(),
+                select=files.select(),
+                command=command,
+                no_state=self.no_state,
+                state_url=self.state,
+                lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
+                report=report,
+                stop=stop,
+                at=at or {},
+            )
+        if self.no_state:
+            err().show(
+                [line("The state does not know of this. What becomes of it where the files differ: reconciler plan")]
+            )

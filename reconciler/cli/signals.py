@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a run that is under way stops by itself; anything else is interrupted on the spot.
+"""SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
 
 The second signal leaves at once, and so does an alarm some seconds after the first, where something hangs that cannot
 be interrupted. Nothing here takes a lock: a handler may interrupt whoever holds it.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130

@@ -1,45 +1,59 @@
-"""What Kafka calls the admin side: namespaces, topics and links of a cluster, each call a commit of its catalog."""
+"""The admin side of an embedded cluster: namespaces, topics and links."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.access.permissions import SUPER_USER, check_deletion
-from reconciler.embedded.access.rules import set_namespace_acls, set_topic_acls
-from reconciler.embedded.access.showing import topic_shown
-from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage
+from reconciler.embedded.acl import (
+    SUPER_USER,
+    Kind,
+    Operation,
+    check_deletion,
+    set_namespace_acls,
+    set_topic_acls,
+    topic_shown,
+)
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.catalog.configs import EffectiveConfig, effective_configs
-from reconciler.embedded.catalog.entries import NamespaceEntry
-from reconciler.embedded.catalog.links import create_link, create_mirror, delete_link, follow_source, source_topic
-from reconciler.embedded.catalog.namespaces import (
+from reconciler.embedded.catalog.mirror_tables import (
+    create_link,
+    create_mirror,
+    delete_link,
+    follow_source,
+    source_topic,
+)
+from reconciler.embedded.catalog.model import NamespaceEntry
+from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, disabling
+from reconciler.embedded.catalog.topic_configs import EffectiveConfig, effective_configs
+from reconciler.embedded.catalog.topics import (
+    TopicShape,
     alter_namespace,
+    alter_topic,
     create_namespace,
+    create_topic,
     delete_namespace,
+    delete_topic,
     encrypt_namespace,
     limit_namespace,
+    move_topic,
     namespaces_under,
 )
-from reconciler.embedded.catalog.tiering import disabling
-from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
 from reconciler.embedded.context import ClusterContext
-from reconciler.embedded.remote.disabling import finish_disablings
-from reconciler.embedded.remote.leaving.deletion import RemoteDeletion
-from reconciler.embedded.remote.storagefile import create_storage
-from reconciler.embedded.upkeep.deletion import finish_deletions
-from reconciler.objectstore.encryption import refuse_key
+from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
+from reconciler.embedded.tiered.remote_tier import create_storage
+from reconciler.embedded.tiered.topic_deletion import finish_deletions
+from reconciler.embedded.tiered.turn_off import finish_disablings
+from reconciler.objectstore.base import refuse_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from reconciler.embedded.catalog.entries import AclEntry, QuotaEntry, TopicEntry
-    from reconciler.embedded.catalog.links import MirrorShape
+    from reconciler.embedded.catalog.mirror_tables import MirrorShape
+    from reconciler.embedded.catalog.model import AclEntry, QuotaEntry, TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.remote.tier import RemoteTier
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.resources.linkentries import LinkEntry
-    from reconciler.resources.sourcetopic import SourceTopic
+    from reconciler.resources.mirrors import LinkEntry, SourceTopic
+
 
 _OF_WHAT_IS_THERE: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
 """What is done with a topic only if it exists."""

@@ -1,35 +1,34 @@
-"""The embedded cluster: a whole streaming platform in an object store, as a library."""
+"""The embedded cluster: a streaming platform in an object store, as a library."""
 
 from __future__ import annotations
 
 from copy import copy
 from typing import TYPE_CHECKING, overload
 
-from reconciler.embedded.access.permissions import Permissions, check_writing
-from reconciler.embedded.access.showing import topic_shown
+from reconciler.embedded.acl import Permissions, check_writing, topic_shown
 from reconciler.embedded.admin import Admin
-from reconciler.embedded.catalog.holding import check_served
-from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
-from reconciler.embedded.consuming.clustergroups import Groups
+from reconciler.embedded.catalog.tables import check_served
+from reconciler.embedded.clients.group_admin import Groups
+from reconciler.embedded.objects import create_cluster, read_cluster_id
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.records.log import isolation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from reconciler.embedded.consuming.consumer import Beginning, Consumer, Record
-    from reconciler.embedded.linking.linking import Linking
-    from reconciler.embedded.mounting.mounts import Mounts
-    from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.partition.log import EmbeddedLog
-    from reconciler.embedded.partition.sink import EmbeddedSink
-    from reconciler.embedded.producing.producer import Producer
-    from reconciler.embedded.producing.sequenced import SequencedProducer
-    from reconciler.embedded.transactions.producer import TransactionalProducer
-    from reconciler.embedded.upkeep.passes import Upkeep
-    from reconciler.embedded.upkeep.sweeping import Swept
+    from reconciler.embedded.check.sweep import Swept
+    from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
+    from reconciler.embedded.clients.producer import Producer, SequencedProducer
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
+    from reconciler.embedded.clients.topic_sink import EmbeddedSink
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.link_side import Linking
+    from reconciler.embedded.maintenance.passes import Upkeep
+    from reconciler.embedded.mounts.mounts import Mounts
+    from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Isolation, Lost
+
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
 # ruff: noqa: PLC0415
@@ -94,7 +93,7 @@ class EmbeddedCluster(Admin):
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
         """Write anew what lies under another key than its namespace has now; return how many topics are done."""
-        from reconciler.embedded.upkeep.rewriting import finish_rewrites
+        from reconciler.embedded.maintenance.roll import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
 
@@ -110,7 +109,7 @@ class EmbeddedCluster(Admin):
             InvalidNamespaceError: Its namespace does not exist.
             UserError: There is no such location, it is mounted on another cluster, or the name is taken.
         """
-        from reconciler.embedded.remote.recovery.topics import recover_topic
+        from reconciler.embedded.tiered.recovery import recover_topic
 
         recover_topic(self, full_name, location, configs or {}, topic_id=self._new_id())
 
@@ -126,7 +125,7 @@ class EmbeddedCluster(Admin):
         `may_go_on` is asked before each copy, from any thread, and may raise: whoever comes next goes on; `copied` is
         told of each segment. Return, by topic id, what kept each from its end; `None` where it is done.
         """
-        from reconciler.embedded.remote.recovery.topics import Recoveries
+        from reconciler.embedded.tiered.recovery import Recoveries
 
         self.catalog.read()
         return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)
@@ -134,20 +133,20 @@ class EmbeddedCluster(Admin):
     @property
     def mounts(self) -> Mounts:
         """Topics detached and attached: begin migrations, drive and stop them, see what can be mounted."""
-        from reconciler.embedded.mounting.mounts import Mounts
+        from reconciler.embedded.mounts.mounts import Mounts
 
         return Mounts(self)
 
     @property
     def linking(self) -> Linking:
         """Its side of links and mirrors: verbs, and the steps of what takes both clusters."""
-        from reconciler.embedded.linking.linking import Linking
+        from reconciler.embedded.link_side import Linking
 
         return Linking(self)
 
     def finish_transactions(self) -> int:
         """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""
-        from reconciler.embedded.transactions.finishing import finish_transactions
+        from reconciler.embedded.clients.transactions import finish_transactions
 
         return finish_transactions(self.store, self.catalog, self.now_ms())
 
@@ -158,7 +157,7 @@ class EmbeddedCluster(Admin):
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Upkeep:
         """Return one pass of upkeep over the partitions of the topics that are wanted: `retain`, `roll`, `compact`."""
-        from reconciler.embedded.upkeep.passes import Upkeep
+        from reconciler.embedded.maintenance.passes import Upkeep
 
         return Upkeep(
             self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped, storage=self.storage
@@ -166,7 +165,7 @@ class EmbeddedCluster(Admin):
 
     def sweep(self, *, unless_recent: bool = False) -> Swept:
         """Delete what nobody names and is older than a day by the store's own clock."""
-        from reconciler.embedded.upkeep.sweeping import sweep
+        from reconciler.embedded.check.sweep import sweep
 
         return sweep(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)
 
@@ -192,8 +191,8 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: No transactional id can have that name.
         """
-        from reconciler.embedded.producing.producer import Producer
-        from reconciler.embedded.transactions.producer import TransactionalProducer
+        from reconciler.embedded.clients.producer import Producer
+        from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
         if transactional_id is None:
             return Producer(self.context, delivery_timeout_ms=delivery_timeout_ms)
@@ -212,7 +211,7 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: No producer can have that id or epoch.
         """
-        from reconciler.embedded.producing.sequenced import SequencedProducer
+        from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
@@ -220,7 +219,7 @@ class EmbeddedCluster(Admin):
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
         """Yield the records of a topic as they are at the call, partition by partition."""
-        from reconciler.embedded.consuming.consumer import consume
+        from reconciler.embedded.clients.consumer import consume
 
         return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
 
@@ -242,8 +241,7 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: A topic or isolation does not exist, or the pattern is no regular expression.
         """
-        from reconciler.embedded.consuming.consumer import Consumer, Reading
-        from reconciler.embedded.consuming.subscription import Subscription
+        from reconciler.embedded.clients.consumer import Consumer, Reading, Subscription
 
         which = None if partitions is None else tuple(dict.fromkeys(partitions))
         reading = Reading(group, isolation_of(isolation), auto_offset_reset, which, on_missing)
@@ -268,7 +266,7 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: It does not exist, or is still being recovered.
         """
-        from reconciler.embedded.partition.log import EmbeddedLog
+        from reconciler.embedded.clients.topic_log import EmbeddedLog
 
         topic, isolation = self.topic(full_name), isolation_of(isolation)
         check_served(full_name, topic)
@@ -278,9 +276,9 @@ class EmbeddedCluster(Admin):
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
-        from reconciler.embedded.partition.gate import Gate, writer_of
-        from reconciler.embedded.partition.sink import EmbeddedSink
-        from reconciler.embedded.producing.admission import rules_of
+        from reconciler.embedded.clients.topic_sink import EmbeddedSink
+        from reconciler.embedded.segments.admission import rules_of
+        from reconciler.embedded.segments.gate import Gate, writer_of
 
         catalog = self.catalog.read()
         check_writing(self.permissions, catalog, full_name)

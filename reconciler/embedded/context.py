@@ -1,20 +1,19 @@
-"""What producers, consumers and transactions need of a cluster: its stores, its catalog, its clock, and who acts."""
+"""What producers, consumers and transactions need of a cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.access.showing import topic_shown
-from reconciler.embedded.remote.tier import RemoteTier, remote_tier
+from reconciler.embedded.acl import Kind, Operation, topic_shown
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.access.permissions import Permissions
+    from reconciler.embedded.acl import Permissions
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -1,4 +1,4 @@
-"""Names: where everything of a cluster lies below its root, and marks. No other module builds a key of its own."""
+"""Object keys of an embedded cluster. No other module builds one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from reconciler.errors import UserError
-from reconciler.objectstore.nonces import nonce
+from reconciler.objectstore.base import nonce
 from reconciler.resources.address import split_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 CLUSTER: Final = "cluster.json"
 CATALOG: Final = "catalog/head.json"

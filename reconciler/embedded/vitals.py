@@ -1,4 +1,4 @@
-"""A cluster's instruments: the catalog, one listing of heads, and a bounded number of heads, manifests and groups."""
+"""Metrics of an embedded cluster."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.consuming.groups import list_groups, read_group
-from reconciler.embedded.partition.head import NEVER_WRITTEN
-from reconciler.embedded.remote.measuring.report import StorageReport
-from reconciler.embedded.threads import SideBySide
+from reconciler.embedded.segments.groups import list_groups, read_group
+from reconciler.embedded.segments.head import NEVER_WRITTEN
+from reconciler.embedded.tiered.usage import StorageReport
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.vitals import GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.measures import GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.consuming.offsets import Group
-    from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.measuring.report import Heads, Manifests
+    from reconciler.embedded.segments.groups import Group
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.usage import Heads, Manifests
     from reconciler.objectstore.base import ObjectStore
+
 
 TOPICS: Final = 1_000
 PARTITIONS: Final = 10_000

@@ -1,17 +1,19 @@
-"""What came of comparing two logs. Pure."""
+"""The result of comparing two logs, and where they differ first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
+from reconciler.records.hashing import digest_of, hashes_of
+from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from reconciler.records.log import Bounds
+    from reconciler.records.log import Bounds, TopicLog
+
 
 Difference = Literal["partition", "start", "end", "records", "digest"]
 
@@ -148,3 +150,51 @@ def _side(bounds: Bounds | None, tally: Tally) -> Side | None:
 def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
     """Return the partitions of either log, lowest first."""
     return tuple(Pair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
+
+
+# Where two logs begin to differ: halves of a range are compared by digest until what is left can be read.
+
+
+_READ: Final = 4096
+"""Ranges this short are read instead of halved."""
+
+
+def kept_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
+    """Return the digest of a range from what the log keeps."""
+    return sum(log.digests(partition, offsets), Digest())
+
+
+def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
+    """Return the digest of a range from its records."""
+    return sum((digest_of(batch, base=0) for batch in log.read(partition, offsets)), Digest())
+
+
+def first_difference(
+    left: TopicLog, right: TopicLog, partition: int, offsets: OffsetRange, *, is_deep: bool
+) -> int | None:
+    """Return the first offset whose record only one log has, or whose records differ; `None` where none does."""
+    digest = read_digest if is_deep else kept_digest
+    start, stop = offsets.start, offsets.stop
+    while stop - start > _READ:
+        middle = (start + stop) // 2
+        half = OffsetRange(start, middle)
+        if digest(left, partition, half) == digest(right, partition, half):
+            start = middle
+        else:
+            stop = middle
+    rest = OffsetRange(start, stop)
+    for one, other in zip_longest(_records(left, partition, rest), _records(right, partition, rest)):
+        if one != other:
+            return min(record.offset for record in (one, other) if record is not None)
+    return None
+
+
+class _Hashed(NamedTuple):
+    offset: int
+    hash: bytes
+
+
+def _records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[_Hashed]:
+    for batch in log.read(partition, offsets):
+        for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
+            yield _Hashed(offset, bytes(row))

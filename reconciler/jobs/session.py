@@ -1,21 +1,25 @@
-"""Starting and stopping Spark: quickly, quietly, and without leaving anything behind."""
+"""Start and stop Spark: Java, Spark Connect, and this package on executors."""
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import zipfile
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
+import reconciler
 from reconciler.errors import UserError
-from reconciler.jobs.connecting import as_text, check_answers, connect
-from reconciler.jobs.faults import refused
-from reconciler.jobs.java import check_java
-from reconciler.jobs.shipping import ship
+from reconciler.jobs.progress import refused
 from reconciler.jobs.stage import JOB_GROUP
 
 if TYPE_CHECKING:
@@ -25,6 +29,139 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.resources.workspace import SparkSpec
+
+
+# Is there a Java that can run Spark? Asked before Spark is started, because Spark's own answer is a page long.
+
+
+OLDEST: Final = 17
+_PATIENCE_S: Final = 60
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_INSTALLERS: Final = (
+    ("apt-get", f"sudo apt-get install openjdk-{OLDEST}-jre-headless"),
+    ("dnf", f"sudo dnf install java-{OLDEST}-openjdk-headless"),
+    ("apk", f"sudo apk add openjdk{OLDEST}-jre-headless"),
+    ("brew", f"brew install openjdk@{OLDEST}"),
+)
+
+
+def check_java(environ: Mapping[str, str]) -> None:
+    """Return if Spark would find a Java it can run on, as `JAVA_HOME` or on the `PATH`.
+
+    Raises:
+        UserError: There is none, or it is too old; the hint names the command that installs one.
+    """
+    path = environ.get("PATH", "")
+    home = environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
+    if java is None or shutil.which(java) is None:
+        where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is no java on the PATH"
+        raise UserError(f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {where}", hint=_advice(path))
+    version = _version(java, environ)
+    if version is None:
+        raise UserError(f"{java} does not run: it does not say its version", hint=_advice(path))
+    if version < OLDEST:
+        message = f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {java} is Java {version}"
+        raise UserError(message, hint=_advice(path))
+
+
+def _version(java: str, environ: Mapping[str, str]) -> int | None:
+    try:
+        said = subprocess.run(  # noqa: S603 - the program Spark itself would start
+            [java, "-version"], env=dict(environ), capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(said.stderr + said.stdout)
+    return int(found[1]) if found else None
+
+
+def _advice(path: str) -> str:
+    for program, command in _INSTALLERS:
+        if shutil.which(program, path=path):
+            return f"Install it: {command}; or set JAVA_HOME to one."
+    place = "winget install EclipseAdoptium.Temurin.17.JRE" if sys.platform == "win32" else "https://adoptium.net"
+    return f"Install it: {place}; or set JAVA_HOME to one."
+
+
+# Spark on the other side of Spark Connect: no Java here.
+
+
+_PORT: Final = 15002
+_CONNECT_PATIENCE_S: Final = 10
+
+
+def check_answers(url: str) -> None:
+    """Return if somebody listens where the server should be: Spark's own client would try for minutes.
+
+    Raises:
+        UserError: Nobody does, the URL is none, or the client's libraries are missing.
+    """
+    host, port = _address(url)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_PATIENCE_S).close()
+    except OSError as error:
+        hint = "Start it, or correct spec.spark.remote in reconciler.yaml."
+        raise UserError(f"no Spark Connect server answers at {url}: {error.strerror or error}", hint=hint) from error
+    if importlib.util.find_spec("grpc") is None:
+        hint = "Install it: pip install 'stream-reconciler[connect]'."
+        raise UserError(f"Data jobs run through Spark Connect at {url}, and its client is not installed", hint=hint)
+
+
+def _address(url: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "sc" and parts.hostname:
+            return parts.hostname, parts.port or _PORT
+    except ValueError:  # a port that is no number
+        pass
+    raise UserError(f"spec.spark.remote is {url}: not a Spark Connect URL", hint="Write sc://host:15002.")
+
+
+def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
+    """Return a session of the server that has answered something.
+
+    Raises:
+        UserError: It refuses.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and an extra: only jobs need it
+
+    builder = SparkSession.builder.remote(url)
+    for name, value in conf.items():
+        builder = builder.config(name, as_text(value))
+    try:
+        session = builder.getOrCreate()
+        session.range(1).count()
+    except Exception as error:
+        raise refused(f"Spark Connect at {url} refuses", error) from error
+    return session
+
+
+def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
+    """Return a setting as Spark reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# How this package reaches executors that run elsewhere: zipped, as `--py-files` would bring it.
+
+
+def ship(session: SparkSession, folder: Path) -> None:
+    """Send the package as it runs here; what it depends on (pyarrow, numpy, xxhash …) must be installed there.
+
+    The file in `folder` must stay as long as the session: executors fetch it when they start.
+    """
+    session.addArtifacts(str(packed(folder)), pyfile=True)
+
+
+def packed(folder: Path) -> Path:
+    """Write the package's sources into a zip file that Python can import from, and return where it is."""
+    (source,) = map(Path, reconciler.__path__)
+    target = folder / "reconciler.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(source.rglob("*.py")):
+            archive.write(path, Path(source.name, path.relative_to(source)))
+    return target
+
 
 _DEFAULTS: Final = {
     "spark.app.name": "reconciler",

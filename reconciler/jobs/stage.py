@@ -1,4 +1,4 @@
-"""One Spark stage over work that is described by small objects: each task does some and returns small objects.
+"""Run work as Spark stages, or in threads where it is small.
 
 The tasks read and write on their own; records never enter the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` gives one
 task to each piece of work, without a shuffle, over Spark Connect too.
@@ -7,21 +7,26 @@ task to each piece of work, without a shuffle, over Spark Connect too.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from reconciler.errors import ReconcilerError
-from reconciler.jobs.faults import failed
-from reconciler.noting import ms_since, note, now
+from reconciler.errors import IncompleteError, ReconcilerError, RetryableError
+from reconciler.jobs.flows import MIB, Budget, Costly, rounds, tasks_of
+from reconciler.jobs.progress import failed
+from reconciler.runtime.effects import ms_since, note, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
+
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -132,3 +137,120 @@ def described(session: SparkSession, words: str) -> Iterator[None]:
 
 def _is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+# Where the tasks of a copy run: in threads of this process while there is little to do, else in Spark.
+#
+# Starting a JVM takes longer than copying what is little. Where parts are copied as they are, the kernel or the store
+# moves the bytes, and threads wait as well as executors do.
+
+
+T = TypeVar("T", bound="Costly")
+
+LITTLE_BYTES: Final = 64 * MIB
+"""What is copied without Spark: a fraction of a second here, where a JVM takes seconds to start."""
+_AT_ONCE: Final = 16
+"""Threads: they wait for stores and disks."""
+
+
+@dataclass(slots=True)
+class Tasks:
+    """How a job runs its tasks. `session` starts Spark, or returns it where it runs; little work never asks."""
+
+    session: Callable[[], SparkSession]
+    is_stopped: Callable[[], bool] = lambda: False
+    little_bytes: int = LITTLE_BYTES
+    budget: Budget = field(default_factory=lambda: Budget(_own_cores()))
+    """How much a round may cost."""
+    _spark: SparkSession | None = None
+    _cores: Cores | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether tasks run in this process."""
+        return self._spark is None
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run side by side."""
+        return _own_cores() if self._cores is None else self._cores.now
+
+    @contextmanager
+    def over(self, stored_bytes: int, words: str) -> Iterator[None]:
+        """Be ready for work on so many bytes; in Spark's own UI it is called `words`."""
+        if self._spark is None and stored_bytes <= self.little_bytes:
+            yield
+            return
+        if self._spark is None:
+            self._spark = self.session()
+            self._cores = Cores(self._spark)
+            self.budget = Budget(self._cores.now)
+        with described(self._spark, words):
+            yield
+
+    def run(
+        self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
+    ) -> tuple[list[R], ReconcilerError | None]:
+        """Do work, several pieces a task; return what came of it, and the first error where there was one.
+
+        Raises:
+            RetryableError: Spark gave up.
+        """
+        if self._spark is not None:
+            return run_stage(self._spark, tasks_of(work, self.cores), do, what=what)
+
+        def in_thread(piece: T) -> list[R | Refused]:
+            return [] if self.is_stopped() else list(attempt(do, (piece,)))
+
+        if len(work) == 1:
+            return told_apart(in_thread(work[0]))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(work)), thread_name_prefix="copy") as threads:
+            return told_apart(outcome for found in threads.map(in_thread, work) for outcome in found)
+
+
+def _own_cores() -> int:
+    return os.cpu_count() or 1
+
+
+# Work on many partitions in few stages: dealt out to tasks by what it costs, its results handed back in rounds.
+
+
+C = TypeVar("C", bound=Costly)
+
+
+def spread(
+    session: SparkSession,
+    work: Sequence[C],
+    do: Callable[[Sequence[C]], Iterable[R]],
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[list[R]]:
+    """Do work in Spark and yield what came of each round, to be made durable before the next begins.
+
+    Thousands of small pieces are one stage: a task gets as many as are worth it. `do` and the work are pickled.
+
+    Raises:
+        IncompleteError: It was stopped; what was yielded stands.
+        ReconcilerError: A task was refused, or Spark gave up.
+    """
+    cores = Cores(session)
+    budget = Budget(cores.now)
+    with described(session, "reconciler: upkeep"):
+        for taken in rounds(work, budget):
+            if is_stopped():
+                raise _stopped()
+            began = clock()
+            try:
+                found, error = run_stage(session, tasks_of(taken, cores.now), do, what="upkeep")
+            except RetryableError as failure:
+                # A cancelled stage looks like a failed one.
+                raise (_stopped() if is_stopped() else failure) from failure
+            yield found
+            if error is not None:
+                raise error
+            budget.learn(taken, clock() - began, cores=cores.now)
+
+
+def _stopped() -> IncompleteError:
+    return IncompleteError("upkeep was stopped; what is published stays", hint="The next run goes on with it.")

@@ -1,4 +1,4 @@
-"""Comparing two logs: per partition how many records, the first and last offset, and a digest.
+"""Compare two logs: counts, ends and digests by partition.
 
 By default digests that the logs keep are added up, which reads no whole parts; `deep` reads every record, in Spark
 where there is a session.
@@ -7,24 +7,177 @@ where there is a session.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.jobs.comparison import Comparison, Tally, pairs
-from reconciler.jobs.differing import first_difference
-from reconciler.jobs.progress import unseen
-from reconciler.jobs.reading import DeepReading, Watch, kept_readings
-from reconciler.jobs.superseding import explained
+from reconciler.jobs.comparison import Comparison, Tally, first_difference, kept_digest, pairs, read_digest
+from reconciler.jobs.flows import Budget, pieces_of, rounds, tasks_of
+from reconciler.jobs.ordered import explained
+from reconciler.jobs.progress import JobProgress, unseen
+from reconciler.jobs.stage import Cores, described, run_stage
+from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from reconciler.jobs.comparison import Pair, PartitionComparison
+    from reconciler.jobs.flows import Piece
     from reconciler.jobs.progress import Report
-    from reconciler.jobs.reading import Reading
-    from reconciler.records.log import OffsetRange, TopicLog
+    from reconciler.records.log import Bounds, Extent, TopicLog
+
+
+# Digests of ranges of two logs: from what they keep, or by reading every record in Spark tasks.
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What both logs have in a range that lies either within the offsets both have, or outside."""
+
+    partition: int
+    offsets: OffsetRange
+    left: Digest
+    right: Digest
+
+
+def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[Reading]:
+    """Yield what both logs keep of every stretch, without reading whole parts."""
+    for pair in both:
+        for stretch in pair.stretches:
+            ours = kept_digest(left, pair.partition, stretch) if pair.left else Digest()
+            theirs = kept_digest(right, pair.partition, stretch) if pair.right else Digest()
+            yield Reading(pair.partition, stretch, ours, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told how far it is, and whose clock says how long it took."""
+
+    progress: Report
+    clock: Callable[[], float]
+
+
+class DeepReading:
+    """Reads every record of both logs, each range of both in one task, and digests them."""
+
+    def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], watch: Watch) -> None:
+        self._watch = watch
+        self._pieces = [piece for pair in both for piece in _pieces(left, right, pair)]
+        lacking = (
+            frozenset(pair.partition for pair in both if pair.left is None),
+            frozenset(pair.partition for pair in both if pair.right is None),
+        )
+        self._read = partial(read_pieces, left, right, lacking)
+
+    def readings(self, session: SparkSession | None) -> Iterator[Reading]:
+        """Yield what was read, in rounds where Spark reads."""
+        began = self._watch.clock()
+        done: list[Reading] = []
+        for taken in self._rounds(session):
+            for reading in taken:
+                done.append(reading)
+                yield reading
+            self._tell(done, self._watch.clock() - began)
+
+    def _rounds(self, session: SparkSession | None) -> Iterator[list[Reading]]:
+        if session is None:
+            for piece in self._pieces:
+                yield list(self._read([piece]))
+            return
+        cores = Cores(session)
+        budget = Budget(cores.now)
+        with described(session, "reconciler: verify"):
+            for pieces in rounds(self._pieces, budget):
+                began = self._watch.clock()
+                found, error = run_stage(session, tasks_of(pieces, cores.now), self._read, what="comparing records")
+                if error is not None:
+                    raise error
+                budget.learn(pieces, self._watch.clock() - began, cores=cores.now)
+                yield found
+
+    def _tell(self, done: Sequence[Reading], seconds: float) -> None:
+        share = sum(reading.offsets.length for reading in done) / sum(piece.offsets.length for piece in self._pieces)
+        stored = sum(piece.stored_bytes for piece in self._pieces)
+        self._watch.progress(
+            JobProgress(
+                records=sum(reading.left.records for reading in done),
+                records_total=sum(piece.records for piece in self._pieces),
+                bytes=int(stored * share),
+                bytes_total=stored,
+                seconds=seconds,
+            )
+        )
+
+
+def read_pieces(
+    left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
+) -> Iterator[Reading]:
+    """Do one task: read pieces of both logs, wherever it runs. `lacking`: the partitions each of them lacks."""
+    left.check_shared()
+    right.check_shared()
+    for piece in pieces:
+        number, offsets = piece.partition, piece.offsets
+        ours = Digest() if number in lacking[0] else read_digest(left, number, offsets)
+        theirs = Digest() if number in lacking[1] else read_digest(right, number, offsets)
+        yield Reading(number, offsets, ours, theirs)
+
+
+def _pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
+    for stretch in pair.stretches:
+        log = left if pair.left is not None and pair.left.start <= stretch.start < pair.left.stable else right
+        yield from pieces_of(pair.partition, stretch, log.extents(pair.partition, stretch))
+
+
+# A part of a log: what lies at or after some offsets, for comparing what is new without the rest.
+
+
+@dataclass(frozen=True)
+class Since:
+    """Another log from `starts` on, by partition; what is not among them has all it has. Picklable as that is."""
+
+    log: TopicLog
+    starts: Mapping[int, int]
+
+    @property
+    def topic_id(self) -> str | None:
+        """Which topic it is."""
+        return self.log.topic_id
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see it."""
+        self.log.check_shared()
+
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+        """Return every partition's bounds; none begins before its start."""
+        return {
+            number: replace(found, start=max(found.start, min(self.starts.get(number, 0), found.end)))
+            for number, found in self.log.bounds(only).items()
+        }
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is readable in `offsets`."""
+        return self.log.read(partition, self._cut(partition, offsets))
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset whose record is at or after a time, or its start where that is later."""
+        found = self.log.offset_for_time(partition, timestamp_ms)
+        return None if found is None else max(found, self.starts.get(partition, 0))
+
+    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+        """Yield how `offsets` is stored."""
+        return self.log.extents(partition, self._cut(partition, offsets))
+
+    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+        """Yield digests that together cover `offsets`."""
+        return self.log.digests(partition, self._cut(partition, offsets))
+
+    def _cut(self, partition: int, offsets: OffsetRange) -> OffsetRange:
+        start = max(offsets.start, self.starts.get(partition, 0))
+        return OffsetRange(start, max(start, offsets.stop))
+
 
 _LOCATED: Final = 10
 """Of how many partitions it is looked up where they begin to differ."""

@@ -1,4 +1,4 @@
-"""A lifecycle as a table of legal moves: what the planner, the guards, the embedded cluster and the docs all read."""
+"""A lifecycle as a table of legal moves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 State = TypeVar("State", bound=StrEnum)
 

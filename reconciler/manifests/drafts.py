@@ -1,87 +1,182 @@
-"""Drafts: documents as read, variables in place, before overlays are merged and models judge them."""
+"""`reconciler.yaml`, and bases and overlays gathered by address."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.files import label_of
-from reconciler.manifests.findings import Place
-from reconciler.manifests.overlays import merge
-from reconciler.manifests.problems import Problem
-from reconciler.manifests.substitution import Substitution
+from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings
+from reconciler.manifests.models import header_complaints, identify, read
+from reconciler.manifests.overlays import Draft, Values, Variables, draft_of, is_deletion, merged, read_values
+from reconciler.manifests.positions import Problem
+from reconciler.manifests.yaml_documents import Document, parse
+from reconciler.resources.base import Complaint
+from reconciler.resources.inventory import Declared
+from reconciler.resources.workspace import Workspace
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable
+    from pathlib import Path
 
-    from reconciler.manifests.documents import Document
-    from reconciler.manifests.findings import Findings
-    from reconciler.manifests.positions import Path
-    from reconciler.manifests.variables import Values
-    from reconciler.resources.base import Complaint
+    from reconciler.manifests.files import Place
+    from reconciler.resources.address import Address
 
 
-class Draft(NamedTuple):
-    """What is to become one resource.
+_TWICE = f"Keep one of the two; what an environment says differently belongs below {OVERLAYS}/"
 
-    One place, or two where an overlay adds to a base: the overlay first.
+
+class Gathering:
+    """What is desired, as far as it was read.
+
+    Order: overlays first, then bases, then `finish`, so that every document is validated once, merged, and the values
+    of one file at most are held beside the resources.
     """
 
-    content: Any
-    places: tuple[Place, ...]
-    has_null: bool
-    secrets: tuple[Path, ...] = ()
-    """Where it holds `${env:…}` or `${file:…}`."""
-    variables: Mapping[Path, str] = MappingProxyType({})
-    """Where a variable's value stands → which, and who defined it: `var.partitions of values.yaml`."""
-    complaints: tuple[Complaint, ...] = ()
-    """What is wrong with it already."""
+    def __init__(self, findings: Findings) -> None:
+        self.desired: dict[Address, Declared] = {}
+        self.places: dict[Address, tuple[Place, ...]] = {}
+        self.declared: set[Address] = set()
+        """Every address that is declared, also where the declaration is not valid."""
+        self.unread: dict[Address, tuple[tuple[Place, ...], tuple[str, ...]]] = {}
+        """Where a declaration is not valid: its places, and the config keys it names all the same."""
+        self._findings = findings
+        self._overlays: dict[Address, tuple[Draft, bool]] = {}
+        self._first: dict[Address, Place] = {}
+
+    def add_overlays(self, drafts: Iterable[Draft]) -> None:
+        """Keep what an environment says differently until its base comes."""
+        for draft in drafts:
+            complaints = list(header_complaints(draft.content))
+            address = identify(draft.content)
+            if address is None or complaints:
+                self._findings.is_whole = False
+                self._validate(draft)  # the model knows best which name is missing
+                continue
+            drops = is_deletion(draft.content, complaints)
+            if address in self._overlays:
+                other = self._overlays[address][0].places[0]
+                message = f"the overlay says something about {address} already, at {other}"
+                complaints.append(Complaint(message, "Put both into one document", ("metadata", "name")))
+            self._findings.complain_all(draft.places, complaints)
+            self._overlays.setdefault(address, (draft, drops))
+
+    def add(self, drafts: Iterable[Draft]) -> None:
+        """Validate bases, each with what the environment says differently."""
+        for draft in drafts:
+            address = identify(draft.content)
+            if address is None:
+                self._findings.is_whole = False
+                self._validate(draft)
+            elif not self._is_first(address, draft) or address not in self._overlays:
+                self._validate(draft, address)
+            else:
+                over, drops = self._overlays.pop(address)
+                if not drops:
+                    self._validate(merged(draft, over), address)
+
+    def finish(self) -> None:
+        """Add the addresses that only the environment has."""
+        for address, (draft, drops) in self._overlays.items():
+            if drops:
+                message = f"{address} is dropped, and nothing declares it"
+                complaint = Complaint(message, "Correct its name, or leave it out", ("metadata", "name"))
+                self._findings.complain(draft.places, complaint)
+            else:
+                self._validate(draft, address)
+        self._overlays.clear()
+
+    def _is_first(self, address: Address, draft: Draft) -> bool:
+        place = draft.places[0]
+        first = self._first.setdefault(address, place)
+        if first is place:
+            return True
+        complaint = Complaint(f"{address} is declared already, at {first}", _TWICE, ("metadata", "name"))
+        self._findings.complain(draft.places, complaint)
+        return False
+
+    def _validate(self, draft: Draft, address: Address | None = None) -> None:
+        if address is not None:
+            self.declared.add(address)
+        resource, complaints = read(draft)
+        if isinstance(resource, Workspace):
+            message = f"a Workspace stands only in {WORKSPACE_FILE} at the top"
+            complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
+        elif resource is not None:
+            self.desired[resource.address] = Declared(resource, str(draft.places[-1]))
+            self.places[resource.address] = draft.places
+        elif address is not None:
+            self.unread[address] = draft.places, _config_keys(draft.content)
+        self._findings.complain_all(draft.places, complaints)
 
 
-def read_drafts(
-    files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
-) -> Iterator[Draft]:
-    """Yield every document of `files`, one file at a time; what cannot be read goes to `findings`."""
-    for file in files:
-        label = label_of(file, folder)
-        raw = findings.read(file, label)
-        if isinstance(raw, Problem):
-            findings.lose(raw)
-            continue
-        parsed = parse(raw, label)
-        findings.problems += parsed.problems
-        findings.is_whole &= parsed.is_whole
-        has_reference = b"${" in raw
-        for document in parsed.documents:
-            yield draft_of(document, label, values if has_reference else None)
+def _config_keys(content: Any) -> tuple[str, ...]:
+    spec = content.get("spec")
+    configs = spec.get("configs") if isinstance(spec, dict) else None
+    if not isinstance(configs, dict):
+        return ()
+    # A key that is a reference has been complained of as such.
+    return tuple(key for key in configs if isinstance(key, str) and "${" not in key)
 
 
-def draft_of(document: Document, label: str, values: Values | None) -> Draft:
-    """Return a document as a draft; `values` is `None` where it uses no variable."""
-    places = (Place(label, document.number, document.line),)
-    if values is None:
-        return Draft(document.content, places, document.has_null)
-    substitution = Substitution(values)
-    return Draft(
-        content=substitution.of(document.content),
-        places=places,
-        has_null=document.has_null,
-        secrets=tuple(substitution.secrets),
-        variables=substitution.used,
-        complaints=tuple(substitution.complaints),
-    )
+# `reconciler.yaml` itself, and the variables its values files define: read before anything else.
 
 
-def merged(base: Draft, over: Draft) -> Draft:
-    """Return a base with what an overlay says differently."""
-    complaints: list[Complaint] = []
-    return Draft(
-        content=merge(base.content, over.content, complaints),
-        places=(*over.places, *base.places),
-        has_null=base.has_null or over.has_null,
-        secrets=(*base.secrets, *over.secrets),
-        variables={**base.variables, **over.variables},
-        complaints=(*base.complaints, *over.complaints, *complaints),
-    )
+VALUES_FILE = "values.yaml"
+
+
+class WorkspaceFile(NamedTuple):
+    """What is known before the manifests are read, also where the workspace itself is not valid."""
+
+    workspace: Workspace | None
+    manifests: tuple[str, ...]
+    """The listed paths."""
+    apart: frozenset[Path]
+    """What lies beside the manifests and is none."""
+    values: Values
+
+
+def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
+    """Read `reconciler.yaml` and all values; what is wrong goes to `findings`."""
+    document = _document(folder, findings)
+    content = document.content if document is not None else None
+    spec = content.get("spec") if isinstance(content, dict) else None
+    spec = spec if isinstance(spec, dict) else {}
+    files = [folder / name for name in _texts(spec.get("values"))]
+    if overlay is not None and (overlay / VALUES_FILE).exists():
+        files.append(overlay / VALUES_FILE)
+    values, problems = read_values(folder, files, variables, findings.read)
+    findings.problems += problems
+    workspace = _validated(draft_of(document, WORKSPACE_FILE, values), findings) if document else None
+    manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
+    apart = frozenset({folder / WORKSPACE_FILE, folder / OVERLAYS, *files})
+    return WorkspaceFile(workspace, manifests, apart, values)
+
+
+def _document(folder: Path, findings: Findings) -> Document | None:
+    raw = findings.read(folder / WORKSPACE_FILE, WORKSPACE_FILE)
+    if isinstance(raw, Problem):
+        findings.lose(raw)
+        return None
+    parsed = parse(raw, WORKSPACE_FILE)
+    findings.problems += parsed.problems
+    if not parsed.documents and parsed.is_whole:
+        hint = "It begins with `apiVersion: reconciler/v1` and `kind: Workspace`; `reconciler init` writes one"
+        findings.problems.append(Problem(WORKSPACE_FILE, None, None, "", "declares no Workspace", hint))
+    for document in parsed.documents[1:]:
+        message = "holds one document, the Workspace, and this is another"
+        hint = "Move it to a file of its own below spec.manifests"
+        findings.problems.append(Problem(WORKSPACE_FILE, document.line, 1, "", message, hint))
+    return parsed.documents[0] if parsed.documents else None
+
+
+def _validated(draft: Draft, findings: Findings) -> Workspace | None:
+    resource, complaints = read(draft)
+    if resource is not None and not isinstance(resource, Workspace):
+        hint = "Write `kind: Workspace` here, and manifests below spec.manifests"
+        complaints.append(Complaint(f"is {resource.kind}, and this file declares the Workspace", hint, ("kind",)))
+    findings.complain_all(draft.places, complaints)
+    return resource if isinstance(resource, Workspace) and not complaints else None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Return a list of texts as far as it is one: the model says what is wrong with it."""
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -1,18 +1,24 @@
-"""Which files a workspace is made of, and how they are read: bounded, and only where they are what they seem."""
+"""Find and read the files of a workspace; collect everything that is wrong with its place."""
 
 from __future__ import annotations
 
 import os
+import pathlib
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
-from reconciler.manifests.problems import Problem
+from reconciler.manifests.positions import Problem, Spot, path_text, spots
+from reconciler.manifests.yaml_documents import PARSER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
+
+    from reconciler.manifests.positions import FieldPath
+    from reconciler.resources.base import Complaint
+
 
 WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
@@ -213,3 +219,98 @@ def _unreadable(label: str, error: OSError) -> Problem:
 def _too_big(label: str, size: int) -> Problem:
     message = f"is too big: {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}"
     return Problem(label, None, None, "", message, "Split it into several files")
+
+
+# All that is found wrong in one run, each thing located in the file where its author wrote it.
+
+
+class Place(NamedTuple):
+    """A document: its file as named in messages, which of the file's documents it is, the line it begins on."""
+
+    file: str
+    number: int
+    line: int
+
+    def __str__(self) -> str:
+        """Return `manifests/topics.yaml:88`."""
+        return f"{self.file}:{self.line}"
+
+
+class Findings:
+    """Problems and warnings of one run.
+
+    A resource has one place, or two where an overlay adds to a base: the overlay first.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
+    ) -> None:
+        """`within`: the folder outside of which nothing is read, but files that were `typed` as lying there."""
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.is_whole = True
+        """Every file was read to its end, every document has an address: only then does absence mean anything."""
+        self.within = within
+        self._folder = folder
+        self._typed = typed
+        self._known: dict[str, tuple[Mapping[FieldPath, Spot], ...]] = {}
+
+    def read(self, path: pathlib.Path, label: str) -> bytes | Problem:
+        """Return what a file holds, or why it may not or cannot be read."""
+        if self.within is not None and is_outside(path, self.within):
+            is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
+            if not is_typed:
+                return outside(label)
+        return read_bounded(path, label)
+
+    def lose(self, problem: Problem) -> None:
+        """Keep why a file could not be read."""
+        self.problems.append(problem)
+        self.is_whole = False
+
+    def add(self, found: Found) -> None:
+        """Keep what came to light when files were looked for."""
+        self.problems += found.problems
+        self.warnings += found.warnings
+        self.is_whole &= not found.problems
+
+    def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
+        """Keep what is wrong with a document."""
+        self.problems.append(self._located(places, complaint))
+
+    def complain_all(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
+        """Keep everything that is wrong with a document."""
+        for complaint in complaints:
+            self.complain(places, complaint)
+
+    def warn(self, places: tuple[Place, ...], complaint: Complaint) -> None:
+        """Keep what is odd about a document, and no error."""
+        self.warnings.append(self._located(places, complaint))
+
+    def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
+        """Return `file:line` of a field."""
+        place, spot = self.spot(places, path)
+        return f"{place.file}:{spot.line}"
+
+    def spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
+        """Return where a field is written: in the overlay if it is there, else in the base, else its parent."""
+        for length in range(len(path), 0, -1):
+            for place in places:
+                if found := self.spots(place).get(path[:length]):
+                    return place, found
+        place = places[-1]
+        return place, self.spots(place).get((), Spot(place.line, 1))
+
+    def spots(self, place: Place) -> Mapping[FieldPath, Spot]:
+        """Return every place of one document; the file is read again, once."""
+        if place.file not in self._known:
+            raw = self.read(self._folder / place.file, place.file)
+            self._known[place.file] = () if isinstance(raw, Problem) else spots(raw, PARSER)
+        documents = self._known[place.file]
+        return documents[place.number] if place.number < len(documents) else {}
+
+    def _located(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
+        place, spot = self.spot(places, complaint.at)
+        return Problem(
+            place.file, spot.line, spot.column, path_text(complaint.at), complaint.message, complaint.hint.rstrip(".")
+        )

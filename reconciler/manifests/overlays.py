@@ -1,19 +1,241 @@
-"""Overlays: what one environment says differently, merged onto the base by address."""
+"""Drafts: variables put in, overlays merged."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.files import OVERLAYS
-from reconciler.manifests.suggestions import did_you_mean, one_of
+from reconciler.manifests.files import OVERLAYS, Place, label_of, read_bounded
+from reconciler.manifests.positions import Problem, Spot, kind_of_value, resolve, spots
+from reconciler.manifests.yaml_documents import PARSER, parse
 from reconciler.resources.base import Complaint
+from reconciler.runtime.suggest import did_you_mean, one_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import pathlib
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.manifests import positions
+    from reconciler.manifests.files import Findings
+    from reconciler.manifests.positions import FieldPath
+    from reconciler.manifests.yaml_documents import Document
+
+
+# Variables: `${var.name}` in manifests, and where their values come from. Later wins: files, environment, `--var`.
+
+
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """What the command line and the environment say: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
+        """Read `name=value` texts; the last of a name wins.
+
+        Raises:
+            UsageError: One of them is not `name=value`.
+        """
+        pairs = dict(_pair(text) for text in given)
+        return cls(given=pairs, files=tuple(files), environ=environ)
+
+
+class Value(NamedTuple):
+    """What a variable stands for, and who said so."""
+
+    value: Any
+    origin: str
+
+
+class Values:
+    """Every variable there is, and which of them were used."""
+
+    def __init__(self, known: Mapping[str, Value]) -> None:
+        self._known = known
+        self.used: set[str] = set()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that are known."""
+        return frozenset(self._known)
+
+    def find(self, name: str) -> Value | None:
+        """Return what a variable stands for; `None` where nothing defines it."""
+        self.used.add(name)
+        return self._known.get(name)
+
+    def unused(self, origin: str) -> tuple[str, ...]:
+        """Return the names that `origin` gave and nothing used."""
+        return tuple(
+            sorted(name for name, value in self._known.items() if value.origin == origin and name not in self.used)
+        )
+
+
+FROM_COMMAND_LINE: Final = "--var"
+
+
+def read_values(
+    folder: Path,
+    files: Iterable[Path],
+    variables: Variables,
+    read: Callable[[Path, str], bytes | Problem] = read_bounded,
+) -> tuple[Values, list[Problem]]:
+    """Return all variables: those of `files` in order, then of the command line's files, environment and texts."""
+    known: dict[str, Value] = {}
+    problems: list[Problem] = []
+    for file in (*files, *variables.files):
+        label = label_of(file, folder)
+        known.update(_from_file(read(file, label), label, problems))
+    for name, text in sorted(variables.environ.items()):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            known[name.removeprefix(ENVIRONMENT_PREFIX)] = Value(typed(text), name)
+    for name, text in variables.given.items():
+        known[name] = Value(typed(text), FROM_COMMAND_LINE)
+    return Values(known), problems
+
+
+def typed(text: str) -> Any:
+    """Return what a text of the command line means as a YAML scalar; quotes make it text: `--var 'n="12"'`."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    value = resolve(text)
+    return text if value is None else value
+
+
+def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dict[str, Value]:
+    if isinstance(raw, Problem):
+        problems.append(raw)
+        return {}
+    parsed = parse(raw, label)
+    problems += parsed.problems
+    if len(parsed.documents) > 1:
+        hint = "Put all values into one"
+        problems.append(Problem(label, parsed.documents[1].line, 1, "", "holds a second document", hint))
+    if not parsed.documents:
+        return {}
+    content, line, *_ = parsed.documents[0]
+    if not isinstance(content, dict):
+        message = f"wants `name: value` lines, found {kind_of_value(content)}"
+        problems.append(Problem(label, line, 1, "", message, "For example `partitions: 12`"))
+        return {}
+    wrong = {name: complaint for name, value in content.items() if (complaint := _complaint(name, value))}
+    places = spots(raw, PARSER)[0] if wrong else {}
+    for name, (message, hint) in wrong.items():
+        spot = places.get((name,), Spot(line, 1))
+        problems.append(Problem(label, spot.line, spot.column, name, message, hint))
+    return {name: Value(value, label) for name, value in content.items() if name not in wrong}
+
+
+def _complaint(name: str, value: Any) -> tuple[str, str] | None:
+    """Return what is wrong with a variable, and what to do."""
+    if not NAME.fullmatch(name):
+        return "is not a name of a variable", "Begin with a letter or _, then letters, digits, _ and -"
+    if value is None:
+        return "has no value", "Give it one, or leave it out"
+    if "${var." in str(value):
+        return "uses a variable, and values cannot", "There is no second pass: write the value out"
+    return None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not NAME.fullmatch(name):
+        raise UsageError(f"--var {text} is not NAME=VALUE", hint="For example --var partitions=12")
+    return name, value
+
+
+# Putting values for `${var.name}`: one pass, no templating.
+#
+# Alone a variable keeps its type, inside text it is text.
+
+
+REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"var\.([A-Za-z_][A-Za-z0-9_-]*)")
+_SECRET: Final = re.compile(r"(env|file):.+")
+
+
+class Substitution:
+    """One document: its content with every variable's value in place, and what came to light on the way.
+
+    `secrets`: the paths of `${env:…}` and `${file:…}`, which only secret fields may hold.
+    `used`: path → the variable used there and who defined it, as people read it: `var.partitions of values.yaml`.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self.complaints: list[Complaint] = []
+        self.secrets: list[FieldPath] = []
+        self.used: dict[FieldPath, str] = {}
+        self._values = values
+
+    def of(self, content: Any, path: FieldPath = ()) -> Any:
+        """Return `content` with every `${var.name}` replaced; what is not known stays, with a complaint."""
+        match content:
+            case str() if "${" in content:
+                return self._text(content, path)
+            case dict():
+                for key in content:
+                    if "${" in key:
+                        self._complain((*path, key), "a variable cannot stand in a key", "Write the key out")
+                return {key: self.of(value, (*path, key)) for key, value in content.items()}
+            case list():
+                return [self.of(value, (*path, index)) for index, value in enumerate(content)]
+            case _:
+                return content
+
+    def _text(self, text: str, path: FieldPath) -> Any:
+        alone = REFERENCE.fullmatch(text)
+        if alone:
+            return self._value(alone[1], path)
+        return REFERENCE.sub(lambda found: self._inside(found[1], path), text)
+
+    def _inside(self, reference: str, path: FieldPath) -> str:
+        value = self._value(reference, path)
+        match value:
+            case bool():
+                return "true" if value else "false"
+            case str() | int() | float():
+                return str(value)
+            case _:
+                self._complain(path, f"{reference} is {kind_of_value(value)} and stands inside a text", "Use it alone")
+                return ""
+
+    def _value(self, reference: str, path: FieldPath) -> Any:
+        if _SECRET.fullmatch(reference):
+            self.secrets.append(path)
+            return f"${{{reference}}}"
+        variable = _VARIABLE.fullmatch(reference)
+        if variable is None:
+            message = f"${{{reference}}} is not a reference"
+            self._complain(path, message, "References are ${var.name}; in secret fields ${env:NAME} and ${file:/path}")
+            return f"${{{reference}}}"
+        name = variable[1]
+        found = self._values.find(name)
+        if found is None:
+            define = (
+                f"Define it in a values file, or pass --var {name}=VALUE; defined are: {one_of(self._values.names)}"
+            )
+            hint = did_you_mean(name, self._values.names, otherwise=define)
+            self._complain(path, f"the variable {name} is not defined", hint)
+            return f"${{{reference}}}"
+        earlier = f"{self.used[path]}, " if path in self.used else ""
+        self.used[path] = f"{earlier}var.{name} of {found.origin}"
+        return found.value
+
+    def _complain(self, path: FieldPath, message: str, hint: str) -> None:
+        self.complaints.append(Complaint(message, hint, path))
+
 
 DELETE: Final = "$delete"
 ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
@@ -45,7 +267,7 @@ def environments(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(name for name in found if ENVIRONMENT.fullmatch(name)))
 
 
-def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: positions.Path = ()) -> Any:
+def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: positions.FieldPath = ()) -> Any:
     """Return `base` with `over` put onto it: mappings key by key, lists replaced whole, `null` removes a key."""
     merged = dict(base)
     for key, value in over.items():
@@ -70,3 +292,70 @@ def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
     if "spec" in content:
         complaints.append(Complaint("is not used where the whole address is dropped", "Leave it out", ("spec",)))
     return True
+
+
+# Drafts: documents as read, variables in place, before overlays are merged and models judge them.
+
+
+class Draft(NamedTuple):
+    """What is to become one resource.
+
+    One place, or two where an overlay adds to a base: the overlay first.
+    """
+
+    content: Any
+    places: tuple[Place, ...]
+    has_null: bool
+    secrets: tuple[FieldPath, ...] = ()
+    """Where it holds `${env:…}` or `${file:…}`."""
+    variables: Mapping[FieldPath, str] = MappingProxyType({})
+    """Where a variable's value stands → which, and who defined it: `var.partitions of values.yaml`."""
+    complaints: tuple[Complaint, ...] = ()
+    """What is wrong with it already."""
+
+
+def read_drafts(
+    files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
+) -> Iterator[Draft]:
+    """Yield every document of `files`, one file at a time; what cannot be read goes to `findings`."""
+    for file in files:
+        label = label_of(file, folder)
+        raw = findings.read(file, label)
+        if isinstance(raw, Problem):
+            findings.lose(raw)
+            continue
+        parsed = parse(raw, label)
+        findings.problems += parsed.problems
+        findings.is_whole &= parsed.is_whole
+        has_reference = b"${" in raw
+        for document in parsed.documents:
+            yield draft_of(document, label, values if has_reference else None)
+
+
+def draft_of(document: Document, label: str, values: Values | None) -> Draft:
+    """Return a document as a draft; `values` is `None` where it uses no variable."""
+    places = (Place(label, document.number, document.line),)
+    if values is None:
+        return Draft(document.content, places, document.has_null)
+    substitution = Substitution(values)
+    return Draft(
+        content=substitution.of(document.content),
+        places=places,
+        has_null=document.has_null,
+        secrets=tuple(substitution.secrets),
+        variables=substitution.used,
+        complaints=tuple(substitution.complaints),
+    )
+
+
+def merged(base: Draft, over: Draft) -> Draft:
+    """Return a base with what an overlay says differently."""
+    complaints: list[Complaint] = []
+    return Draft(
+        content=merge(base.content, over.content, complaints),
+        places=(*over.places, *base.places),
+        has_null=base.has_null or over.has_null,
+        secrets=(*base.secrets, *over.secrets),
+        variables={**base.variables, **over.variables},
+        complaints=(*base.complaints, *over.complaints, *complaints),
+    )

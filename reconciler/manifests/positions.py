@@ -1,4 +1,4 @@
-"""Where in a file each field stands: worked out only when something has to be said about one.
+"""Problems in files: scalars, the position of each field, and the error that lists all problems.
 
 Keeping a place for every value of ten thousand topics would cost more than the values; reading one file again costs
 milliseconds.
@@ -6,7 +6,9 @@ milliseconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import yaml
 from yaml.events import (
@@ -20,12 +22,141 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from reconciler.manifests.scalars import resolve
+from reconciler.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-Path: TypeAlias = tuple[str | int, ...]
+
+# What a plain scalar means: the YAML 1.2 core schema, and nothing of YAML 1.1.
+#
+# Only `true` and `false` are booleans, `012` is twelve, `1:30` and `2026-01-31` are texts.
+
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+_WORDS: Final[dict[str, bool | float | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_FIRST: Final = frozenset("0123456789+-.")
+_MAX_DIGITS: Final = 40
+"""Longer rows of digits are texts: no field holds such a number, and reading one takes time."""
+
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_OCTAL: Final = re.compile(r"0o[0-7]+")
+_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+@lru_cache(maxsize=8192)
+def resolve(text: str) -> Scalar:
+    """Return what a plain (unquoted) scalar means.
+
+    Manifests say the same few words over and over: those are judged once, and share one text in memory.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _FIRST or len(text) > _MAX_DIGITS:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    if _OCTAL.fullmatch(text):
+        return int(text, 8)
+    return text
+
+
+def is_text(text: str) -> bool:
+    """Tell whether `text`, written without quotes, would be read as the text it is."""
+    return isinstance(resolve(text), str)
+
+
+def kind_of_value(value: object) -> str:
+    """Return what a value is, in words for people."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return f"the boolean {'true' if value else 'false'}"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the text {_short(value)}"
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+_SHOWN: Final = 60
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+# What is wrong with the files: all of it at once, each with its place and what to do.
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where: `manifests/topics.yaml:12:3: spec.partitions: what is wrong. hint`.
+
+    `line` and `column` count from 1 and are `None` where the whole file is meant; `field` is empty where the whole
+    document is.
+    """
+
+    file: str
+    line: int | None
+    column: int | None
+    field: str
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        """Say it on one line."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        field = f" {self.field}:" if self.field else ""
+        return f"{place}:{field} {self.message}. {self.hint}"
+
+
+class ManifestError(UserError):
+    """The files do not say something that can be. `problems` holds all that is wrong, sorted by place."""
+
+    def __init__(self, problems: Sequence[Problem], *, hint: str) -> None:
+        """Keep every problem; the message lists them, one a line."""
+        self.problems = tuple(sorted(problems, key=_place))
+        count = len(self.problems)
+        files = len({problem.file for problem in self.problems})
+        heading = f"{count} {'problem' if count == 1 else 'problems'} in {files} {'file' if files == 1 else 'files'}"
+        super().__init__("\n".join([heading, *map(str, self.problems)]), hint=hint)
+
+
+def _place(problem: Problem) -> tuple[str, int, int, str, str]:
+    return problem.file, problem.line or 0, problem.column or 0, problem.field, problem.message
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """Return a path as people write it: `spec.acls[0].principal`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class Spot(NamedTuple):
@@ -35,7 +166,7 @@ class Spot(NamedTuple):
     column: int
 
 
-def spots(raw: bytes, parser: Any) -> tuple[Mapping[Path, Spot], ...]:
+def spots(raw: bytes, parser: Any) -> tuple[Mapping[FieldPath, Spot], ...]:
     """Return, for each document that is not empty, where each key and each entry of a list begins.
 
     Of a key written twice it is the first. Stops without an error where the file stops being YAML.
@@ -52,11 +183,11 @@ def spots(raw: bytes, parser: Any) -> tuple[Mapping[Path, Spot], ...]:
 
 class _Walker:
     def __init__(self) -> None:
-        self.documents: list[dict[Path, Spot]] = []
-        self._spots: dict[Path, Spot] = {}
+        self.documents: list[dict[FieldPath, Spot]] = []
+        self._spots: dict[FieldPath, Spot] = {}
         self._is_empty = True
-        self._stack: list[tuple[Path, int]] = []
-        self._here: Path = ()
+        self._stack: list[tuple[FieldPath, int]] = []
+        self._here: FieldPath = ()
         self._next = _ROOT
         """The index of the next entry of a list, or what a mapping waits for."""
         self._key = ""
@@ -94,7 +225,7 @@ class _Walker:
         self._spots.setdefault((*self._here, self._key), _spot(event))
         self._next = _VALUE
 
-    def _child(self, event: Any) -> Path:
+    def _child(self, event: Any) -> FieldPath:
         """Return the path of what begins here; entries of lists are noted where they begin."""
         if self._next == _ROOT:
             is_null = isinstance(event, ScalarEvent) and event.implicit[0] and resolve(event.value) is None

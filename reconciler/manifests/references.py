@@ -1,22 +1,131 @@
-"""What manifests name must be declared, as far as that can be judged without asking a cluster."""
+"""Checks between manifests: names that must exist, configs, links, mirrors, and clusters declared twice."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.manifests.configwords import check_configs, check_unread
-from reconciler.manifests.suggestions import did_you_mean, one_of
-from reconciler.resources.address import Address, cluster_address, tiers_of
+from reconciler.objectstore.settings import StoreSettings
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, tiers_of
 from reconciler.resources.base import Complaint
-from reconciler.resources.mirrorlink import MirrorLink
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
+from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, one_of
 
 if TYPE_CHECKING:
-    from reconciler.manifests.findings import Findings, Place
-    from reconciler.manifests.gathering import Gathering
-    from reconciler.manifests.positions import Path
+    import pathlib
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.manifests.drafts import Gathering
+    from reconciler.manifests.files import Findings, Place
+    from reconciler.manifests.positions import FieldPath
+    from reconciler.resources.mirror_link import MirrorTopic
+
+
+# Config keys of resources: known to their cluster's platform, and said in one form, by policy or by key.
+
+
+CATALOGS: Final[Mapping[str, Mapping[str, ConfigKey]]] = MappingProxyType(
+    {"embedded": EMBEDDED_CONFIGS, "kafka": KAFKA_CONFIGS}
+)
+"""Provider → its config keys. Other platforms have keys of their own, judged at plan."""
+
+
+def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering, findings: Findings) -> None:
+    """Complain about keys the platform does not know, and about keys its tiering policy says as well."""
+    catalog = _catalog_of(resource.cluster, gathering)
+    for path, configs in _configs(resource):
+        if catalog is not None and not configs.keys() <= catalog.keys():
+            places = gathering.places[resource.address]
+            findings.complain_all(places, (_unknown_key(key, path, catalog) for key in configs if key not in catalog))
+    match resource:
+        case MirrorLink():
+            pass
+        case _ if resource.spec.configs:
+            _check_words(resource, gathering, findings)
+            if resource.spec.tiering_policy is not None:
+                _check_forms(resource, resource.spec.tiering_policy, gathering, findings)
+        case _:
+            pass
+
+
+def check_unread(gathering: Gathering, findings: Findings) -> None:
+    """Complain about unknown keys of documents that are wrong elsewhere too, so that one run says everything."""
+    for address, (places, keys) in gathering.unread.items():
+        catalog = _catalog_of(cluster_of(address) or "", gathering)
+        if catalog is not None:
+            path = ("spec", "configs")
+            findings.complain_all(places, (_unknown_key(key, path, catalog) for key in keys if key not in catalog))
+
+
+def _catalog_of(cluster: str, gathering: Gathering) -> Mapping[str, ConfigKey] | None:
+    declared = gathering.desired.get(cluster_address(cluster))
+    if declared is None or not isinstance(declared.resource, Cluster):
+        return None
+    return CATALOGS.get(declared.resource.spec.provider)
+
+
+def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
+    match resource:
+        case MirrorLink():
+            for position, mirror in enumerate(resource.spec.mirror_topics):
+                yield ("spec", "mirrorTopics", position, "configs"), mirror.configs
+        case _:
+            yield ("spec", "configs"), resource.spec.configs
+
+
+def _unknown_key(key: str, path: FieldPath, catalog: Mapping[str, ConfigKey]) -> Complaint:
+    hint = did_you_mean(key, catalog, otherwise=f"Known are, for example: {one_of(catalog)}")
+    return Complaint("this platform has no such config", hint, (*path, key))
+
+
+def _check_words(resource: Topic | Namespace, gathering: Gathering, findings: Findings) -> None:
+    """Complain where both platforms' words say one thing: nobody could tell which of them was meant."""
+    configs = resource.spec.configs
+    told: set[str] = set()
+    for ours, *theirs in POLICY_KEYS.values():
+        for word in theirs if ours in configs else ():
+            if word in configs and word not in told:
+                told.add(word)
+                places = gathering.places[resource.address]
+                line = findings.spot(places, ("spec", "configs", ours))[1].line
+                message = f"says what {ours} on line {line} says"
+                hint = "Keep one of the two: they are words of two platforms for the same"
+                findings.complain(places, Complaint(message, hint, ("spec", "configs", word)))
+
+
+def _check_forms(resource: Topic | Namespace, policy: str, gathering: Gathering, findings: Findings) -> None:
+    declared = gathering.desired.get(Address(f"policy/{policy}"))
+    if declared is None or not isinstance(declared.resource, TieringPolicy):
+        return
+    places = gathering.places[resource.address]
+    told: set[str] = set()
+    for field, keys in POLICY_KEYS.items():
+        if not says(declared.resource.spec, field):
+            continue
+        for key in keys:
+            if key in resource.spec.configs and key not in told:
+                told.add(key)
+                line = findings.spot(places, ("spec", "tieringPolicy"))[1].line
+                message = f"is said twice: here, and by the tieringPolicy {policy} on line {line}"
+                hint = "Keep one form; a key written here wins over a policy of a tier above"
+                findings.complain(places, Complaint(message, hint, ("spec", "configs", key)))
+
+
+def says(spec: TieringPolicySpec, field: str) -> bool:
+    """Tell whether a policy says something about a field of `POLICY_KEYS`."""
+    value: Any = spec
+    for part in field.split("."):
+        value = getattr(value, part) if value is not None else None
+    # `retain` is what happens anyway: a policy that does not mention it does not say it.
+    return value is not None and (field, value) != ("on_disable", "retain")
+
 
 _CLUSTER: Final = ("metadata", "cluster")
 _NAMESPACE: Final = ("metadata", "namespace")
@@ -58,10 +167,10 @@ class _References:
         self._declared = gathering.declared
         self._findings = findings
         self._namespaces = _namespaces(gathering)
-        self._unseen: dict[tuple[str, str], tuple[tuple[Place, ...], Path]] = {}
+        self._unseen: dict[tuple[str, str], tuple[tuple[Place, ...], FieldPath]] = {}
         self._times: dict[tuple[str, str], int] = {}
 
-    def cluster(self, name: str, places: tuple[Place, ...], at: Path) -> None:
+    def cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
         """Complain unless a cluster is declared."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
@@ -77,7 +186,7 @@ class _References:
             hint = did_you_mean(name, known, otherwise=otherwise)
             self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 
-    def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: Path) -> None:
+    def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
         """Remember a namespace that is used and not declared: it may be on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
@@ -105,3 +214,176 @@ def _namespaces(gathering: Gathering) -> set[tuple[str, str]]:
             cluster, _, name = rest.partition("/")
             found |= {(cluster, tier) for tier in tiers_of(name)}
     return found
+
+
+# Links beside each other: prefixes, halves, and topics that would be mirrored in more than one direction.
+
+
+_PREFIX: Final = ("spec", "prefix")
+_MODE: Final = ("spec", "mode")
+_COPYING: Final = frozenset({"mirroring", "paused"})
+
+_Entry = tuple["MirrorTopic", tuple["Place", ...], "FieldPath"]
+
+
+def check_links(gathering: Gathering, findings: Findings) -> None:
+    """Complain of links that cannot be beside each other, and of mirrors that lead in a circle."""
+    links = {
+        address: declared.resource
+        for address, declared in gathering.desired.items()
+        if isinstance(declared.resource, MirrorLink)
+    }
+    _check_prefixes(links, gathering, findings)
+    _check_halves(links, gathering, findings)
+    entries: dict[Address, _Entry] = {}
+    for address, link in links.items():
+        for position, mirror in enumerate(link.mirrors()):
+            at: FieldPath = ("spec", "mirrorTopics", position, "source")
+            entries.setdefault(mirror.address, (mirror, gathering.places[address], at))
+    _check_directions(entries, links, findings)
+
+
+def _check_prefixes(links: Mapping[Address, MirrorLink], gathering: Gathering, findings: Findings) -> None:
+    first: dict[tuple[str, str], Address] = {}
+    for address, link in links.items():
+        if not link.spec.prefix:
+            continue
+        other = first.setdefault((link.cluster, link.spec.prefix), address)
+        if other != address:
+            where = findings.where(gathering.places[other], _PREFIX)
+            message = f"{other} has the prefix {link.spec.prefix!r} already, at {where}"
+            hint = "Choose another prefix: each link of a cluster has one of its own"
+            findings.complain(gathering.places[address], Complaint(message, hint, _PREFIX))
+
+
+def _check_halves(links: Mapping[Address, MirrorLink], gathering: Gathering, findings: Findings) -> None:
+    for address, link in links.items():
+        half = address_of("link", link.spec.source, link.metadata.name)
+        other = links.get(half)
+        if other is None or link.spec.mode == "destination":
+            continue
+        if (other.spec.mode, other.spec.source) != (link.spec.mode, link.cluster):
+            where = findings.where(gathering.places[half], _MODE)
+            message = (
+                f"its other half {half}, declared at {where}, is {other.spec.mode} from {other.spec.source}, "
+                f"and not {link.spec.mode} from {link.cluster}"
+            )
+            hint = "Both halves of a link have one name and one mode: correct it, or leave it out and it is derived"
+            findings.complain(gathering.places[address], Complaint(message, hint, _MODE))
+
+
+def _check_directions(
+    entries: Mapping[Address, _Entry], links: Mapping[Address, MirrorLink], findings: Findings
+) -> None:
+    for address, (mirror, places, at) in entries.items():
+        above = entries.get(address_of("mirror", mirror.source_cluster, mirror.source))
+        if above is None:
+            continue
+        source = above[0]
+        is_back = (source.source_cluster, source.source) == (mirror.cluster, mirror.name)
+        two_way = links[address_of("link", mirror.cluster, mirror.link)].spec.mode == "bidirectional"
+        if is_back and two_way and source.link == mirror.link and address > source.address:
+            where = findings.where(above[1], above[2])
+            message = f"{source.address} is declared at {where}, and mirrors what this entry makes"
+            hint = "A topic has one entry: keep one of the two; state reversed says that the roles are swapped"
+            findings.complain(places, Complaint(message, hint, at))
+        elif circle := _circle(mirror, entries):
+            message = f"it mirrors itself in a circle: {' → '.join(circle)}"
+            findings.complain(
+                places, Complaint(message, "A topic is mirrored in one direction: remove one of them", at)
+            )
+
+
+def _circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tuple[str, ...]:
+    """Return the mirrors of a circle, source before copy; told once, at the last of them by its address."""
+    way = [mirror.address]
+    here: MirrorTopic | None = mirror
+    while here is not None and here.state in _COPYING:
+        above = address_of("mirror", here.source_cluster, here.source)
+        if above == mirror.address:
+            return (*reversed(way), way[-1]) if mirror.address == max(way) else ()
+        if above in way:
+            return ()
+        way.append(above)
+        here = entries[above][0] if above in entries else None
+    return ()
+
+
+# Mirrors beside what else is declared: one topic has one owner.
+
+
+_COPYING_ROLES: Final = ("mirroring", "paused")
+
+
+def check_mirrors(gathering: Gathering, findings: Findings) -> None:
+    """Complain where two entries make one mirror, a live mirror is a Topic too, or two mountings make one topic."""
+    owners: dict[str, tuple[tuple[Place, ...], FieldPath]] = {}
+    for address, declared in gathering.desired.items():
+        places = gathering.places[address]
+        match declared.resource:
+            case MirrorLink() as link:
+                for position, mirror in enumerate(link.mirrors()):
+                    at: FieldPath = ("spec", "mirrorTopics", position, "source")
+                    _check_owner(f"{mirror.address} is declared", owners, (places, at), findings)
+                    _check_topic(mirror, gathering, (places, at), findings)
+            case Mounting() as mounting if mounting.spec.state == "mounted":
+                at = ("spec", "as") if mounting.spec.as_ is not None else ("metadata", "name")
+                what = f"a topic {mounting.topic_name} is mounted on {mounting.cluster}"
+                _check_owner(what, owners, (places, at), findings)
+            case _:
+                pass
+
+
+def _check_owner(
+    what: str,
+    owners: dict[str, tuple[tuple[Place, ...], FieldPath]],
+    written: tuple[tuple[Place, ...], FieldPath],
+    findings: Findings,
+) -> None:
+    first = owners.setdefault(what, written)
+    if first is not written:
+        message = f"{what} already, at {findings.where(*first)}"
+        findings.complain(written[0], Complaint(message, "Keep one of the two", written[1]))
+
+
+def _check_topic(
+    mirror: MirrorTopic, gathering: Gathering, written: tuple[tuple[Place, ...], FieldPath], findings: Findings
+) -> None:
+    topic = address_of("topic", mirror.cluster, mirror.full_name)
+    if mirror.state in _COPYING_ROLES and topic in gathering.places:
+        where = findings.where(gathering.places[topic], ("metadata", "name"))
+        message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is its link's"
+        hint = "Remove the Topic, or let the entry be promoted or failed-over"
+        findings.complain(written[0], Complaint(message, hint, written[1]))
+
+
+# No two Clusters may be the same cluster: each would take what the other made for a stranger's.
+
+
+def check_sharing(gathering: Gathering, folder: pathlib.Path, findings: Findings) -> None:
+    """Complain about each Cluster that is reached in the same way as one declared before it."""
+    seen: dict[tuple[str, ...], str] = {}
+    for address, declared in sorted(gathering.desired.items()):
+        if isinstance(declared.resource, Cluster):
+            first = seen.setdefault(_reached(declared.resource, folder), f"{address} ({declared.source})")
+            if not first.startswith(f"{address} "):
+                name = declared.resource.spec.provider
+                complaint = Complaint(
+                    f"is the same cluster as {first}",
+                    "Declare each cluster once, or correct one of the two",
+                    ("spec", name),
+                )
+                findings.complain(gathering.places[address], complaint)
+
+
+def _reached(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
+    """Return what two Clusters share only where they are one."""
+    spec = cluster.spec
+    if spec.embedded is not None:
+        root = spec.embedded.root
+        url = StoreSettings.resolve(root.url, folder=folder).url
+        return "embedded", url.rstrip("/"), root.endpoint or ""
+    if spec.confluent is not None:
+        return "confluent", spec.confluent.rest_endpoint, spec.confluent.cluster_id
+    servers = spec.kafka or spec.redpanda
+    return ("kafka", *sorted(servers.bootstrap_servers)) if servers is not None else (cluster.address,)

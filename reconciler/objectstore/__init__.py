@@ -1,1 +1,1 @@
-"""Objects with compare-and-swap: a directory, memory, a bucket."""
+"""Objects with compare-and-swap: a directory, memory, a bucket of S3."""

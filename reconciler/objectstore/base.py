@@ -1,4 +1,4 @@
-"""What every store of objects must do: five calls and a condition.
+"""The contract of every object store: five calls and a condition; keys, nonces and errors.
 
 Keys are relative, `/`-separated, without empty, `.` or `..` segments. Bodies are whole: a reader sees the old
 object or the new one, never a mixture, and a writer that is killed leaves nothing behind under the key.
@@ -11,11 +11,15 @@ raise `LostRaceError`; where several may write, the caller looks for its own mar
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NewType, Protocol
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
+
+from reconciler.errors import LostRaceError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
 
 Version = NewType("Version", str)
 
@@ -106,3 +110,157 @@ class ObjectStore(Protocol):
     def probe(self) -> Sequence[str]:
         """Return what this store does not honour of the conditions above; empty when it may be trusted."""
         ...
+
+
+# How a writer knows its own voice when the answer to a conditional write was lost.
+
+
+def mine_or_lost(key: str, body: bytes, found: Stored | None) -> Version:
+    """Return the version found if its body is ours: the write that beat us was our own, made before a retry.
+
+    Raises:
+        LostRaceError: It is someone else's, or the object is gone. Ours may also have landed and been overwritten:
+            where several may write, the caller looks for its mark.
+    """
+    if found is not None and found.body == body:
+        return found.version
+    current = None if found is None else found.body
+    raise LostRaceError(key, current, hint="Read it again and decide anew; running the same command again does that.")
+
+
+# What a key may look like, so that no key leaves the store it is used with.
+
+
+RESERVED: Final = ".store"
+"""Where a directory store keeps lock stripes and unfinished files; no segment, for stores may lie inside stores."""
+
+_FORBIDDEN: Final = frozenset({"", ".", "..", RESERVED})
+
+
+def check_key(key: str) -> str:
+    """Return `key` if it names an object inside a store.
+
+    Raises:
+        UserError: It is absolute, climbs out, has an empty segment, or lies where a store keeps its own files.
+    """
+    if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and _is_text(key):
+        return key
+    message = f"{key!r} is not the key of an object"
+    raise UserError(
+        message,
+        hint="Keys are relative, without empty, '.' or '..' segments. If no file of the store was edited by hand, "
+        "please report this.",
+    )
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# Nonces: the one thing below the edge that may be different every time.
+#
+# They name fresh objects and let a writer recognise its own body; no decision ever rests on their value.
+
+
+def nonce() -> str:
+    """Return 32 random hexadecimal digits; what needs a shorter name takes the first of them."""
+    return secrets.token_hex(16)
+
+
+def jitter() -> float:
+    """Return a number between 0 and 1 that spreads writers which lost the same race."""
+    return secrets.randbits(32) / (1 << 32)
+
+
+# Whether a JSON value is of the types it is written with: hands may have been there.
+#
+# A shape is a type; a tuple of shapes, any of which will do (`None` stands for null); `[shape]`, a list of such; `{str:
+# shape}`, an object with any names; `{"name": shape, …}`, an object with these names and maybe others, where a name
+# that ends in `?` may be absent.
+
+
+def check_shape(value: Any, shape: Any, at: str = "") -> None:
+    """Refuse a value of another shape; `at` says where it stands.
+
+    Raises:
+        TypeError: Says what is there, and where.
+    """
+    match shape:
+        case tuple():
+            if not any(_fits(value, one) for one in shape):
+                raise _wrong(value, at)
+        case [below]:
+            if type(value) is not list:
+                raise _wrong(value, at)
+            for number, each in enumerate(value):
+                check_shape(each, below, f"{at}[{number}]")
+        case dict():
+            _check_object(value, shape, at)
+        case _:
+            if value is not shape and type(value) is not shape:
+                raise _wrong(value, at)
+
+
+def check_numbers(*values: object) -> None:
+    """Refuse what is no whole number; for what is read too often for a shape.
+
+    Raises:
+        TypeError: Says what is there.
+    """
+    if not {int}.issuperset(map(type, values)):
+        raise TypeError(f"{next(value for value in values if type(value) is not int)!r:.50} is no whole number")
+
+
+def check_texts(*values: object) -> None:
+    """Refuse what is no text, in the same way.
+
+    Raises:
+        TypeError: Says what is there.
+    """
+    if not {str}.issuperset(map(type, values)):
+        raise TypeError(f"{next(value for value in values if type(value) is not str)!r:.50} is no text")
+
+
+def _check_object(value: Any, shape: dict[Any, Any], at: str) -> None:
+    if type(value) is not dict:
+        raise _wrong(value, at)
+    if str in shape:
+        for name, each in value.items():
+            check_shape(each, shape[str], f"{at}.{name}")
+        return
+    for name, below in shape.items():
+        bare = name.removesuffix("?")
+        if bare in value:
+            check_shape(value[bare], below, f"{at}.{bare}")
+        elif bare == name:
+            raise TypeError(f"{at.lstrip('.') or 'it'} has no {name}")
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    try:
+        check_shape(value, shape)
+    except TypeError:
+        return False
+    return True
+
+
+def _wrong(value: Any, at: str) -> TypeError:
+    return TypeError(f"{at.lstrip('.') or 'it'} is {value!r:.50}")
+
+
+# Stores without keys of their own refuse to be asked for one: nothing is left unencrypted in silence.
+
+
+def refuse_key(url: str, kms_key_id: str | None) -> None:
+    """Return where no key is named.
+
+    Raises:
+        UserError: One is.
+    """
+    if kms_key_id is not None:
+        message = f"{url} cannot encrypt objects under key {kms_key_id}"
+        raise UserError(message, hint="Keep the cluster on s3://, or take `encryption` out of the namespace.")

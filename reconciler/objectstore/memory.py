@@ -1,4 +1,4 @@
-"""Objects in memory: the smallest implementation of the contract, for tests and experiments in one process."""
+"""An object store in memory, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from reconciler.errors import MissingObjectError
-from reconciler.objectstore.answers import mine_or_lost
-from reconciler.objectstore.base import Listed, Stored, Version
-from reconciler.objectstore.encryption import refuse_key
-from reconciler.objectstore.keys import check_key
-from reconciler.objectstore.nonces import nonce
-from reconciler.objectstore.probing import probe_conditions
+from reconciler.objectstore.base import Listed, Stored, Version, check_key, mine_or_lost, nonce, refuse_key
+from reconciler.objectstore.probe import probe_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

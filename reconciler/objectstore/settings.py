@@ -1,4 +1,4 @@
-"""Where a store is and how it is reached, as plain values that travel to executors."""
+"""Where an object store is and how it is reached, as plain values that travel to executors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
-from reconciler.objectstore.secrets import Credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+# Keys of an account, which travel inside pickles and are never shown.
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret:
+    """Text that shows as `***` wherever it is printed."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A key pair, with a session token where it was lent for a while."""
+
+    access_key: str
+    secret_key: Secret
+    token: Secret | None = None
+
 
 _FILE: Final = "file://"
 

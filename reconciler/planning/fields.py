@@ -1,23 +1,24 @@
-"""A resource as flat fields, path → value: what of it is compared with the platform."""
+"""Resources as flat fields."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.resources.aclpaths import rule_fields
+from reconciler.resources.acls import rule_fields
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value
-from reconciler.resources.kinds import Resource
-from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.inventory import Resource
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
-    from reconciler.resources.configs import ConfigKey
+    from reconciler.resources.kafka_configs import ConfigKey
+
 
 CONFIGS: Final = "configs."
 PROPERTIES: Final = "properties."

@@ -1,4 +1,4 @@
-"""The plan: one ordered decision, with everything a reader needs to trust it."""
+"""The plan: ordered actions and everything a reviewer needs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from reconciler.resources.workspace import Guards
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
-    from reconciler.planning.finding import Finding
+    from reconciler.planning.findings import Finding
     from reconciler.resources.address import Address
-    from reconciler.resources.capabilities import Capabilities, ClusterIdentity
-    from reconciler.resources.mountable import Mounts
-    from reconciler.resources.recoverable import Recoveries
+    from reconciler.resources.inventory import Capabilities, ClusterIdentity
+    from reconciler.resources.mount import Mounts, Recoveries
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The whole of planning: three inventories in, one plan out. No clock, network, printing or randomness.
+"""Make a plan: three inventories in, one plan out. Pure.
 
 A plan is made in three steps: `decide` what is to be done, let the caller measure what `to_measure` names, and `judge`
 what was decided by these measures.
@@ -11,30 +11,28 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.planning.deciding.decide import decide_wanted
-from reconciler.planning.deciding.decision import Decision
-from reconciler.planning.deciding.drift import ignoring
-from reconciler.planning.deciding.onlydrift import only_drift
-from reconciler.planning.deciding.overrides import overrides
-from reconciler.planning.deciding.removed import decide_removed
-from reconciler.planning.deciding.underway import say_under_way
-from reconciler.planning.deciding.unmanaged import unmanaged
-from reconciler.planning.document.digest import digest
-from reconciler.planning.finding import Finding
-from reconciler.planning.judging.allowances import allowances
-from reconciler.planning.judging.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
-from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.judging.expiry import check_expired
-from reconciler.planning.judging.guards import guard
-from reconciler.planning.judging.impact import Impact
-from reconciler.planning.ordering.order import in_order
+from reconciler.planning.allowances import allowances
+from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
+from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
+from reconciler.planning.checks.guards import guard
+from reconciler.planning.checks.risks import Impact
+from reconciler.planning.diff.converge import Decision
+from reconciler.planning.diff.decide import decide_wanted, unmanaged
+from reconciler.planning.diff.drift import ignoring, only_drift
+from reconciler.planning.diff.field_differences import overrides
+from reconciler.planning.diff.mirror_changes import say_under_way
+from reconciler.planning.diff.removals import decide_removed
+from reconciler.planning.findings import Finding
+from reconciler.planning.offline import check_expired
+from reconciler.planning.order import in_order
 from reconciler.planning.plan import Given, Override, Plan
+from reconciler.planning.plan_rows import digest
+from reconciler.planning.resolve.effective import effective
+from reconciler.planning.resolve.mirror_sources import as_commanded
+from reconciler.planning.resolve.physical_names import addressed
 from reconciler.planning.review import Review
 from reconciler.planning.selection import chooser
 from reconciler.planning.situation import Situation
-from reconciler.planning.wanted.commanded import as_commanded
-from reconciler.planning.wanted.effective import effective
-from reconciler.planning.wanted.names import addressed
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a check of a whole plan looks at, once its actions have their risks and their order."""
+"""What a check of a whole plan looks at: its situation, actions and measures."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What of a workspace a plan is about: targets with what they depend on, labels, changed files, exclusions."""
+"""Select a part of a workspace: targets, labels, changed files, dependencies."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.finding import Finding
+from reconciler.planning.findings import Finding
 from reconciler.planning.situation import Situation, Wanted, mounted_by, source_of
-from reconciler.planning.wanted.halves import half_at, has_two_halves
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -19,18 +18,45 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.kinds import Resource
-from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
-from reconciler.resources.mountable import MountSource
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.inventory import Resource
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.tiering_policy import TieringPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.planning.plan import Given, Selection
     from reconciler.resources.inventory import Inventory, Record
+
+
+# The other half of a link that has two: of one name on both clusters, derived from what is declared of the first.
+
+
+def half_at(link: MirrorLink) -> Address:
+    """Return the address of the other half: on the source's cluster, under the same name."""
+    return address_of("link", link.spec.source, link.metadata.name)
+
+
+def has_two_halves(link: MirrorLink) -> bool:
+    """Tell whether a link is made on both clusters."""
+    return link.spec.mode != "destination"
+
+
+def half_of(link: MirrorLink, source: str) -> Wanted:
+    """Return the other half, which mirrors nothing until roles are swapped.
+
+    What it does then is what this one does; what makes mirrors or writes by itself stays with this one.
+    """
+    spec = link.spec
+    half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
+    if spec.mode == "bidirectional":
+        same = ("paused", "retry_timeout", "metadata_interval", "consumer_offset_sync", "topic_config_sync")
+        half = half.model_copy(update={name: getattr(spec, name) for name in same})
+    metadata = link.metadata.model_copy(update={"cluster": spec.source})
+    other = link.model_copy(update={"metadata": metadata, "spec": half})
+    return Wanted(other, source, marks=((link.address, ("spec", "mode")),))
 
 
 def is_partial(selection: Selection) -> bool:

@@ -1,4 +1,4 @@
-"""Has an action in doubt happened? Decided from what is observed, and from nothing else.
+"""Decide from what is observed whether an action in doubt has happened.
 
 A run that died between "about to" and "done" leaves actions of which nobody knows. Names are deterministic, so looking
 at their addresses tells: it has not happened, it has, or a part of it has. What fits neither is somebody else's doing.
@@ -9,24 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
-from reconciler.lifecycles.all import LIFECYCLES
+from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.lifecycles.mounting import MOUNT, is_under_way
+from reconciler.lifecycles.mount import MOUNT, is_under_way
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.deciding.recovered import RECOVERING
+from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.situation import mounted_by, topic_of
 from reconciler.resources.address import Address
-from reconciler.resources.mirrorlink import MirrorTopic
-from reconciler.resources.mountable import MIGRATING
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mount import MIGRATING, Mounting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.planning.actions import Action, Change, Value
-    from reconciler.resources.configs import ConfigKey
     from reconciler.resources.inventory import Inventory, Observed
+    from reconciler.resources.kafka_configs import ConfigKey
+
 
 _ON_ITS_WAY: Final = "PENDING_"
 

@@ -1,4 +1,4 @@
-"""Everything a decision looks at, gathered once: what is wanted, recorded and observed, and who answered."""
+"""The situation: everything that decisions look at, gathered once."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.resources.address import Address, address_of, cluster_of, tiers_of
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.mirrorlink import MirrorTopic
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from reconciler.planning.finding import Mark
+    from reconciler.planning.findings import Mark
     from reconciler.planning.plan import Given
-    from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Inventory, Observed, Record
-    from reconciler.resources.kinds import Resource
+    from reconciler.resources.inventory import Capabilities, Inventory, Observed, Record, Resource
+
 
 IMPLIED: Final = ""
 """The path under which `origins` keep what implied a resource as a whole: a tier above a declared namespace."""

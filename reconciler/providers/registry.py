@@ -1,4 +1,4 @@
-"""The one place that imports a provider, and only the one that is asked for."""
+"""The only module that imports a provider, when one is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
-    from reconciler.providers.base import Edge, Provider
+    from reconciler.providers.protocol import Edge, Provider
     from reconciler.resources.cluster import Cluster
 
 

@@ -1,4 +1,4 @@
-"""Secrets resolved at the edge: they show as `***` and never enter state, plan, journal or logs."""
+"""Secrets resolved at the edge, and object stores that clusters declare."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.resources.secret import SECRET_REFERENCE
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.settings import Patience, StoreSettings
+from reconciler.objectstore.wrappers import read_only
+from reconciler.resources.cluster import SECRET_REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.providers.protocol import Edge
+    from reconciler.resources.cluster import LocationSpec
+
 
 _MAX_BYTES: Final = 1024 * 1024
 
@@ -77,3 +85,20 @@ def _of_file(path: Path) -> str:
     if len(raw) > _MAX_BYTES:
         raise UserError(f"the secret's file {path} is longer than a secret can be", hint="Check the path")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+# Object stores that clusters declare, opened for whoever acts.
+
+
+def opened(location: LocationSpec, edge: Edge, patience: Patience | None = None) -> ObjectStore:
+    """Open a store, for who may only read as one that cannot be written to."""
+    settings = StoreSettings(
+        location.url,
+        location.region,
+        location.endpoint,
+        location.force_path_style,
+        location.kms_key_id,
+        patience=patience or Patience(),
+    )
+    store = open_store(settings.resolved(edge.folder))
+    return read_only(store, edge.now_ms) if edge.is_reader else store

@@ -1,4 +1,4 @@
-"""The 128-bit hash of records, and their digest, a batch at a time.
+"""The 128-bit hash of records, one batch at a time.
 
 A record is framed as its timestamp, the lengths of key and value (-1 where absent), the number of headers, the bytes
 of key and value, then each header in the same way; no two different records have the same frame. Frames are built
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from reconciler.records.digest import Digest
+from reconciler.records.log import Digest
 
 _MODULUS: Final = 1 << 128
 _ROWS: Final = 1 << 15

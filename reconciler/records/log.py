@@ -1,4 +1,4 @@
-"""The records of one topic, by partition and offset, on any platform: how they are read and how they are written.
+"""The `TopicLog` protocol: the records of a topic by partition and offset, and their additive digest.
 
 Logs and sinks are picklable and are opened on the executors of a job.
 """
@@ -8,15 +8,45 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
-from reconciler.errors import UserError
+from reconciler.errors import RetryableError, SourceChangedError, UserError
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from reconciler.records.digest import Digest
-    from reconciler.records.offsetmap import OffsetMap
+    from reconciler.records.offset_map import OffsetMap
+
+
+# A digest of records that can be added, shifted and compared without reading them again.
+#
+# Two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts keep them over
+# offsets from their base; any other base is reached by arithmetic, so borders of parts do not show.
+
+
+_MODULUS: Final = 1 << 128
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Count and sums of some records; offsets in `weighted` are counted from the base its maker chose."""
+
+    records: int = 0
+    total: int = 0
+    weighted: int = 0
+
+    def shifted(self, base: int) -> Digest:
+        """Return the digest with `base` added to every offset."""
+        return Digest(self.records, self.total, (self.weighted + base * self.total) % _MODULUS)
+
+    def __add__(self, other: Digest) -> Digest:
+        """Return the digest of both, where both count offsets from the same base."""
+        return Digest(
+            self.records + other.records,
+            (self.total + other.total) % _MODULUS,
+            (self.weighted + other.weighted) % _MODULUS,
+        )
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -319,3 +349,58 @@ def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
         if number not in ends or (offsets.length and any(batch.num_rows for batch in log.read(number, offsets))):
             found.append(number)
     return found
+
+
+# Whether what a mirror has is still what its source had: told by topic id, end and epochs. Pure.
+#
+# A log is only ever appended to, or cut and then appended to under a later epoch. So two logs that have the same last
+# epoch below an offset, begun at the same place, are the same below it.
+
+
+_HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and make it again."
+
+
+def check_followed(name: str, partition: int, reached: Reached, source: SourceSeen) -> None:
+    """Return if a partition of a mirror may go on where it was seen to end, before its source was looked at.
+
+    In that order: another runner may bring it beyond what was seen of the source, and that is no contradiction.
+
+    Raises:
+        SourceChangedError: Its source was made anew, ends before it, or was cut and written again below its end.
+    """
+    where = f"{name}, partition {partition}"
+    if reached.topic_id is not None and source.topic_id not in {None, reached.topic_id}:
+        message = f"{where}: the source was deleted and made anew (its topic id changed)"
+        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=_HINT)
+    bounds = source.bounds.get(partition)
+    if bounds is None:
+        return
+    if reached.topic_id is not None and bounds.end < reached.end:
+        message = f"{where} ends at {reached.end:,}, its source at {bounds.end:,}: the source was cut"
+        raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
+    ours, theirs = _last_below(reached.fetched, reached.epochs), _last_below(reached.fetched, bounds.epochs)
+    if ours is not None and theirs is not None and ours != theirs:
+        message = f"{where}: below {reached.fetched:,}, to which it was copied, the source was cut and written again"
+        raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
+
+
+def check_current(name: str, partition: int, reached: Reached, source: SourceSeen) -> None:
+    """Return if what was staged of a source was seen no earlier than what its copy knows of it.
+
+    A mirror may have stopped and become one again since: what was staged of its source may have been cut there.
+
+    Raises:
+        RetryableError: Epochs have begun at the source that were not seen yet.
+    """
+    bounds = source.bounds.get(partition)
+    if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
+        return
+    if max((epoch for epoch, _ in reached.epochs), default=0) > max((epoch for epoch, _ in bounds.epochs), default=0):
+        message = f"{name}, partition {partition}: its source was looked at before it changed hands; nothing was copied"
+        raise RetryableError(message, hint="Look at it again.")
+
+
+def _last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the last epoch that has offsets below one."""
+    found = [(epoch, start) for epoch, start in epochs if start < offset]
+    return found[-1] if found else None

@@ -1,10 +1,19 @@
-"""What a record is: one Arrow schema everywhere. Null and empty are different."""
+"""The Arrow schema of records, header names, and columns of times."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -33,3 +42,154 @@ INPUT_SCHEMA: Final = pa.schema(
     ]
 )
 """A record to be produced: it has no offset yet, and may leave its partition and its time to the producer."""
+
+
+# Names of headers: the bytes that brokers keep, as the text that a column, a file and JSON can hold.
+#
+# Kafka says that a name is UTF-8 and checks it nowhere. A byte that is no UTF-8 becomes one of 128 characters of a
+# private area, `U+10F700` and the byte; where a name has such a character itself, its bytes are written like that, too.
+# So every name has a text, no two have the same, and nearly all names are their own text.
+
+
+_ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
+_MARKS: Final = b"\xf4\x8f\x9e", b"\xf4\x8f\x9f"
+"""How those characters begin in UTF-8."""
+_TO_TEXT: Final = {0xDC00 + byte: 0x10F700 + byte for byte in range(0x80, 0x100)}
+_TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
+
+
+def text_of(name: bytes) -> str:
+    """Return the text of a name."""
+    found = name.decode("utf-8", "surrogateescape")
+    if any(mark in name for mark in _MARKS):
+        found = _ESCAPED.sub(lambda one: one[0].encode().decode("ascii", "surrogateescape"), found)
+    return found.translate(_TO_TEXT)
+
+
+def name_of(text: str) -> bytes:
+    """Return the name that a text stands for."""
+    return text.encode() if text.isascii() else text.translate(_TO_BYTES).encode("utf-8", "surrogateescape")
+
+
+def decoded(text: str) -> str:
+    """Return the name that a text stands for as Python has names of files, `surrogateescape`."""
+    return text if text.isascii() else name_of(text).decode("utf-8", "surrogateescape")
+
+
+def texts_of(names: Sequence[str | bytes]) -> pa.Array[Any]:
+    """Return a column of names as a client gives them: decoded, or as bytes where it cannot decode them."""
+    if bytes in set(map(type, names)):
+        return pa.array([text_of(name if isinstance(name, bytes) else name.encode()) for name in names], pa.string())
+    found: pa.Array[Any] = pa.array(names, pa.string())
+    return pa.array([text_of(name.encode()) for name in found.to_pylist()], pa.string()) if has_marks(found) else found
+
+
+def has_marks(texts: pa.Array[Any]) -> bool:
+    """Tell whether one of the texts is perhaps another than its name, decoded."""
+    return any(_is_in(mark, texts) for mark in _MARKS)
+
+
+def has_nul(texts: pa.Array[Any]) -> bool:
+    """Tell whether one of the names perhaps has the byte 0, at which C ends a text."""
+    return _is_in(b"\0", texts)
+
+
+def _is_in(part: bytes, texts: pa.Array[Any]) -> bool:
+    found = texts.buffers()[2] if len(texts) else None
+    return found is not None and part in found.to_pybytes()
+
+
+# Regular expressions over full names: RE2, as Kafka's broker-side subscriptions are, so that none takes long.
+
+
+LONGEST_PATTERN: Final = 10_000
+
+
+def matching(pattern: str, full_names: Sequence[str]) -> list[str]:
+    """Return the names that match a pattern as a whole, as Java's `Pattern.matches` would.
+
+    Raises:
+        UserError: It is no regular expression, or too large.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        message = f"a regular expression of {len(pattern):,} characters"
+        raise UserError(message, hint=f"It has at most {LONGEST_PATTERN:,}.")
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)  # alone first: a ')' must not end the group around it
+        is_match = pc.match_substring_regex(pa.array(full_names, pa.string()), rf"\A(?:{pattern})\z")
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        message = f"{pattern!r} is no regular expression: {str(error).removeprefix('Invalid regular expression: ')}"
+        raise UserError(message, hint="Example: shop:eu:.* (RE2: without look-around and back-references).") from error
+    return [name for name, is_wanted in zip(full_names, is_match.to_pylist(), strict=True) if is_wanted]
+
+
+# Columns of times as milliseconds since 1970: ISO 8601 (without an offset UTC), dates, or numbers of milliseconds.
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AFTER_TIME: Final = 1 << 63
+"""Milliseconds are kept in 63 bits."""
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class BadTimeError(ValueError):
+    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: it is one, from before 1970."""
+
+    def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
+        """Keep which cell it was."""
+        super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
+        self.row, self.cell, self.is_early = row, cell, is_early
+
+
+def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
+    """Return cells as int64 milliseconds since 1970; null stays null.
+
+    Raises:
+        BadTimeError: A cell is not a time, or lies before 1970.
+    """
+    found = _column(column) if isinstance(column, pa.Array) else _cells(column)
+    early = pc.index(pc.less(found, 0), pa.scalar(value=True)).as_py()
+    if early >= 0:
+        raise BadTimeError(early, found[early].as_py(), is_early=True)
+    return found
+
+
+def _column(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        times = column.cast(pa.timestamp("us" if pa.types.is_date(kind) else kind.unit))
+        return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    return _cells(column.to_pylist())
+
+
+def _cells(cells: Sequence[object]) -> pa.Array:
+    return pa.array([_milliseconds(row, cell) for row, cell in enumerate(cells)], pa.int64())
+
+
+def _milliseconds(row: int, cell: object) -> int | None:
+    match cell:
+        case None:
+            return None
+        case bool():
+            raise BadTimeError(row, cell)
+        case int() | float() if cell % 1 == 0 and abs(cell) < _AFTER_TIME:
+            return int(cell)
+        case str():
+            try:
+                return ms_of(cell)
+            except (ValueError, OverflowError):
+                raise BadTimeError(row, cell) from None
+        case _:
+            raise BadTimeError(row, cell)
+
+
+def ms_of(text: str) -> int:
+    """Return an ISO 8601 time in ms; without an offset it is UTC.
+
+    Raises:
+        ValueError: It is none.
+    """
+    time = datetime.fromisoformat(text.strip())
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

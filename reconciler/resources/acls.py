@@ -1,13 +1,18 @@
-"""Access rules as namespaces and topics carry them (KIP-37: inherited by everything below)."""
+"""Access rules of namespaces and topics, as models, as fields and as single bindings."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from reconciler.resources.base import Many, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 def folded(value: object) -> object:
@@ -97,3 +102,128 @@ class NamespaceAcl(TopicAcl):
     @classmethod
     def _sorted_resources(cls, resources: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(set(resources)))
+
+
+# Access rules as fields of a resource: who, where and what for is the path, the operations are the value.
+#
+# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`: what holds for all, and topics, is left out.
+# So two rules that differ in operations alone are one, order and repetition mean nothing, and each is changed by
+# itself.
+
+
+ACLS: Final = "acls."
+ALLOWS: Final = f"{ACLS}allow "
+"""How the path of a rule begins that allows."""
+
+_PLAIN: Final = re.compile(r'[^\s,"]+')
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,"]+')
+_LIST: Final = re.compile(rf"(?:{_TOKEN.pattern})(?:,(?:{_TOKEN.pattern}))*")
+
+
+def rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
+    """Return rules as fields, path → operations; rules of one path are one rule."""
+    found: dict[str, tuple[str, ...]] = {}
+    for rule in rules:
+        path = rule_path(rule)
+        found[path] = tuple(sorted({*found.get(path, ()), *rule.operations}))
+    return found
+
+
+def rule_path(rule: TopicAcl) -> str:
+    """Return the path of a rule."""
+    parts = [rule.permission, _token(rule.principal)]
+    if rule.host != "*":
+        parts += ["from", _token(rule.host)]
+    if isinstance(rule, NamespaceAcl):
+        if rule.resources != ("topics",):
+            parts += ["on", ",".join(rule.resources)]
+        if rule.names != ("*",):
+            parts += ["named", ",".join(map(_token, rule.names))]
+    return ACLS + " ".join(parts)
+
+
+def rule_at(path: str, operations: Iterable[object]) -> NamespaceAcl:
+    """Return the rule of a path; one of a topic is about topics, whatever they are named."""
+    words = _words(path.removeprefix(ACLS))
+    shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}
+    for [word] in words:
+        values = next(words)
+        match word:
+            case "from":
+                shape["host"] = values[0]
+            case "on":
+                shape["resources"] = values
+            case _:
+                shape["names"] = values
+    return NamespaceAcl.model_validate({**shape, "operations": tuple(operations)})
+
+
+def _token(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _words(text: str) -> Iterator[list[str]]:
+    for found in _LIST.finditer(text):
+        tokens = _TOKEN.findall(found.group())
+        yield [json.loads(token) if token.startswith('"') else token for token in tokens]
+
+
+# Access rules taken apart, for platforms that keep one for each kind of thing and each name. Pure.
+
+
+_TOPICS: Final = "topics"
+
+
+def namespace_rules_apart(
+    rules: Iterable[NamespaceAcl], operations: Mapping[str, frozenset[str]]
+) -> tuple[NamespaceAcl, ...]:
+    """Return rules that are each about one kind and one name, with what there is to do with that kind."""
+    found: list[NamespaceAcl] = []
+    for rule in rules:
+        for resource in rule.resources:
+            meant = tuple(each for each in rule.operations if each in operations[resource])
+            for name in rule.names if meant else ():
+                apart = {"resources": (resource,), "names": (name,), "operations": meant}
+                found.append(rule.model_copy(update=apart))
+    return tuple(found)
+
+
+def refused_rules(
+    rules: Iterable[TopicAcl], operations: Mapping[str, frozenset[str]]
+) -> Iterator[tuple[int, str, str, str]]:
+    """Yield what no such platform keeps: the place of a rule, its field, what is wrong and what to do."""
+    for place, rule in enumerate(rules):
+        resources = rule.resources if isinstance(rule, NamespaceAcl) else (_TOPICS,)
+        for operation in rule.operations:
+            if not any(operation in operations[resource] for resource in resources):
+                what = f"{operation} says nothing of {' and '.join(resources)}"
+                legal = ", ".join(sorted({each for resource in resources for each in operations[resource]}))
+                yield place, "operations", what, f"There is: {legal}."
+        if isinstance(rule, NamespaceAcl) and _TOPICS in resources:
+            exact = [name for name in rule.names if not name.endswith("*")]
+            if exact:
+                what = f"{exact[0]} is one topic: a rule of a namespace is about names that begin alike here"
+                yield place, "names", what, "Set it in the `acls` of that Topic, or end the name with *."
+
+
+# One access rule as brokers keep it: one principal, one operation, on one name or on all that begin with it.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Binding:
+    """One entry of a broker's access rules, in our words, with the broker's flat names."""
+
+    resource: str
+    """`topics`, `groups`, `transactional-ids`, and what we have no words for: `cluster`, `user`, `delegation-token`."""
+    name: str
+    is_prefix: bool
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        """Return it as a person reads it: `allow User:checkout read on groups billing*`."""
+        where = "" if self.host == "*" else f" from {self.host}"
+        name = f"{self.name}*" if self.is_prefix else self.name
+        return f"{self.permission} {self.principal}{where} {self.operation} on {self.resource} {name}"

@@ -1,4 +1,4 @@
-"""Addresses: the lifelong names of what is declared, and patterns over them.
+"""Addresses: the lifelong names of resources, patterns over them, and what names may look like.
 
 `cluster/<name>`, `policy/<name>`, and for everything that lives on a cluster `<kind>/<cluster>/<full name>`, where a
 full name is `<namespace>:<name>` and the default namespace and its separator are left out.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final, Literal, NewType
+from typing import Annotated, Final, Literal, NewType
+
+from pydantic import AfterValidator, Field
 
 Address = NewType("Address", str)
 
@@ -84,3 +86,109 @@ def matches(pattern: str, address: str) -> bool:
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
+
+
+# What names may look like, said once and quoted by every refusal (Kafka, KIP-37).
+
+
+MAX_NAME: Final = 249
+"""Longest full name, namespace and topic together (Kafka's limit for a topic)."""
+
+MAX_NAMESPACE: Final = MAX_NAME - 2
+"""Longest namespace: a `:` and a topic of one character still fit."""
+
+MAX_TIER: Final = 64
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_TIER: Final = re.compile(rf"[a-zA-Z0-9.-]{{1,{MAX_TIER}}}")
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+
+_LOCATION: Final = re.compile(
+    r"([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]{1,249}/[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}/[0-9]{1,19}"
+)
+
+
+def check_topic_name(name: str) -> str:
+    """Return `name` if it is a legal topic name. Raises ValueError saying what is legal."""
+    if not _TOPIC.fullmatch(name) or name in {".", ".."} or len(name) > MAX_NAME:
+        message = f"not a topic name: 1 to {MAX_NAME} of [a-zA-Z0-9._-], and not '.' or '..'"
+        raise ValueError(message)
+    return name
+
+
+@lru_cache(maxsize=1024)
+def check_namespace(namespace: str) -> str:
+    """Return `namespace` if every tier of it is legal; the default namespace is the empty one."""
+    tiers = namespace.split(":") if namespace else []
+    if not all(_TIER.fullmatch(tier) and tier not in {".", ".."} for tier in tiers):
+        message = f"not a namespace: tiers of 1 to {MAX_TIER} of [a-zA-Z0-9.-] joined by ':', and not '.' or '..'"
+        raise ValueError(message)
+    if len(namespace) > MAX_NAMESPACE:
+        message = f"longer than {MAX_NAMESPACE} characters: no topic would fit in it, names have at most {MAX_NAME}"
+        raise ValueError(message)
+    return namespace
+
+
+def check_full_name(full_name: str) -> str:
+    """Return `full_name`, `<namespace>:<topic>` or `<topic>`, if both parts and their length are legal."""
+    namespace, colon, name = full_name.rpartition(":")
+    check_namespace(namespace)
+    check_topic_name(name)
+    if colon and not namespace:
+        message = "not a name: nothing stands before its ':'"
+        raise ValueError(message)
+    if len(full_name) > MAX_NAME:
+        message = f"namespace and topic together are longer than {MAX_NAME} characters"
+        raise ValueError(message)
+    return full_name
+
+
+def check_plain_name(name: str) -> str:
+    """Return `name` if it can name a cluster, link, policy or workspace."""
+    if not _PLAIN.fullmatch(name):
+        message = "not a name: a letter or digit, then up to 99 of [a-zA-Z0-9._-]"
+        raise ValueError(message)
+    return name
+
+
+def check_topic_location(location: str) -> str:
+    """Return `location` if it is `<topic>/<cluster uuid>/<initial revision>`, the lifelong place of a topic's data."""
+    if not _LOCATION.fullmatch(location):
+        message = "not a location: <topic>/<cluster-uuid>/<revision>"
+        raise ValueError(message)
+    return location
+
+
+def check_location_or_name(text: str) -> str:
+    """Return `text` if it is a location, or a topic's name without its namespace."""
+    if ":" in text and "/" not in text:
+        message = (
+            "not a topic name: it is looked for in the mounting's own namespace and stands without it; "
+            "of a topic of another write the location, <topic>/<cluster-uuid>/<revision>"
+        )
+        raise ValueError(message)
+    return check_topic_location(text) if "/" in text else check_topic_name(text)
+
+
+TopicName = Annotated[
+    str, AfterValidator(check_topic_name), Field(json_schema_extra={"pattern": f"^[a-zA-Z0-9._-]{{1,{MAX_NAME}}}$"})
+]
+NamespaceName = Annotated[
+    str, AfterValidator(check_namespace), Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+(:[a-zA-Z0-9.-]+)*)?$"})
+]
+FullName = Annotated[
+    str,
+    AfterValidator(check_full_name),
+    Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]+$"}),
+]
+PlainName = Annotated[
+    str, AfterValidator(check_plain_name), Field(json_schema_extra={"pattern": f"^{_PLAIN.pattern}$"})
+]
+TopicLocation = Annotated[
+    str, AfterValidator(check_topic_location), Field(json_schema_extra={"pattern": f"^{_LOCATION.pattern}$"})
+]
+LocationOrName = Annotated[
+    str,
+    AfterValidator(check_location_or_name),
+    Field(json_schema_extra={"pattern": f"^({_LOCATION.pattern}|[a-zA-Z0-9._-]{{1,{MAX_NAME}}})$"}),
+]

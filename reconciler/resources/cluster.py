@@ -1,24 +1,350 @@
-"""Cluster: one streaming platform, how it is reached, and what belongs to it as a whole."""
+"""The Cluster kind: connection, secrets, locations and tiering of a cluster."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import posixpath
+import re
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, cluster_address
-from reconciler.resources.base import Complaint, Flag, Model, refusal
-from reconciler.resources.clustertiering import MachineryTiering
+from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.configs import Properties
-from reconciler.resources.connections import (
-    ConfluentConnection,
-    EmbeddedConnection,
-    KafkaConnection,
-    RedpandaConnection,
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# References to secrets: `${env:NAME}` and `${file:/path}`, resolved only at the edge and never stored resolved.
+
+
+SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
+
+
+def check_reference(value: str) -> str:
+    """Return `value` if it is a reference. Raises ValueError: a secret written out would enter git."""
+    if not SECRET_REFERENCE.fullmatch(value):
+        raise refusal(
+            Complaint(
+                "a secret must be a reference, never the secret itself",
+                hint="Write ${env:NAME} or ${file:/path}",
+            )
+        )
+    return value
+
+
+SecretReference = Annotated[
+    str,
+    AfterValidator(check_reference),
+    Field(
+        examples=["${env:KAFKA_PASSWORD}"],
+        json_schema_extra={"secret": True, "pattern": r"^\$\{(env|file):[^}]+\}$"},
+    ),
+]
+
+
+# Where objects live: `state`, `objectStorage` and `embedded.root` of the manifests.
+
+
+SCHEMES: Final = ("file", "s3", "memory")
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+_SOMEWHERE: Final = "/" + "\0/" * 64
+"""The folder of reconciler.yaml, where nobody says which it is: `..` leads out of it, and no name is like its own."""
+
+
+class LocationSpec(Model):
+    """A folder or a bucket. What is not written comes from the AWS environment and profile."""
+
+    url: str = Field(
+        description="`file://folder` (relative to reconciler.yaml), `file:///folder` or `s3://bucket/prefix`.",
+        examples=["s3://topics/prod", "file://.reconciler"],
+    )
+    region: str | None = Field(default=None, description="AWS region.", examples=["eu-west-1"])
+    endpoint: str | None = Field(
+        default=None, description="Endpoint of an S3-compatible store.", examples=["http://127.0.0.1:8333"]
+    )
+    force_path_style: Flag | None = Field(
+        default=None, description="Address buckets by path, not by host name.", examples=[True]
+    )
+    kms_key_id: str | None = Field(
+        default=None, description="Key objects are encrypted under (SSE-KMS).", examples=["alias/topics"]
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        parts = _URL.fullmatch(url)
+        if parts is None or parts[1] not in SCHEMES or not parts[2]:
+            raise refusal(
+                Complaint(
+                    f"{url!r} is not a location", hint="Write file://folder, file:///folder or s3://bucket/prefix"
+                )
+            )
+        return url
+
+
+def _from_url(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+Location = Annotated[LocationSpec, BeforeValidator(_from_url, json_schema_input_type=str | LocationSpec)]
+"""A URL, or a mapping with `url` and settings."""
+
+
+def is_overlapping(one: str, other: str) -> bool:
+    """Tell whether two URLs are one place, or one lies in the other; relative ones in the same folder.
+
+    A relative folder and an absolute one are never told to be the same. Pure: no link is followed.
+    """
+    (scheme, first), (other_scheme, second) = _place(one), _place(other)
+    shared = min(len(first), len(second))
+    return scheme == other_scheme and first[:shared] == second[:shared]
+
+
+def _place(url: str) -> tuple[str, tuple[str, ...]]:
+    """Return the scheme of a URL, and the names that lead to the place; a store in memory lies in no other."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        return scheme, (rest,)
+    path = posixpath.normpath(posixpath.join(_SOMEWHERE, rest)) if scheme == "file" else rest
+    return scheme, tuple(name for name in path.split("/") if name)
+
+
+# How each kind of cluster is reached. Secrets are references, resolved only at the edge.
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _check_separator(separator: str) -> str:
+    if separator not in {".", "_", "-"}:
+        message = "not one of '.', '_' and '-'"
+        raise ValueError(message)
+    return separator
+
+
+def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse the one text with commas that Kafka's own tools take: it would be looked up as the name of one host."""
+    for position, each in enumerate(servers):
+        if "," in each:
+            words = ", ".join(part.strip() for part in each.split(","))
+            raise refusal(Complaint("names several brokers in one text", f"Write a list: [{words}]", (position,)))
+    return servers
+
+
+class EmbeddedConnection(Model):
+    """Where an embedded cluster lives."""
+
+    root: Location = Field(description="The folder or bucket that is the cluster.", examples=["file://.clusters/west"])
+
+
+class SecuritySpec(Model):
+    """How to authenticate to a Kafka listener."""
+
+    protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = Field(
+        default="PLAINTEXT", description="Encryption and authentication of the listener.", examples=["SASL_SSL"]
+    )
+    mechanism: (
+        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)] | None
+    ) = Field(default=None, description="How a SASL listener authenticates.", examples=["SCRAM-SHA-512"])
+    username: str | None = Field(default=None, description="Who logs in.", examples=["reconciler"])
+    password: SecretReference | None = Field(default=None, description="Reference to the password.")
+    allow_plaintext_passwords: Flag | None = Field(
+        default=None,
+        description="Whether passwords and tokens may go over a connection without encryption.",
+        examples=[True],
+    )
+    ca_file: str | None = Field(
+        default=None, description="Certificates to trust (PEM).", examples=["/etc/kafka/ca.pem"]
+    )
+    cert_file: str | None = Field(default=None, description="Our certificate (PEM).", examples=["/etc/kafka/me.pem"])
+    key_file: str | None = Field(default=None, description="Its private key (PEM).", examples=["/etc/kafka/me.key"])
+    token_endpoint_url: str | None = Field(
+        default=None, description="Where OAUTHBEARER gets its tokens.", examples=["https://login.example.com/token"]
+    )
+    client_id: str | None = Field(default=None, description="OAuth client.", examples=["reconciler"])
+    client_secret: SecretReference | None = Field(default=None, description="Reference to its secret.")
+    scope: str | None = Field(default=None, description="OAuth scope.", examples=["kafka"])
+
+    @model_validator(mode="after")
+    def _complete(self) -> SecuritySpec:
+        if missing := [Complaint(*what) for what in self._missing()]:
+            raise refusal(*missing)
+        return self
+
+    def _missing(self) -> Iterator[tuple[str, str, tuple[str]]]:
+        is_sasl = self.protocol.startswith("SASL_")
+        if is_sasl and self.mechanism is None:
+            yield f"is required with {self.protocol}", "For example `mechanism: SCRAM-SHA-512`", ("mechanism",)
+        if self.mechanism is not None and not is_sasl:
+            yield f"means nothing with {self.protocol}", "Use SASL_SSL, or leave it out", ("mechanism",)
+        needed = {
+            None: {},
+            "OAUTHBEARER": {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id},
+            "PLAIN": {"username": self.username, "password": self.password},
+            "SCRAM-SHA-256": {"username": self.username, "password": self.password},
+            "SCRAM-SHA-512": {"username": self.username, "password": self.password},
+        }[self.mechanism if is_sasl else None]
+        for name, value in needed.items():
+            if value is None:
+                yield f"is required with {self.mechanism}", "Add it beside `mechanism`", (name,)
+
+
+class KafkaConnection(Model):
+    """How an Apache Kafka cluster is reached."""
+
+    bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
+        min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
+    )
+    security: SecuritySpec | None = Field(
+        default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
+    )
+    namespace_separator: Annotated[str, AfterValidator(_check_separator)] = Field(
+        default=".",
+        description="What ':' becomes in topic names.",
+        examples=["."],
+        json_schema_extra={"enum": [".", "_", "-"]},
+    )
+
+
+class RedpandaConnection(Model):
+    """How a Redpanda cluster is reached."""
+
+    bootstrap_servers: Many[str] = Field(
+        min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
+    )
+    admin_urls: Many[str] = Field(min_length=1, description="Its Admin API.", examples=[["http://broker-1:9644"]])
+    security: SecuritySpec | None = Field(
+        default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
+    )
+
+
+class ConfluentConnection(Model):
+    """How a Confluent cluster is reached."""
+
+    rest_endpoint: str = Field(
+        description="Its REST endpoint.", examples=["https://pkc-abc12.eu-west-1.aws.confluent.cloud:443"]
+    )
+    cluster_id: str = Field(description="Its id.", examples=["lkc-abc123"])
+    api_key: SecretReference = Field(description="Reference to the API key.")
+    api_secret: SecretReference = Field(description="Reference to the API secret.")
+    bootstrap_servers: Many[str] = Field(
+        default=(),
+        description="Some of its brokers, host:port, for records.",
+        examples=[["pkc-abc12.eu-west-1.aws.confluent.cloud:9092"]],
+    )
+
+
+# What of tiering belongs to a cluster's machinery, not to a topic; compiled to the cluster's properties.
+
+
+Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
+
+
+class UploadSpec(Model):
+    """When closed and open segments are uploaded."""
+
+    max_interval: DurationMs | None = Field(
+        default=None, description="Upload the open segment after this long; absent: closed ones only.", examples=["1h"]
+    )
+
+
+class MergeSpec(Model):
+    """Merging of small adjacent remote segments."""
+
+    enabled: Flag | None = Field(default=None, description="Merge at all; absent: yes.", examples=[True])
+    target_bytes: SizeBytes | None = Field(default=None, description="Size of a merged object.", examples=["128MiB"])
+    min_bytes: SizeBytes | None = Field(default=None, description="Runs below it wait or merge.", examples=["64MiB"])
+
+
+class ManifestsSpec(Model):
+    """Partition manifests of the remote tier."""
+
+    spillover_bytes: SizeBytes | None = Field(
+        default=None, description="Beyond it a manifest's oldest part is spilled.", examples=["64KiB"]
+    )
+
+
+class CacheSpec(Model):
+    """The chunk cache in front of remote reads. Of several limits the smallest wins."""
+
+    directory: str | None = Field(
+        default=None, description="Where it lies, a full path.", examples=["/var/cache/topics"]
+    )
+    bytes: SizeBytes | None = Field(default=None, description="Its largest size.", examples=["20GiB"])
+    percent: Percent | None = Field(default=None, description="Its largest share of the disk.", examples=[20])
+    max_objects: Count | None = Field(default=None, description="Its largest number of files.", examples=[100_000])
+    chunk_bytes: SizeBytes | None = Field(default=None, description="Size of a chunk.", examples=["16MiB"])
+    eviction: Annotated[Literal["eager", "capped", "predictive"], BeforeValidator(folded)] | None = Field(
+        default=None, description="Which unshared chunks go when space is needed.", examples=["eager"]
+    )
+    trim_size_percent: Percent | None = Field(
+        default=None, description="Trim at this share of its size; absent: when full.", examples=[70]
+    )
+    trim_objects_percent: Percent | None = Field(
+        default=None, description="Trim at this share of its number of files; absent: when full.", examples=[70]
+    )
+
+
+class SpaceSpec(Model):
+    """How much local disk the platform may use."""
+
+    target_bytes: SizeBytes | None = Field(default=None, description="For local data, in bytes.", examples=["100GiB"])
+    target_percent: Percent | None = Field(default=None, description="For local data, in percent.", examples=[50])
+    reservation_percent: Percent | None = Field(
+        default=None, description="Left free for everything else, in percent.", examples=[25]
+    )
+
+
+class MachineryTiering(Model):
+    """What of tiering belongs to the cluster's machinery, not to a topic; compiled to its properties."""
+
+    upload: UploadSpec | None = Field(
+        default=None, description="When segments are uploaded.", examples=[{"maxInterval": "1h"}]
+    )
+    merge: MergeSpec | None = Field(
+        default=None, description="Merging of small remote segments.", examples=[{"targetBytes": "128MiB"}]
+    )
+    manifests: ManifestsSpec | None = Field(
+        default=None, description="Partition manifests.", examples=[{"spilloverBytes": "64KiB"}]
+    )
+    cache: CacheSpec | None = Field(
+        default=None, description="The cache of remote reads.", examples=[{"bytes": "20GiB", "eviction": "eager"}]
+    )
+    space: SpaceSpec | None = Field(
+        default=None, description="Use of the local disk.", examples=[{"targetPercent": 50}]
+    )
+
+
+TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "upload.maxInterval": "cloud_storage_segment_max_upload_interval_sec",
+        "merge.enabled": "cloud_storage_enable_segment_merging",
+        "merge.targetBytes": "cloud_storage_segment_size_target",
+        "merge.minBytes": "cloud_storage_segment_size_min",
+        "manifests.spilloverBytes": "cloud_storage_spillover_manifest_size",
+        "cache.directory": "cloud_storage_cache_directory",
+        "cache.bytes": "cloud_storage_cache_size",
+        "cache.percent": "cloud_storage_cache_size_percent",
+        "cache.maxObjects": "cloud_storage_cache_max_objects",
+        "cache.chunkBytes": "cloud_storage_cache_chunk_size",
+        "cache.eviction": "cloud_storage_chunk_eviction_strategy",
+        "cache.trimSizePercent": "cloud_storage_cache_trim_threshold_percent_size",
+        "cache.trimObjectsPercent": "cloud_storage_cache_trim_threshold_percent_objects",
+        "space.targetBytes": "retention_local_target_capacity_bytes",
+        "space.targetPercent": "retention_local_target_capacity_percent",
+        "space.reservationPercent": "disk_reservation_percent",
+    }
 )
-from reconciler.resources.locations import Location
-from reconciler.resources.metadata import NameOnly
+"""Field of `spec.tiering` → the cluster property that says the same, in Redpanda's names."""
+
 
 Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(folded)]
 

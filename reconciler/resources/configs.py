@@ -1,4 +1,4 @@
-"""Config values: the one string a platform stores for what a person wrote, and how a person reads it.
+"""Topic configs: the value that a platform stores, and the value that a person wrote.
 
 Values are kept and compared as the string the platform stores; units are only how people write and read them.
 The keys are data: Kafka's in `kafkaconfigs`, the embedded cluster's in `tieringconfigs`, and platforms add their own
@@ -10,31 +10,101 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
+from pydantic.alias_generators import to_camel
 
-from reconciler.resources.base import LONG_MAX, Complaint, refusal
-from reconciler.resources.configkeys import ConfigKey, ConfigType
-from reconciler.resources.kafkaconfigs import KAFKA_CONFIGS
-from reconciler.resources.quantities import format_duration, format_size, parse_duration, parse_size
-from reconciler.resources.tieringconfigs import EMBEDDED_CONFIGS
+from reconciler.resources.base import (
+    LONG_MAX,
+    Complaint,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    refusal,
+)
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = [
-    "BROKERS",
-    "DEFAULT",
-    "EMBEDDED_CONFIGS",
-    "KAFKA_CONFIGS",
-    "ConfigKey",
-    "ConfigType",
-    "Configs",
-    "Properties",
-    "canonical_value",
-    "show_value",
-]
+
+# The words of tiering on an embedded cluster, and which field of a TieringPolicy each of them says.
+
+
+_KEYS: Final = (
+    ConfigKey(
+        "initial.retention.local.target.bytes",
+        "size",
+        minimum=-1,
+        description="Bytes per partition that a moved or recovered replica fetches first.",
+    ),
+    ConfigKey(
+        "initial.retention.local.target.ms",
+        "duration",
+        minimum=-1,
+        description="How far back a moved or recovered replica fetches first.",
+    ),
+    ConfigKey("remote.delete", "boolean", "true", description="Deleting the topic deletes its remote objects."),
+    ConfigKey(
+        "remote.log.disable.policy",
+        "enum",
+        "retain",
+        ("retain", "delete"),
+        description="KIP-950: what switching tiering off does to remote data.",
+    ),
+    ConfigKey("remote.read", "boolean", description="Serve reads from the remote tier."),
+    ConfigKey("remote.recovery", "boolean", "false", description="Only at creation: from what is in object storage."),
+    ConfigKey("remote.write", "boolean", description="Upload closed segments to the remote tier."),
+    ConfigKey("retention.local.strict", "boolean", "false", description="Expire local data also when space is free."),
+    ConfigKey(
+        "retention.local.target.bytes", "size", minimum=-1, description="Bytes per partition kept on local disk."
+    ),
+    ConfigKey(
+        "retention.local.target.ms",
+        "duration",
+        "86400000",
+        minimum=-1,
+        description="How long uploaded records stay on local disk.",
+    ),
+)
+
+TIERING_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
+"""What an embedded cluster knows beyond Kafka's names."""
+
+EMBEDDED_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
+    dict(sorted({**KAFKA_CONFIGS, **TIERING_CONFIGS}.items()))
+)
+"""Every topic config of an embedded cluster, by name."""
+
+POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "remote_write": ("remote.write", "remote.storage.enable", "remote.log.copy.disable"),
+        "remote_read": ("remote.read", "remote.storage.enable"),
+        "remote_delete": ("remote.delete",),
+        "retention.time": ("retention.ms",),
+        "retention.bytes": ("retention.bytes",),
+        "local_retention.time": ("retention.local.target.ms", "local.retention.ms"),
+        "local_retention.bytes": ("retention.local.target.bytes", "local.retention.bytes"),
+        "local_retention.strict": ("retention.local.strict",),
+        "initial_local_retention.time": ("initial.retention.local.target.ms",),
+        "initial_local_retention.bytes": ("initial.retention.local.target.bytes",),
+        "on_disable": ("remote.log.disable.policy", "remote.log.delete.on.disable"),
+        "segment_bytes": ("segment.bytes",),
+    }
+)
+"""Field of a TieringPolicy's spec → the configs that say the same; the first is the embedded cluster's own word."""
+
+
+def policy_path(config: str) -> tuple[str, ...] | None:
+    """Return the way to the field of a TieringPolicy that stands for a config; `None`: there is none."""
+    for field, words in POLICY_KEYS.items():
+        if config in words:
+            return ("spec", *map(to_camel, field.split(".")))
+    return None
+
 
 DEFAULT: Final = "default"
 """The value that resets a key to what it inherits, also where somebody else set it."""

@@ -1,4 +1,4 @@
-"""Consumer groups as they are on a cluster, and where their offsets can be set to."""
+"""Consumer groups: their offsets, and where these can be reset to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 READING_MS: Final = 24 * 60 * 60 * 1000
 """A group is reading while its last commit is younger than this."""

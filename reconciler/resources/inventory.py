@@ -1,15 +1,143 @@
-"""Inventories: address → what the files say, what we last applied, what the platform says."""
+"""Inventories: address to resource, as desired, recorded or observed; all kinds; capabilities of platforms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError
 from reconciler.resources.address import Address
-from reconciler.resources.kinds import Resource
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.resources.topic import Topic
+from reconciler.resources.workspace import Workspace
+
+# What a platform can do, as data: compared with the plan by a pure guard.
+
+
+TieringWords: TypeAlias = Literal["directions", "kip-405"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Limits of one platform. Anything declared beyond them is an error at plan."""
+
+    platform: str
+    namespaces: bool = True
+    namespaces_are_rules: bool = False
+    """A namespace is the access rules on its prefix: deleting it takes ours away, whosever topics carry the prefix."""
+    tiering: bool = False
+    """On Kafka: KIP-405, switched on in the brokers and controllers."""
+    untiering: bool = True
+    """Whether the tiering of a topic can be switched off; on Kafka KIP-950: `remote.log.copy.disable` is known."""
+    tiering_words: TieringWords = "directions"
+    """How topic configs say tiering: `directions`, remote.write and remote.read apart, as the embedded cluster has it;
+    `kip-405`, one switch `remote.storage.enable` with the two of KIP-950 beside it."""
+    mountings: bool = False
+    mountings_by_jobs: bool = False
+    """The platform detaches nothing itself: topics are archived, compared and deleted, or restored, by jobs."""
+    links: bool = False
+    mirror_states: frozenset[str] = frozenset()
+    link_features: frozenset[str] = frozenset()
+    """What of a link goes beyond copying from the earliest record: `paused, source-mode, bidirectional, auto-create,
+    consumer-offset-sync, acl-sync, topic-config-sync, start-offset, retry-timeout, metadata-interval`."""
+    mirrors_read_only: bool = True
+    """False: a mirror takes records of others, too; the plan warns of it once a cluster."""
+    acls: bool = False
+    acl_hosts_are_addresses: bool = False
+    """Hosts of ACLs are compared with the address of a connection: a name, or a range, would never be met."""
+    denies_are_final: bool = False
+    """Any denial wins, whichever tier says it: none can be lifted below, and what a tier allows only they take away."""
+    acl_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Kind of thing → what there is to allow of it. Rules are then kept one for each kind and name.
+
+    Empty: they are kept as they are written.
+    """
+    open_without_acls: bool = True
+    """What no rule is about everyone may do; False: nobody but super users (`allow.everyone.if.no.acl.found`)."""
+    quotas: bool = False
+    """Namespaces may have quotas: every plan is checked against them."""
+    keeps_quotas: bool = True
+    """The platform remembers them, too; False: only the record has them, and nothing is compared."""
+    encryption: bool = False
+    cluster_properties: bool = False
+    partition_growth: bool = True
+    replication_change: bool = True
+    replication_moves: bool = False
+    """Another replication factor copies records from broker to broker, and takes its time."""
+    topic_move: bool = False
+    """Topics can be renamed."""
+    copy_move: bool = False
+    """Where they cannot: a move is planned as a new topic, a copy into it, its groups switched, and a delete."""
+    recovery: bool = False
+    inherits_configs: bool = False
+    """True: namespace and topic keys are compared at their own addresses; False: topics get the effective value."""
+    creates_cluster: bool = False
+    max_partitions: int = 100_000
+    max_replication_factor: int = 32_767
+    """On Kafka: the brokers that are alive."""
+    internal_topics: tuple[str, ...] = ()
+    """Patterns (`*`) of names that the platform or its tools use for themselves: never declared, never managed."""
+    server_ids: frozenset[str] = frozenset()
+    """Kinds whose work the platform names itself: asked twice, it does it twice."""
+    batch: int = 100
+    """Actions one `apply` call takes."""
+    may_hide: bool = False
+    """Whoever acts does not see every topic, and what is hidden is not told apart from what is missing: that something
+    is absent proves nothing. What is recorded and absent is then neither made again, deleted nor forgotten."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Why this very cluster lacks something: the name of a field that is off (`tiering`, `untiering`, `acls`,
+    `may_hide` where it is on …) → what a message says after its colon, such as `no authorizer is configured`."""
+    configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
+    """Every topic config this platform and version knows, with the ranges it accepts."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Topic config → what a topic that does not set it has here: the brokers' defaults, as they are in effect now.
+
+    Rules over several configs are judged with them. What is absent is not known, and then the catalog's default holds.
+    """
+    properties: Mapping[str, ConfigKey] = field(default_factory=dict)
+    """Every cluster property it knows; empty: it does not say, and values are compared as they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """Which cluster answered: the wrong-cluster guard compares it with what is declared and recorded."""
+
+    provider: str
+    cluster_id: str
+    format: str | None = None
+    """How it keeps records, where that matters to who copies them as they are; clusters of two formats do not mix."""
+
+
+# The closed union of what can be declared.
+
+
+Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink | MirrorTopic
+
+AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
+
+RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
+"""Reads one resource of any kind from Python or JSON values."""
+
+WRITABLE: Final[dict[str, type[Workspace | Resource]]] = {
+    "Workspace": Workspace,
+    "Cluster": Cluster,
+    "Namespace": Namespace,
+    "Topic": Topic,
+    "TieringPolicy": TieringPolicy,
+    "Mounting": Mounting,
+    "MirrorLink": MirrorLink,
+}
+"""What may stand as a `kind` in a manifest."""
+
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -102,3 +230,38 @@ class Observed:
 Desired: TypeAlias = Mapping[Address, Declared]
 Record: TypeAlias = Mapping[Address, Recorded]
 Inventory: TypeAlias = Mapping[Address, Observed]
+
+
+# What a cluster has, at a glance: names and shapes, light enough for tens of thousands of topics.
+
+
+class Following(NamedTuple):
+    """What a mirror follows, and the state it is in."""
+
+    state: str
+    link: str
+    source: str
+    """`<cluster>/<full name>`."""
+
+
+class TopicShown(NamedTuple):
+    """One topic or mirror."""
+
+    address: Address
+    partitions: int
+    replication_factor: int | None
+    """`None`: the platform does not say, or it is its source's."""
+    records: int | None = None
+    """`None`: not measured; as `bytes`."""
+    bytes: int | None = None
+    following: Following | None = None
+    """`None`: it is an ordinary topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything of one cluster that may be described, sorted; without what topics hold."""
+
+    topics: Sequence[TopicShown] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Full name → its own configs."""

@@ -1,13 +1,17 @@
-"""What was measured of live resources, so that a plan can say what an action would cost."""
+"""Measured sizes and lags of live resources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from reconciler.resources.address import Address
-from reconciler.resources.standing import Positions
+from reconciler.resources.mirrors import Positions
+
+if TYPE_CHECKING:
+    from reconciler.errors import ReconcilerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,227 @@ class Measure:
 
 Measures: TypeAlias = Mapping[Address, Measure]
 """An address that is absent was not measured: we cannot tell."""
+
+
+# What topics take, tier by tier: what lies with the cluster, and what lies in object storage.
+
+
+Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full"]
+"""What tiering does now: nothing, upload, serve what was uploaded, or both. A pause of uploads does not show."""
+
+
+class Held(NamedTuple):
+    """What a tier holds."""
+
+    bytes: int = 0
+    segments: int = 0
+
+    @classmethod
+    def sum(cls, found: Iterable[Held]) -> Held:
+        """Return what several hold together."""
+        each = list(found)
+        return cls(sum(one.bytes for one in each), sum(one.segments for one in each))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHeld:
+    """What object storage holds of a partition."""
+
+    start: int
+    end: int
+    """The next offset to be uploaded."""
+    held: Held
+    garbage: Held
+    """What is marked for deletion and not deleted yet: it is not part of the log any more."""
+    uploaded_ms: int | None
+    """When a segment was uploaded last; `None`: never."""
+    is_ahead: bool
+    """Whether it has more than the cluster has taken note of: an upload was cut off there."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStorage:
+    """One partition. Offsets from `start` to `local_start` are remote only; `end` is the next to be written."""
+
+    partition: int
+    start: int
+    local_start: int
+    end: int
+    local: Held
+    remote: RemoteHeld | None
+    """`None`: nothing was ever uploaded, or it is not shown."""
+    log_bytes: int
+    """What the log takes, each record counted once, though it may lie in both tiers."""
+    log_records: int
+    """Likewise."""
+    pending_bytes: int | None
+    """What is still to be uploaded, the open segment included; `None`: nothing is uploaded of this topic."""
+    problem: ReconcilerError | None = None
+    """Why it cannot be told what object storage holds; nothing of that is counted then."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieringShown:
+    """What holds for a topic that is, or was, tiered."""
+
+    mode: Mode
+    state: str
+    epoch: int
+    location: str
+    """`<topic>/<cluster uuid>/<initial revision>`, for life."""
+    url: str
+    """`remote://<object storage>`."""
+    is_paused: bool
+    """Whether uploads pause on the whole cluster."""
+    hidden: str | None
+    """Why nothing is shown of the remote tier; `None`: it is."""
+    problem: ReconcilerError | None = None
+    """Where that is no choice: what is wrong with the object storage as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStorage:
+    """One topic or mirror."""
+
+    address: Address
+    tiering: TieringShown | None
+    """`None`: it was never tiered."""
+    partitions: tuple[PartitionStorage, ...]
+
+    @property
+    def problem(self) -> ReconcilerError | None:
+        """Return why it cannot be told what object storage holds of all of it, the first reason; `None`: it can."""
+        whole = None if self.tiering is None else self.tiering.problem
+        return whole or next((each.problem for each in self.partitions if each.problem is not None), None)
+
+    @property
+    def local(self) -> Held:
+        """What the cluster holds of all partitions."""
+        return Held.sum(partition.local for partition in self.partitions)
+
+    @property
+    def remote(self) -> Held:
+        """What object storage holds of all partitions, counted once."""
+        return Held.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
+
+    @property
+    def garbage(self) -> Held:
+        """What is marked for deletion in object storage."""
+        return Held.sum(partition.remote.garbage for partition in self.partitions if partition.remote is not None)
+
+    @property
+    def log_bytes(self) -> int:
+        """What the log takes, each record counted once."""
+        return sum(partition.log_bytes for partition in self.partitions)
+
+    @property
+    def log_records(self) -> int:
+        """How many records the log has."""
+        return sum(partition.log_records for partition in self.partitions)
+
+    @property
+    def pending_bytes(self) -> int | None:
+        """What is still to be uploaded; `None`: nothing is uploaded of this topic."""
+        found = [each.pending_bytes for each in self.partitions if each.pending_bytes is not None]
+        return sum(found) if found else None
+
+    @property
+    def uploaded_ms(self) -> int | None:
+        """When a segment was uploaded last."""
+        found = [each.remote.uploaded_ms for each in self.partitions if each.remote is not None]
+        return max((when for when in found if when is not None), default=None)
+
+
+# What a cluster's instruments say: sizes, lags and what is pending, as numbers.
+
+
+COUNTED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "segment_uploads_total": "Segments uploaded to object storage.",
+        "uploaded_bytes": "Bytes of the segments uploaded to object storage.",
+        "deleted_segments": "Segments deleted from object storage: expired, merged, compacted, or of deleted topics.",
+        "partition_manifest_uploads_total": "Manifests of partitions written to object storage.",
+        "topic_manifest_uploads_total": "Manifests of topics written to object storage.",
+        "spillover_manifest_uploads_total": "Pages that manifests spilled to object storage.",
+        "spillover_manifest_reads_total": "Pages of manifests read back from object storage: history.",
+        "errors_total": "Requests to object storage that failed for good.",
+        "jobs_cloud_segment_reuploads": "Segments that merging and compaction wrote anew in object storage.",
+        "housekeeping_rounds": "Rounds of housekeeping that began.",
+        "housekeeping_pauses": "Times housekeeping paused under traffic.",
+        "housekeeping_resumes": "Times housekeeping went on, idle again.",
+        "housekeeping_drains": "Rounds done at their interval though object storage was never idle.",
+        "housekeeping_jobs_completed": "Jobs of housekeeping that were done.",
+        "cache_op_hit": "Reads of remote records that the cache answered.",
+        "cache_op_miss": "Reads of remote records that went to object storage.",
+    }
+)
+"""What upkeep counts of object storage, in Redpanda's names below `cloud_storage_`, and what each counts."""
+
+LEVELS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "upload_backlog_controller_backlog_size": "Bytes that waited to be uploaded when the share of uploads was set.",
+        "upload_backlog_controller_error": "How far that was from nothing, in its unit.",
+        "upload_backlog_controller_shares": "Share of uploads, of a thousand.",
+        "active_segments": "Remote segments of which something is in the cache.",
+        "cache_space_size_bytes": "Bytes of the cache.",
+        "cache_space_files": "Files of the cache.",
+    }
+)
+"""What holds of object storage and its cache, named likewise, and what each says."""
+
+
+class RemoteVitals(NamedTuple):
+    """What a tiered topic has in object storage, sums over its partitions."""
+
+    bytes: int
+    segments: int
+    pending_deletion: int
+    """Segments that are marked and not deleted yet."""
+    log_bytes: int
+    """Of the whole log, each record counted once."""
+    pending_bytes: int | None
+    """Still to be uploaded; `None`: nothing of it is uploaded."""
+
+
+class TopicVitals(NamedTuple):
+    """One topic or mirror; offsets, records and bytes are sums over its partitions."""
+
+    address: Address
+    partitions: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+    source: Address | None = None
+    """Of a mirror: the topic it follows."""
+    remote: RemoteVitals | None = None
+    """`None`: it was never tiered, or that is not shown."""
+
+
+class GroupLag(NamedTuple):
+    """How many offsets a group has still to read of a topic."""
+
+    group: str
+    topic: str
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Everything of one cluster; `measured` and `lags` are bounded, what is beyond is only counted."""
+
+    topics: int
+    partitions: int
+    measured: Sequence[TopicVitals] = ()
+    unmeasured: int = 0
+    """Topics beyond the bounds."""
+    groups: int = 0
+    lags: Sequence[GroupLag] = ()
+    unmeasured_groups: int = 0
+    open_transactions: int = 0
+    """In the partitions of measured topics."""
+    pending_deletions: int = 0
+    """Topics that are marked and not yet deleted."""
+    pending_rewrites: int = 0
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """Of the cache of this machine, by the names of `LEVELS`; nothing where there is none."""

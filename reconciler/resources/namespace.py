@@ -1,4 +1,4 @@
-"""Namespace: a hierarchical home of topics, with what they inherit (KIP-37)."""
+"""The Namespace kind (KIP-37)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from reconciler.resources.acls import NamespaceAcl
-from reconciler.resources.address import Address, address_of
-from reconciler.resources.base import Complaint, Count, Many, Model, SizeBytes, refusal
+from reconciler.resources.address import Address, NamespaceName, PlainName, address_of
+from reconciler.resources.base import Complaint, Count, Many, Model, OfNamespace, SizeBytes, refusal
 from reconciler.resources.configs import Configs
-from reconciler.resources.metadata import OfNamespace
-from reconciler.resources.names import NamespaceName, PlainName
 
 
 class Quotas(Model):

@@ -1,4 +1,4 @@
-"""Topic: partitions, replication, configs and rules of one log of records."""
+"""The Topic kind."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from reconciler.resources.acls import TopicAcl
-from reconciler.resources.address import Address, address_of, join_name
-from reconciler.resources.base import Complaint, Count, Flag, Many, Model, refusal
+from reconciler.resources.address import MAX_NAME, Address, FullName, PlainName, TopicLocation, address_of, join_name
+from reconciler.resources.base import Complaint, Count, Flag, InNamespace, Many, Model, refusal
 from reconciler.resources.configs import Configs
-from reconciler.resources.metadata import InNamespace
-from reconciler.resources.names import MAX_NAME, FullName, PlainName, TopicLocation
 
 
 class TopicSpec(Model):

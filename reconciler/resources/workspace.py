@@ -1,30 +1,216 @@
-"""Workspace: one set of manifests with one state, its guards and where its jobs run (`reconciler.yaml`)."""
+"""The Workspace kind: the state, guards, references and Spark of a set of manifests."""
 
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.resources.base import Complaint, Many, Model, refusal
-from reconciler.resources.configs import Properties
-from reconciler.resources.guards import Allowance, Between, Guards, IgnoredDrift, Requirement, Rule
-from reconciler.resources.locations import Location, LocationSpec
-from reconciler.resources.metadata import NameOnly
+from reconciler.resources.base import Complaint, Many, Model, NameOnly, refusal
+from reconciler.resources.cluster import Location, LocationSpec
+from reconciler.resources.configs import Properties, canonical_value
 
-__all__ = [
-    "Allowance",
-    "Between",
-    "Guards",
-    "IgnoredDrift",
-    "ReferencesSpec",
-    "Requirement",
-    "Rule",
-    "SparkSpec",
-    "Workspace",
-    "WorkspaceSpec",
+# Guards of a workspace: rules that can refuse a plan, and what was reviewed and is allowed all the same.
+
+
+_ACTION: Final = re.compile(r"[a-z-]+:.+")
+_PERCENTAGE: Final = re.compile(r"(\d|[1-9]\d|100)%")
+
+
+def _date(value: object) -> object:
+    if isinstance(value, date):
+        return value
+    try:
+        # Nothing but a text: pydantic would take a number for a time since 1970.
+        return date.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError as error:
+        message = "not a date such as 2026-12-01"
+        raise ValueError(message) from error
+
+
+Day = Annotated[
+    date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date", "pattern": r"^\d{4}-\d\d-\d\d$"})
 ]
+
+
+def _check_action(action: str) -> str:
+    if not _ACTION.fullmatch(action):
+        message = "not VERB:ADDRESS, such as delete:topic/west/shop:eu:orders"
+        raise ValueError(message)
+    return action
+
+
+class Allowance(Model):
+    """A blocked action that was reviewed and is allowed, until a day."""
+
+    action: Annotated[str, AfterValidator(_check_action)] = Field(
+        description="VERB:ADDRESS; `*` in the address matches any characters.",
+        examples=["delete:topic/west/shop:eu:orders"],
+        json_schema_extra={"pattern": f"^{_ACTION.pattern}$"},
+    )
+    until: Day = Field(description="The last day it holds; expired it is an error.", examples=["2026-12-01"])
+    reason: str = Field(description="Why, or the ticket that says so.", examples=["OPS-12"])
+
+
+class IgnoredDrift(Model):
+    """A field that may differ from the files, until a day; it is left as observed and listed."""
+
+    match: str = Field(description="Pattern over addresses.", examples=["topic/west/shop:*"])
+    field: str = Field(description="Path of the field.", examples=["configs.retention.ms"])
+    until: Day = Field(description="The last day it holds.", examples=["2026-12-01"])
+    reason: str = Field(description="Why, or the ticket that says so.", examples=["OPS-13"])
+
+
+Number = Annotated[int, Field(strict=True)]
+
+
+class Between(Model):
+    """Bounds of a number, both included."""
+
+    min: Number | None = Field(default=None, description="The least.", examples=[3])
+    max: Number | None = Field(default=None, description="The most.", examples=[60])
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Between:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise refusal(Complaint(f"{self.min} is more than max", hint="Swap them", at=("min",)))
+        return self
+
+
+def _canonical_choices(configs: object) -> object:
+    """Turn the values a rule allows into the strings platforms store, as resources hold them."""
+    if type(configs) is not dict:
+        return configs
+    wrong: list[Complaint] = []
+    done: dict[object, list[str]] = {}
+    for key, values in configs.items():
+        name = str(key)
+        if type(values) not in {list, tuple}:
+            wrong.append(Complaint("not a list of values", f"Write `{name}: [{values}]`", (name,)))
+            continue
+        done[key] = []
+        for position, value in enumerate(values):
+            try:
+                done[key].append(canonical_value(name, value))
+            except ValueError as error:
+                wrong.append(Complaint(str(error), hint="", at=(name, position)))
+    if wrong:
+        raise refusal(*wrong)
+    return done
+
+
+class Requirement(Model):
+    """What resources that match must look like."""
+
+    name: str | None = Field(
+        default=None, description="Regular expression the own name must match whole.", examples=["^[a-z-]+$"]
+    )
+    partitions: Between | None = Field(
+        default=None, description="How many partitions.", examples=[{"min": 3, "max": 60}]
+    )
+    replication_factor: Between | None = Field(default=None, description="How many copies.", examples=[{"min": 3}])
+    labels: Many[str] = Field(default=(), description="Labels that must be there.", examples=[["team"]])
+    configs: Annotated[
+        dict[str, Many[str]],
+        BeforeValidator(_canonical_choices),
+        WithJsonSchema(
+            {
+                "type": "object",
+                "additionalProperties": {
+                    "type": "array",
+                    "items": {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}},
+                },
+            },
+            mode="validation",
+        ),
+    ] = Field(
+        default_factory=dict,
+        description="Config key → the values it may have.",
+        examples=[{"min.insync.replicas": [2, 3]}],
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _compiles(cls, name: str | None) -> str | None:
+        if name is not None:
+            try:
+                re.compile(name)
+            except (re.error, RecursionError, OverflowError) as error:
+                message = f"not a regular expression: {error}"
+                raise ValueError(message) from error
+        return name
+
+
+class Rule(Model):
+    """A convention, and what to say to who breaks it."""
+
+    match: str = Field(description="Pattern over addresses.", examples=["topic/*/shop:*"])
+    require: Requirement = Field(
+        description="What resources that match must look like.", examples=[{"partitions": {"min": 3}}]
+    )
+    message: str = Field(description="What to tell who breaks it.", examples=["Topics of the shop have an owner"])
+
+
+def _check_limit(value: object) -> object:
+    match value:
+        case bool():
+            pass
+        case int() if value >= 0:
+            return value
+        case str() if _PERCENTAGE.fullmatch(value):
+            return value
+    message = "not a number or a percentage such as 10%"
+    raise ValueError(message)
+
+
+Limit = Annotated[
+    int | str,
+    BeforeValidator(_check_limit),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{_PERCENTAGE.pattern}$"}]}
+    ),
+]
+
+
+class Guards(Model):
+    """Rules that can refuse a plan."""
+
+    max_deletes: Limit = Field(
+        default=5,
+        description="Deletes not allowed by name beyond which a plan is blocked; a number or a percentage.",
+        examples=[5, "10%"],
+    )
+    only: Many[str] = Field(
+        default=(), description="Patterns; anything outside is refused.", examples=[["*/west/shop:*"]]
+    )
+    allow: Many[Allowance] = Field(
+        default=(),
+        description="Reviewed exceptions; unmatched ones are warned about.",
+        examples=[[{"action": "delete:topic/west/shop:eu:orders", "until": "2026-12-01", "reason": "OPS-12"}]],
+    )
+    ignore_drift: Many[IgnoredDrift] = Field(
+        default=(),
+        description="Fields that may differ for a while.",
+        examples=[
+            [
+                {
+                    "match": "topic/west/shop:*",
+                    "field": "configs.retention.ms",
+                    "until": "2026-12-01",
+                    "reason": "OPS-13",
+                }
+            ]
+        ],
+    )
+    rules: Many[Rule] = Field(
+        default=(),
+        description="Conventions.",
+        examples=[
+            [{"match": "topic/*", "require": {"labels": ["team"]}, "message": "Every topic says which team owns it"}]
+        ],
+    )
 
 
 _ALLOWED: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file:.+")

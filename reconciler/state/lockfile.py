@@ -1,4 +1,4 @@
-"""`lockfile.json`: the one mutable object of a state. Lease, state pointer and open run, swapped together.
+"""`lockfile.json`: the one mutable object of a state, and the terms of a lease.
 
 Taking the lease changes the object, and that alone refuses every later commit of whoever held it before: object
 stores have no transaction over two objects. It is never deleted, for an epoch that starts anew can fence no one.
@@ -13,11 +13,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.objectstore.nonces import nonce
-from reconciler.wording import no_json, refusal
+from reconciler.objectstore.base import nonce
+from reconciler.runtime.text import no_json, refusal
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Stored, Version
+
 
 KEY: Final = "lockfile.json"
 FORMAT: Final = "reconciler.lockfile/1"
@@ -199,3 +200,43 @@ def _damaged(url: str, why: str) -> UserError:
         hint="Nothing was changed. Restore it from a backup or the bucket's versions, or make it anew from what is "
         "beside it: reconciler state repair",
     )
+
+
+# How long a lease lasts, and what its holder may do as it grows old.
+
+
+_RENEWALS = 6
+_MAY_START = 60 / 90
+_GIVES_UP = 75 / 90
+_LONGEST_POLL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Everything follows from the length of the lease, in seconds.
+
+    The holder renews six times a lease, starts nothing new after two thirds of it without a renewal, and gives up
+    after five sixths. Whoever waits takes over after seeing no change for all of it: the difference is the margin.
+    """
+
+    lease_s: float = 90.0
+
+    @property
+    def renew_s(self) -> float:
+        """Between two renewals."""
+        return self.lease_s / _RENEWALS
+
+    @property
+    def may_start_s(self) -> float:
+        """Without a renewal for this long, nothing new is started."""
+        return self.lease_s * _MAY_START
+
+    @property
+    def give_up_s(self) -> float:
+        """Without a renewal for this long, the lease counts as lost."""
+        return self.lease_s * _GIVES_UP
+
+    @property
+    def poll_s(self) -> float:
+        """Between two looks at a lease that someone else holds."""
+        return min(_LONGEST_POLL_S, self.lease_s / 10)

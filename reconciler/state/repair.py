@@ -1,4 +1,4 @@
-"""`state repair`: make a lockfile anew from what is beside it, under an epoch that nobody has had.
+"""Repair a state, and unlock it: a new lockfile from snapshots and runs.
 
 Judging changes nothing, and is shown first. What was there is kept beside the new lockfile, which goes in by
 compare-and-swap: whoever wrote meanwhile is right.
@@ -8,27 +8,383 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, UserError
-from reconciler.objectstore.nonces import nonce
-from reconciler.state.forgetting import ForgottenRun, runs_after
-from reconciler.state.journal import close_journal, read_journal
-from reconciler.state.lineages import lineage_to_keep
-from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, StatePointer, check_owner
-from reconciler.state.openrun import read_unfinished
-from reconciler.state.salvage import RESTORE, Base, LastRun, last_run, newest_base, reached, told_base
-from reconciler.state.snapshots import encode_after
-from reconciler.state.swaps import keep_snapshot
-from reconciler.state.symptoms import find_symptoms
-from reconciler.state.terms import Terms
+from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
+from reconciler.objectstore.base import nonce
+from reconciler.state.diagnosis import find_symptoms, lineage_to_keep
+from reconciler.state.journal import (
+    close_journal,
+    read_end,
+    read_journal,
+    read_open_run,
+    read_run,
+    read_unfinished,
+    take_over,
+)
+from reconciler.state.lease import Lease, Watch, keep_snapshot
+from reconciler.state.lockfile import (
+    KEY,
+    LeaseEntry,
+    Lockfile,
+    OpenRun,
+    Owner,
+    Read,
+    StatePointer,
+    Terms,
+    check_owner,
+    read_lockfile,
+)
+from reconciler.state.snapshots import Snapshot, encode_after, read_row
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from reconciler.objectstore.base import ObjectStore, Stored
-    from reconciler.state.openrun import Unfinished
-    from reconciler.state.remains import Remains
-    from reconciler.state.runs import RunFile
-    from reconciler.state.snapshots import Snapshot
+    from reconciler.runtime.effects import Effects
+    from reconciler.state.diagnosis import Remains, RunTrace
+    from reconciler.state.journal import RunEnd, RunFile, Unfinished
+    from reconciler.state.snapshots import SnapshotRow
+
+
+# From which state a repair goes on, and which run wrote last: chosen where that is certain, asked where it is not.
+
+
+RESTORE: Final = "Restore it from a backup or the bucket's versions"
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The run that wrote last; `file` is `None` where its `run.json` is gone or damaged."""
+
+    run: str
+    file: RunFile | None = None
+    end: RunEnd | None = None
+    """What it said of its end, if it did."""
+
+    @property
+    def begun(self) -> int:
+        """The serial of the state it began on; 0 where that cannot be told."""
+        return self.file.base_serial if self.file is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the state surely was, and what says so: a snapshot may be missing that something else names."""
+
+    serial: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A state to go on from, and what is wrong with newer ones."""
+
+    snapshot: Snapshot
+    damaged: tuple[str, ...] = ()
+    """Why each newer one cannot be read; the newest first."""
+    is_older: bool = False
+    """A newer one can be read: a person goes back on purpose."""
+
+
+def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
+    """Return the run that wrote last; `None` where there was none. A run that took over counts from its own file."""
+    latest = [
+        LastRun(trace.run, read_run(store, trace.run), read_end(store, trace.run))
+        for trace in remains.runs
+        if trace.epoch == remains.run_epoch and (trace.file_bytes is not None or trace.last_page)
+    ]
+    return max(latest, key=lambda each: (each.file.epoch if each.file else 0, each.run), default=None)
+
+
+def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> Reached:
+    """Return how far the state surely was, by everything that names a state."""
+    found = [Reached(remains.top), Reached(remains.named, f"{KEY} names it")]
+    if last is not None:
+        found.append(Reached(last.begun, f"run {last.run} began on it"))
+    for trace in remains.runs:
+        is_last = last is not None and trace.run == last.run
+        if trace.has_result and (is_last or trace.file_bytes is None):
+            end = read_end(store, trace.run)
+            found.append(Reached(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
+    return max(found, key=lambda each: each.serial)
+
+
+def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: Reached, *, lineage: str) -> Base:
+    """Return the newest state that can be read; the empty one where there never was another.
+
+    Raises:
+        UserError: None can be read, one is of a newer version, or two claim to be it.
+    """
+    damaged = list(_missing(store, remains, far))
+    for serial in dict.fromkeys(row.serial for row in remains.snapshots):
+        good: list[Snapshot] = []
+        for row in remains.snapshots:
+            if row.serial == serial:
+                try:
+                    good.append(read_row(store, row))
+                except NewerFormatError:
+                    raise
+                except UserError as error:
+                    damaged.append(error.message)
+        if good:
+            return Base(_committed(good, last), tuple(damaged))
+    if damaged and remains.snapshots:
+        hint = f"{RESTORE}. To own nothing and adopt what the files name: reconciler state repair --snapshot 0"
+        raise UserError(f"no state can be read: {damaged[0]}", hint=hint)
+    return Base(Snapshot(lineage, 0), tuple(damaged))
+
+
+def told_base(store: ObjectStore, remains: Remains, told: str, far: Reached, *, lineage: str) -> Base:
+    """Return the state that a person named, by serial or by key.
+
+    Raises:
+        UserError: There is none, two are meant, or it cannot be read.
+    """
+    if told == "0":
+        return _told(store, remains, Snapshot(lineage, 0), far)
+    rows = [row for row in remains.snapshots if told in (str(row.serial), row.key)]
+    if not rows:
+        message = f"{store.url} has no state {told}"
+        raise UserError(message, hint=f"There are: {_serials(remains.snapshots)}.")
+    if len(rows) > 1:
+        raise _two(rows[0].serial, (row.key for row in rows))
+    return _told(store, remains, read_row(store, rows[0]), far)
+
+
+def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: Reached) -> Base:
+    """Return a state that was named, with what became of newer ones."""
+    newer = [row for row in remains.snapshots if row.serial > snapshot.serial]
+    damaged: list[str] = []
+    for row in newer:
+        try:
+            read_row(store, row)
+        except NewerFormatError:
+            raise
+        except UserError as error:
+            damaged.append(error.message)
+        else:
+            return Base(snapshot, is_older=True)
+    return Base(snapshot, _missing(store, remains, far) + tuple(damaged))
+
+
+def _missing(store: ObjectStore, remains: Remains, far: Reached) -> tuple[str, ...]:
+    """Say that the newest state is not there, where something names it."""
+    return () if far.serial <= remains.top else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
+
+
+def _committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
+    """Return, of snapshots with one serial and none after them, the one that was committed.
+
+    A serial stands twice where a run wrote a snapshot and died before it could commit it; whoever came next wrote
+    another. So it is the one of the run that wrote last, or the one that this run began on.
+    """
+    own = [snapshot for snapshot in good if last is not None and snapshot.run == last.run]
+    begun = last.file.base_sha256 if last is not None and last.file is not None else None
+    left = own or [snapshot for snapshot in good if snapshot.sha256 == begun] or list(good)
+    if len(left) > 1:
+        raise _two(left[0].serial, (f"{each.key} (run {each.run}, {len(each.record)} resources)" for each in left))
+    return left[0]
+
+
+def _two(serial: int, named: Iterable[str]) -> UserError:
+    return UserError(
+        f"state #{serial} was written twice, and nothing says which was committed: {', '.join(sorted(named))}",
+        hint="Name the one to go on from: reconciler state repair --snapshot KEY",
+    )
+
+
+def _serials(rows: Sequence[SnapshotRow]) -> str:
+    serials = list(dict.fromkeys(row.serial for row in rows))
+    return ", ".join(f"#{serial}" for serial in serials[:5]) + (" …" if serials[5:] else "") or "none"
+
+
+# What a repair forgets: the runs whose work stays on the clusters, and in no record.
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenRun:
+    """A run, and the ids of what it set out to do, or did."""
+
+    run: str
+    actions: tuple[str, ...]
+    command: str = ""
+    """Empty where only its result is left."""
+    who: str | None = None
+    started: str | None = None
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"run {self.run} ({self.command})" if self.command else f"run {self.run}"
+
+    @classmethod
+    def of(cls, file: RunFile) -> ForgottenRun:
+        """Say what a run set out to do."""
+        actions = tuple(str(action["id"]) for action in file.actions)
+        return cls(file.run, actions, file.command, file.who, file.started or None)
+
+
+def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[ForgottenRun, ...]:
+    """Return the runs that began on a state or later, the first one first: what they did is forgotten with it."""
+    found: list[ForgottenRun] = []
+    for trace in remains.runs:
+        file = read_run(store, trace.run)
+        if file is not None and file.base_serial < serial:
+            break
+        found += [ForgottenRun.of(file)] if file is not None else []
+    return (*reversed(found), *_told_by_results(store, remains.runs, serial))
+
+
+def _told_by_results(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
+    """Yield the runs of which nothing but a result is left, and that ended with a later state."""
+    for trace in runs:
+        end = read_end(store, trace.run) if trace.has_result and trace.file_bytes is None else None
+        if end is not None and end.serial > serial:
+            yield ForgottenRun(trace.run, end.done)
+
+
+# `state unlock`: free a lease whose holder is dead. The same takeover as any other, never a delete.
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What the open run left: the next apply settles it. `unreadable`: why that cannot be told."""
+
+    run: str
+    in_doubt: tuple[str, ...] = ()
+    """Ids of actions that were begun, and not known to have ended."""
+    left: tuple[str, ...] = ()
+    """Ids of actions that were never begun."""
+    unreadable: UserError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked:
+    """What was found and done. `open_run`: the run that had begun and not closed; it stays so."""
+
+    was_free: bool
+    run: str | None = None
+    who: str | None = None
+    epoch: int = 0
+    open_run: OpenRun | None = None
+    doubt: Doubt | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlocking:
+    """Whose state, which run is known to be dead (`None`: judge by watching one whole lease), and who says so."""
+
+    owner: Owner | None = None
+    run: str | None = None
+    by_run: str = "unlock"
+    """The run as which the lease is taken, for a moment."""
+    who: str = "state unlock"
+    is_stopped: Callable[[], bool] = lambda: False
+
+
+async def unlock(store: ObjectStore, effects: Effects, wanted: Unlocking) -> Unlocked:
+    """Free the lease: at once where the dead run was named, else after seeing no sign of life for a whole lease.
+
+    Raises:
+        LeaseError: It moved, or another run holds it: nothing was changed.
+    """
+    watch = Watch()
+    first: Lockfile | None = None
+    while True:
+        asked = effects.now()
+        found = await effects.call(lambda: read_lockfile(store, owner=wanted.owner))
+        if found is None:
+            return Unlocked(was_free=True)
+        lockfile = found.lockfile
+        if lockfile.lease.status == "free":
+            doubt = await effects.call(partial(_doubt, store, lockfile))
+            return Unlocked(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
+        if wanted.run is None and first is not None and lockfile.nonce != first.nonce:
+            raise _alive(lockfile)
+        first = lockfile
+        idle = watch.idle_s(lockfile, asked=asked, answered=effects.now())
+        if _is_dead(lockfile, wanted.run, idle):
+            lease = await _take(store, effects, found, wanted)
+            if lease is not None:
+                return await _free(lease, effects, lockfile)
+        if wanted.is_stopped():
+            raise InterruptedRunError("stopped while watching the lease", hint="Nothing was changed.")
+        await effects.sleep(min(Terms(lockfile.lease.lease_s).poll_s, 0.5))
+
+
+def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
+    if run is None:
+        return idle_s >= lockfile.lease.lease_s
+    if run != lockfile.lease.run:
+        message = f"the lease is not held by run {run} but by {lockfile.lease.who}, run {lockfile.lease.run}"
+        raise LeaseError(message, hint=f"If that one is dead: reconciler state unlock {lockfile.lease.run}")
+    return True
+
+
+async def _take(store: ObjectStore, effects: Effects, found: Read, wanted: Unlocking) -> Lease | None:
+    """Take the lease under the next epoch: the old holder's next write is refused. `None`: it was faster."""
+    held = found.lockfile.lease.model_copy(
+        update={
+            "epoch": found.lockfile.lease.epoch + 1,
+            "beat": 0,
+            "run": wanted.by_run,
+            "holder": nonce(),
+            "who": wanted.who,
+            "ci_url": None,
+            "since": effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+    )
+    ours = found.lockfile.model_copy(update={"lease": held, "nonce": nonce()})
+    sent = effects.now()
+    try:
+        version = await effects.call(lambda: store.swap(KEY, ours.to_bytes(), expected=found.version))
+    except LostRaceError as error:
+        if wanted.run is not None:
+            return None  # a beat of the run that was named, unless the next look says otherwise
+        current = await effects.call(lambda: read_lockfile(store))
+        raise _alive(found.lockfile if current is None else current.lockfile) from error
+    return Lease(store, effects, Read(ours, version), sent=sent)
+
+
+async def _free(lease: Lease, effects: Effects, before: Lockfile) -> Unlocked:
+    """Write into the open run's journal that it was taken over, so that its next intent is refused, and let go."""
+    async with lease:
+        if before.open_run is not None:
+            with suppress(UserError):  # of a journal that cannot be read, `doubt` says so
+                await take_over(lease, effects, before.open_run.run)
+        doubt = await effects.call(lambda: _doubt(lease.store, before))
+    return Unlocked(
+        was_free=False,
+        run=before.lease.run,
+        who=before.lease.who,
+        epoch=lease.lockfile.lease.epoch,
+        open_run=before.open_run,
+        doubt=doubt,
+    )
+
+
+def _doubt(store: ObjectStore, lockfile: Lockfile) -> Doubt | None:
+    if lockfile.open_run is None:
+        return None
+    run = lockfile.open_run.run
+    try:
+        opened = read_open_run(store, lockfile)
+    except UserError as error:
+        return Doubt(run, unreadable=error)
+    if opened is None:
+        return None
+    stands = opened.folded()
+    return Doubt(run, tuple(each.id for each in stands.in_doubt), tuple(each.id for each in stands.left))
+
+
+def _alive(lockfile: Lockfile) -> LeaseError:
+    lease = lockfile.lease
+    return LeaseError(
+        f"the lease moved while it was watched: {lease.who}, run {lease.run}, is alive",
+        hint=f"Wait for it. If you are sure it is dead: reconciler state unlock {lease.run}",
+    )
+
 
 _KEPT: Final = "lockfile.damaged-{}.json"
 _STRANGER: Final = (

@@ -1,4 +1,4 @@
-"""Snapshots: what we own and last applied, each an immutable object named by its serial and content."""
+"""Snapshots: immutable states, each named by its serial and digest."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import orjson
 
 from reconciler.errors import NewerFormatError, UserError
 from reconciler.resources.address import Address, rank
-from reconciler.resources.inventory import Ownership, Record, Recorded
-from reconciler.resources.kinds import RESOURCE, Resource
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.inventory import RESOURCE, Ownership, Record, Recorded, Resource
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reconciler.objectstore.base import ObjectStore
+
 
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
@@ -264,3 +264,31 @@ def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Re
     if not isinstance(resource, MirrorTopic):
         specs[known] = resource.spec
     return resource
+
+
+# Which live things the state is about, read without reading what they are: a fraction of the time.
+
+
+def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> Mapping[Address, str | None]:
+    """Return the incarnation of every recorded resource of a kind; empty where nothing was ever applied.
+
+    Raises:
+        UserError: The state is somebody else's, lost, damaged, or written by a newer version.
+    """
+    found = read_lockfile(store, owner=owner)
+    if found is None or found.lockfile.state is None:
+        return {}
+    pointer = found.lockfile.state
+    stored = store.get(pointer.key)
+    if stored is not None and sha256(stored.body).hexdigest() == pointer.sha256:
+        try:
+            resources = orjson.loads(gzip.decompress(stored.body))["resources"]
+            return {
+                Address(entry["address"]): entry["incarnation"]
+                for entry in resources
+                if entry["address"].startswith(f"{kind}/")
+            }
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
+            pass  # read in full below, which says what is wrong with it
+    record = snapshot_of(store, found.lockfile).record
+    return {address: each.incarnation for address, each in record.items() if address.startswith(f"{kind}/")}

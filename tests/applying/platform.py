@@ -9,9 +9,9 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, 
 from reconciler.applying.ports import Means, Moved
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Create, Delete, Forget, RunJob
-from reconciler.providers.base import Done, Failed, go_on
+from reconciler.providers.protocol import Done, Failed, go_on
 from reconciler.resources.address import Address
-from reconciler.resources.capabilities import Capabilities
+from reconciler.resources.inventory import Capabilities
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from reconciler.applying.engine import Engine
     from reconciler.applying.ports import DataAction
     from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.base import Outcome
+    from reconciler.providers.protocol import Outcome
     from reconciler.resources.inventory import Record
-    from reconciler.state.entries import Entry
+    from reconciler.state.journal import Entry
     from tests.state.simulation import Simulation
 
 

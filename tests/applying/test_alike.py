@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.applying.alike import Alike, alike, by_cause, first_few, nameless
+from reconciler.applying.events import Alike, alike, by_cause, first_few, nameless
 from reconciler.errors import UserError
-from reconciler.providers.base import Failed
-from reconciler.state.entries import ActionSkipped
+from reconciler.providers.protocol import Failed
+from reconciler.state.journal import ActionSkipped
 
 
 def failed(action: str, message: str, hint: str = "Look.") -> Failed:

@@ -11,11 +11,10 @@ from reconciler.applying.ports import Setting
 from reconciler.applying.recovery import COOL_DOWN_S, Recovery
 from reconciler.errors import IncompleteError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.capabilities import Capabilities
-from reconciler.resources.inventory import Observed
-from reconciler.state.acquiring import acquire
+from reconciler.operations.steps.runner import Stop
+from reconciler.resources.inventory import Capabilities, Observed
 from reconciler.state.journal import Journal, read_journal
-from reconciler.workflow.running.stopping import Stop
+from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
 from tests.simulation.world import KeptHere
 from tests.state.samples import claim
@@ -24,7 +23,7 @@ from tests.state.simulation import Simulation, simulate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.providers.base import Scope
+    from reconciler.providers.protocol import Scope
     from reconciler.resources.inventory import Inventory
 
 ACTION = create("a")

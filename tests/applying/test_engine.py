@@ -10,7 +10,7 @@ import pytest
 from reconciler.applying.engine import Engine, RunResult
 from reconciler.applying.events import ActionDone, ActionStarted, Progress
 from reconciler.errors import BrokenInvariantError, LeaseError, RetryableError, UserError
-from reconciler.resources.capabilities import Capabilities
+from reconciler.resources.inventory import Capabilities
 from tests.applying.platform import Platform, Stage, copy, create, delete, forget, gone, refusal
 from tests.state.samples import record
 from tests.state.simulation import Simulation, simulate

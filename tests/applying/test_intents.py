@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.applying.engine import Engine, RunResult
 from reconciler.errors import BrokenInvariantError, LeaseError, RetryableError
-from reconciler.state.entries import ActionEnded, ActionRefused, ActionSkipped, Intent
+from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Intent
 from tests.applying.platform import Platform, Stage, Turn, copy, create, delete, forget, gone, refusal
 from tests.state.samples import record
 from tests.state.simulation import Simulation, simulate
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from reconciler.errors import ReconcilerError
     from reconciler.planning.actions import Action
-    from reconciler.providers.base import Outcome
-    from reconciler.state.entries import Entry
+    from reconciler.providers.protocol import Outcome
+    from reconciler.state.journal import Entry
 
 A, B, C, D = (f"create:topic/west/{name}" for name in "abcd")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.applying.lanes import JOBS, lane_of
-from reconciler.applying.outcomes import is_in_doubt
+from reconciler.applying.engine import JOBS, is_in_doubt, lane_of
 from reconciler.errors import RetryableError
 from reconciler.lifecycles.mirror import TWO_SIDED
 from reconciler.planning.actions import Transition
-from reconciler.providers.base import Failed
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.providers.protocol import Failed
+from reconciler.resources.mirror_link import MirrorTopic
 
 MIRROR = MirrorTopic(cluster="east", link="dr", source_cluster="west", source="orders", name="orders")
 

@@ -12,9 +12,9 @@ import pytest
 from reconciler.applying.engine import Engine, RunResult
 from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.applying.ports import Means
-from reconciler.applying.threads import ThreadEffects
-from reconciler.providers.base import Done
-from reconciler.resources.capabilities import Capabilities
+from reconciler.providers.protocol import Done
+from reconciler.resources.inventory import Capabilities
+from reconciler.runtime.threads import ThreadEffects
 from tests.applying.platform import Platform, Stage, Turn, Works, copy, create
 from tests.state.simulation import Simulation, simulate
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from reconciler.planning.actions import Action, ControlAction
-    from reconciler.state.entries import Entry
+    from reconciler.state.journal import Entry
 
 CLUSTERS = [f"c{number}" for number in range(20)]
 

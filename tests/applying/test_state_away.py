@@ -10,8 +10,7 @@ import pytest
 
 from reconciler.applying.events import Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Caller, Run, ToDo, Wish
-from reconciler.applying.threads import ThreadEffects
+from reconciler.applying.run import Caller, Run, ToDo, Wish
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
@@ -22,10 +21,11 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.insisting import insist
+from reconciler.operations.steps.runner import Stop
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.journal import insist
 from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import read_snapshot
-from reconciler.workflow.running.stopping import Stop
 from tests.applying.platform import Platform, Works, create
 from tests.simulation.world import KeptHere
 from tests.state.samples import claim
@@ -33,9 +33,9 @@ from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
-    from reconciler.applying.running import Ended
+    from reconciler.applying.run import Ended
     from reconciler.objectstore.base import Stored, Version
-    from reconciler.state.entries import Entry
+    from reconciler.state.journal import Entry
 
 FOR_EVER_S = float("inf")
 GIVES_UP_S = 75.0

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import StoppedError
+from reconciler.runtime.threads import ThreadEffects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.effects import Effects
+    from reconciler.runtime.effects import Effects
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_after_the_time_for_ending_nothing_is_begun(effects: ThreadEffects) -> N
 def test_a_call_that_hangs_does_not_keep_the_program_alive() -> None:
     program = """
 import asyncio, threading
-from reconciler.applying.threads import ThreadEffects
+from reconciler.runtime.threads import ThreadEffects
 from reconciler.errors import StoppedError
 from reconciler.errors import StoppedError
 effects = ThreadEffects(1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Final
 
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.plan import plan
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.verify import verify
+from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.plan import plan
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.verify import verify
 from tests.soak.runs import invocation
 
 if TYPE_CHECKING:

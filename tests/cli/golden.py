@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.plan_text import plan_text
-from reconciler.cli.render.repair_text import repair_text, repaired_text
-from reconciler.cli.render.state_text import diff_text, unlocked_text
-from reconciler.cli.render.storage_text import storage_text, storages_text
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.markdown import plan_markdown
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.states_text import diff_text, repair_text, repaired_text, unlocked_text
+from reconciler.cli.text.topics_text import storage_text, storages_text
 from tests.cli import sample_mounting, sample_plans, sample_roles, sample_states, sample_storages, sample_switching
 
 FOLDER: Final = Path(__file__).parent / "golden"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import orjson
 
-from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.json.schemas import schema_bytes
 from reconciler.cli.main import main
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore

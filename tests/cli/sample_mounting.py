@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.planning.actions import Action, Delete, Reason, Risk, Transition
-from reconciler.planning.estimates import Block, Estimate
+from reconciler.planning.actions import Action, Block, Delete, Estimate, Reason, Risk, Transition
 from reconciler.planning.plan import Base, Plan, Waiting
 from reconciler.resources.address import Address
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mount import Mounting
 from tests.cli.sample_plans import DIGEST, GIB, topic
 
 _ID = "67f5505a-32f3-4677-bcad-3c75a1a702a6"

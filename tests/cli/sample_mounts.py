@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import orjson
 
-from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.json.schemas import schema_bytes
 from reconciler.cli.main import main
-from reconciler.embedded.catalog.tiering import location_of
+from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.objectstore.directory import DirectoryStore
 
 if TYPE_CHECKING:

@@ -8,9 +8,11 @@ from functools import cache
 from reconciler.planning.actions import (
     Action,
     Adopt,
+    Block,
     Change,
     Create,
     Delete,
+    Estimate,
     Forget,
     Reason,
     Risk,
@@ -18,13 +20,12 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
-from reconciler.planning.estimates import Block, Estimate
-from reconciler.planning.finding import Finding
+from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirrorlink import MirrorLink
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from reconciler.planning.actions import Action, Reason, Risk, RunJob, Transition
-from reconciler.planning.estimates import Block, Estimate, RoleCost
+from reconciler.planning.actions import Action, Block, Estimate, Reason, Risk, RoleCost, RunJob, Transition
 from reconciler.planning.plan import Base, Plan
 from reconciler.resources.address import address_of
-from reconciler.resources.mirrortopic import MirrorTopic
-from reconciler.resources.standing import Stretch
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirrors import Stretch
 from tests.cli.sample_plans import DIGEST, GIB
 
 _MINUTE_MS = 60_000

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from reconciler.errors import UserError
+from reconciler.operations.state_edit import Repaired
+from reconciler.operations.state_views import StateDiff, StateDifference
 from reconciler.planning.actions import Change
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Recorded
 from reconciler.resources.topic import Topic
-from reconciler.state.forgetting import ForgottenRun
 from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun, StatePointer
-from reconciler.state.repair import Repair
+from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked
 from reconciler.state.snapshots import Snapshot
-from reconciler.state.unlock import Doubt, Unlocked
-from reconciler.workflow.stating.diff import Difference, StateDiff
-from reconciler.workflow.stating.repairing import Repaired
 
 _RUN = "0199a7c4-5b1e-7c33-9d5e-0a4b7e1f2c11"
 _LATER = "0199a7c5-1a2b-7c33-9d5e-0a4b7e1f2c12"
@@ -23,7 +21,7 @@ def differing() -> StateDiff:
     """Two states that differ in every way there is."""
     owned = (Change("ownership", None, "created"), Change("protect", None, after=False))
     lost = (Change("ownership", "adopted", None), Change("protect", before=False, after=None))
-    changed = Difference(
+    changed = StateDifference(
         Address("topic/west/shop:eu:orders"),
         "changed",
         (
@@ -42,8 +40,8 @@ def differing() -> StateDiff:
         Snapshot("lineage", 410),
         Snapshot("lineage", 412),
         (
-            Difference(Address("topic/west/shop:eu:clicks"), "created", (), owned, ()),
-            Difference(Address("topic/west/shop:eu:logs"), "deleted", (), lost, ()),
+            StateDifference(Address("topic/west/shop:eu:clicks"), "created", (), owned, ()),
+            StateDifference(Address("topic/west/shop:eu:logs"), "deleted", (), lost, ()),
             changed,
         ),
     )

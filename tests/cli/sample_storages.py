@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from reconciler.errors import UserError
+from reconciler.operations.clusters.topics import Storages
 from reconciler.resources.address import Address
-from reconciler.resources.storages import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
-from reconciler.workflow.storage import Storages
+from reconciler.resources.measures import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
 
 _MIB: Final = 1024 * 1024
 _UPLOADED_MS: Final = 1_767_225_600_000

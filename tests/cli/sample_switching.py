@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.planning.actions import Action, Change, Delete, Reason, Risk, Transition
-from reconciler.planning.estimates import Block, Estimate, Unreadable
-from reconciler.planning.finding import Finding
+from reconciler.planning.actions import Action, Block, Change, Delete, Estimate, Reason, Risk, Transition, Unreadable
+from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Base, Plan, Waiting
 from reconciler.resources.address import Address
 from tests.cli.sample_plans import DIGEST, GIB, topic, update

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.again import forget_typed, remember_typed, typed_again
+from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
 from reconciler.cli.options import Chosen, Place
 from tests.cli.conftest import Call
 from tests.cli.test_drift_commands import grow

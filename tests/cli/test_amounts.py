@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
-from reconciler.cli.render.values import change_text, value_text
+from reconciler.cli.text.amounts import about, bytes_text, change_text, counted, rough_count, took, value_text
 from reconciler.planning.actions import Change
 
 

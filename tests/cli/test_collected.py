@@ -14,19 +14,16 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from reconciler.cli.documents import sarif as sarif_module
-from reconciler.cli.documents.sarif import MOST_RESULTS, SarifDocument, sarif_bytes
-from reconciler.cli.render.drift_markdown import drift_markdown
-from reconciler.cli.render.drift_remarks import drift_junit, drift_remarks
-from reconciler.cli.render.junit import junit
-from reconciler.cli.render.remarks import plan_remarks
-from reconciler.planning.finding import Finding
+from reconciler.cli.json import sarif as sarif_module
+from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument, sarif_bytes
+from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
+from reconciler.cli.text.remarks import junit, plan_remarks
+from reconciler.operations.drift import Drifted, Found
+from reconciler.operations.plan import Header, Planned
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import Drifted
-from reconciler.workflow.drifting.finding import Found
-from reconciler.workflow.plan import Header, Planned
 from tests.cli import sample_plans
 from tests.cli.test_hostile_names import HOSTILE
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.app import root
+from reconciler.cli.app import COMMANDS, Entry, root
 from reconciler.cli.main import main
-from reconciler.cli.table import COMMANDS, Entry
 from tests.cli.conftest import COMMAND, Call, Run, environment
 
 

@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from reconciler.cli.documents.schemas import schema_bytes
-from reconciler.workflow.upkeep.registry import OF_CLUSTERS
+from reconciler.cli.json.schemas import schema_bytes
+from reconciler.operations.mirrors.maintenance import OF_CLUSTERS
 from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from tests.cli.test_stopping import write_workspace
 
 if TYPE_CHECKING:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from reconciler.cli.render.difference_text import difference_lines
-from reconciler.cli.render.lines import text_of
-from reconciler.planning.document.comparing import SameOrLess
-from reconciler.planning.document.differences import Difference, FieldDifference, Move, Why
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.states_text import difference_lines
+from reconciler.operations.steps.approval import Held
+from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
 from reconciler.resources.address import Address
-from reconciler.workflow.deciding.approved import Held
 
 DAY_MS = 86_400_000
 ORDERS = Address("topic/west/shop:orders")

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from reconciler import errors
-from reconciler.cli.failures import exit_code_of
-from reconciler.manifests.problems import ManifestError, Problem
+from reconciler.cli.errors import exit_code_of
+from reconciler.manifests.positions import ManifestError, Problem
 
 CODES = {
     errors.UserError: 1,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from reconciler.cli.failures import exit_code_of
-from reconciler.foreign import json_shown, one_line, visible, without_commands
+from reconciler.cli.errors import exit_code_of
 from reconciler.providers.kafka.faults import of_code
+from reconciler.runtime.text import json_shown, one_line, visible, without_commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

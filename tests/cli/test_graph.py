@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.graph_languages import dot_text, mermaid_text
-from reconciler.lifecycles.all import LIFECYCLES
-from reconciler.workflow.drawing.draw import draw_lifecycle
-from reconciler.workflow.drawing.picture import Arrow, Node, Picture
+from reconciler.cli.text.inventory_text import dot_text, mermaid_text
+from reconciler.lifecycles.every import LIFECYCLES
+from reconciler.operations.show import Arrow, Node, Picture, draw_lifecycle
 from tests.cli.sample_mounts import follows
 
 if TYPE_CHECKING:

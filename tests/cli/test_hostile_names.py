@@ -7,16 +7,14 @@ import re
 
 import pytest
 
-from reconciler.cli.render.lines import Span, aligned, line, text_of
-from reconciler.cli.render.markdown import block, cell, code, comment_safe
-from reconciler.cli.render.mermaid import picture
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.plan_text import plan_text
-from reconciler.foreign import visible
+from reconciler.cli.text.lines import Span, aligned, line, text_of
+from reconciler.cli.text.markdown import block, cell, code, comment_safe, picture, plan_markdown
+from reconciler.cli.text.plan_text import plan_text
 from reconciler.planning.actions import Forget
-from reconciler.planning.finding import Finding
+from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
+from reconciler.runtime.text import visible
 from tests.cli import sample_plans
 
 HOSTILE = (

@@ -9,24 +9,21 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.render.difference_text import difference_lines
-from reconciler.cli.render.junit import junit
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.plan_text import plan_text
-from reconciler.cli.render.remarks import plan_remarks
-from reconciler.cli.render.state_text import diff_text
-from reconciler.cli.render.values import change_text, change_texts
+from reconciler.cli.text.amounts import change_text, change_texts
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.markdown import plan_markdown
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.remarks import junit, plan_remarks
+from reconciler.cli.text.states_text import diff_text, difference_lines
+from reconciler.operations import state_views as state_diffs
+from reconciler.operations.steps.approval import Held
 from reconciler.planning.actions import Adopt, Change, Reason, Update
-from reconciler.planning.document.comparing import SameOrLess
-from reconciler.planning.document.differences import Difference, FieldDifference, Move, Why
 from reconciler.planning.plan import DriftFinding, Plan
+from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
 from reconciler.resources.address import Address
-from reconciler.resources.metadata import OnCluster
-from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec
+from reconciler.resources.base import OnCluster
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.state.snapshots import Snapshot
-from reconciler.workflow.deciding.approved import Held
-from reconciler.workflow.stating import diff as state_diffs
 from tests.cli.conftest import environment
 from tests.cli.sample_plans import everything
 
@@ -194,7 +191,7 @@ def test_what_programs_read_is_as_it_was() -> None:
 
 
 def test_state_diff_has_a_line_for_each() -> None:
-    found = state_diffs.Difference(LINK, "changed", (MOVED,), (Change("protect", before=False, after=True),), ())
+    found = state_diffs.StateDifference(LINK, "changed", (MOVED,), (Change("protect", before=False, after=True),), ())
     lines = text_of(diff_text(state_diffs.StateDiff(Snapshot("l", 1), Snapshot("l", 2), (found,)))).splitlines()
     assert lines[2:] == [
         "~ link/east/twin",

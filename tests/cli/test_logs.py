@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.logs import JsonLines
+from reconciler.cli.environment import JsonLines
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.noted import NotedStore, note_attempt, noted
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Register
 from reconciler.objectstore.settings import StoreSettings
+from reconciler.objectstore.wrappers import NotedStore, note_attempt, noted
 from tests.cli.conftest import Run
 from tests.embedded.watched import WatchedStore
 

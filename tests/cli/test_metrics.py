@@ -13,33 +13,27 @@ from typing import Literal, NamedTuple
 import jsonschema
 import pytest
 
-from reconciler.cli.metricsfile import metrics_body, put_metrics, totals_in
-from reconciler.cli.render.prometheus import prometheus_text
+from reconciler.cli.metrics_file import metrics_body, put_metrics, totals_in
+from reconciler.cli.text.runs_text import prometheus_text
 from reconciler.embedded import vitals
-from reconciler.embedded.catalog.entries import DeletionEntry, RewriteEntry
-from reconciler.embedded.catalog.links import MirrorShape
-from reconciler.embedded.consuming.groups import commit_offsets
-from reconciler.embedded.remote.cache.chunks import ChunkCache
-from reconciler.embedded.remote.cache.instruments import cache_levels, taken_of_caches
-from reconciler.embedded.remote.measuring.counting import CountingStore
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
+from reconciler.embedded.segments.groups import commit_offsets
+from reconciler.embedded.tiered.cache import ChunkCache, cache_levels, taken_of_caches
+from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded.storing import report_of
-from reconciler.providers.keeping import Upkept
+from reconciler.operations.metrics import Measured, Metric, counted, metrics_of
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
+from reconciler.providers.embedded.measures import report_of
+from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import Address
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.linksyncs import AclFilter, AclSyncSpec
-from reconciler.resources.metadata import OnCluster
-from reconciler.resources.mirroring import ACL_SYNC, LinkSeen, MirrorSeen, Trouble
-from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec
-from reconciler.resources.sourcetopic import SourceTopic
-from reconciler.resources.vitals import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
-from reconciler.workflow.measuring.metric import Metric
-from reconciler.workflow.measuring.totals import counted
-from reconciler.workflow.metrics import Measured, metrics_of
-from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced, Upkeep
+from reconciler.resources.base import OnCluster
+from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.mirror_link import AclFilter, AclSyncSpec, MirrorLink, MirrorLinkSpec
+from reconciler.resources.mirrors import ACL_SYNC, LinkEntry, LinkSeen, MirrorSeen, SourceTopic, Trouble
 from tests.cli.conftest import Call, Run
 from tests.cli.test_storage import workspace
 from tests.embedded.samples import NOW, cluster_in, values

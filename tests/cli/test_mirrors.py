@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.resources.linkentries import TroubleEntry
-from reconciler.resources.mirroring import TOPIC_CONFIGS_SYNC
+from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC, TroubleEntry
 from tests.cli.sample_links import CLICKS, ORDERS, Twins
 
 if TYPE_CHECKING:
-    from reconciler.embedded.producing.producer import Producer
+    from reconciler.embedded.clients.producer import Producer
 
 PLAIN = "mirror/east/shop:plain"
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError
 from tests.cli.sample_mounts import CLUSTER, Shop, follows
 

@@ -8,22 +8,21 @@ import orjson
 import pytest
 
 from reconciler.applying.events import ActionDone, Summary
-from reconciler.cli.render.inventory_text import action_lines
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.plan_text import plan_text, totals
-from reconciler.cli.render.remarks import plan_remarks
-from reconciler.cli.render.saved import plan_of
-from reconciler.cli.reporting import Lines
+from reconciler.cli.progress import Lines
+from reconciler.cli.text.inventory_text import action_lines
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.markdown import plan_markdown
+from reconciler.cli.text.plan_text import plan_text, totals
+from reconciler.cli.text.remarks import plan_remarks
+from reconciler.cli.text.sections import plan_of
 from reconciler.errors import UserError
-from reconciler.planning.actions import Forget, Reason
-from reconciler.planning.document.documents import PlanDocument
-from reconciler.planning.document.rows import plan_row
-from reconciler.planning.estimates import Estimate
-from reconciler.planning.finding import Finding
+from reconciler.operations.steps.invocation import errors_of
+from reconciler.planning.actions import Estimate, Forget, Reason
+from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan, Waiting
+from reconciler.planning.plan_rows import plan_row
+from reconciler.planning.saved_plan import PlanDocument
 from reconciler.resources.address import Address
-from reconciler.workflow.deciding.findings import errors_of
 from tests.cli.sample_mounting import actions
 from tests.cli.sample_plans import empty
 

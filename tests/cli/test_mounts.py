@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.mountables_text import mountables_text
-from reconciler.embedded.mounting.mounts import Mount
-from reconciler.workflow.mounting.listing import MountList, MountRow
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.mounts_text import mountables_text
+from reconciler.embedded.mounts.mounts import Mount
+from reconciler.operations.clusters.mounts import MountList, MountRow
 from tests.cli.sample_mounts import CLUSTER, ORDERS, Shop, follows
 
 if TYPE_CHECKING:

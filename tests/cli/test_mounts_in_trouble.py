@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.edge import invocation
-from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.cli.environment import invocation
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import IncompleteError, InterruptedRunError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.mounting.migrations import ask_migration
-from reconciler.workflow.mounting.reaching import Reach
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.clusters.mounts import Reach, ask_migration
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
 from tests.cli.sample_mounts import ORDERS, follows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.json.schemas import schema_bytes
 from reconciler.cli.options import pairs
 from reconciler.errors import UsageError
 

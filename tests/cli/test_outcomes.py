@@ -9,30 +9,27 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import pytest
 
-from reconciler.applying.alike import alike
 from reconciler.applying.engine import RunResult
-from reconciler.applying.events import ActionFailed, Recovered, Summary
-from reconciler.cli.documents.events import EventDocument, event_line
-from reconciler.cli.failing import Failures
-from reconciler.cli.render.applied_text import applied_text
-from reconciler.cli.render.events_text import recovered_lines
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.state_text import unlocked_text
+from reconciler.applying.events import ActionFailed, Recovered, Summary, alike
+from reconciler.cli.json.runs_json import EventDocument, event_line
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.runs_text import Failures, applied_text, recovered_lines
+from reconciler.cli.text.states_text import unlocked_text
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
+from reconciler.operations.plan import verdict_of
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Failed
+from reconciler.providers.protocol import Failed
 from reconciler.resources.address import Address
 from reconciler.resources.topic import Topic
-from reconciler.state.entries import ActionSkipped
-from reconciler.state.unlock import Doubt, Unlocked
-from reconciler.workflow.deciding.verdicts import verdict_of
+from reconciler.state.journal import ActionSkipped
+from reconciler.state.repair import Doubt, Unlocked
 from tests.cli.sample_mounting import actions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.operations.apply import Applied
     from reconciler.planning.actions import Action
-    from reconciler.workflow.apply import Applied
 
 MANY = 2_000
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from reconciler.cli.app import root
-from reconciler.cli.table import COMMANDS
+from reconciler.cli.app import COMMANDS, root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,11 @@ from collections import Counter
 
 import pytest
 
-from reconciler.cli.render.allowing import at_once
-from reconciler.cli.render.comments import LIMIT
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.plan_text import plan_text
-from reconciler.cli.render.reasons import reason_text
-from reconciler.cli.render.sections import is_dangerous, sections
+from reconciler.cli.text.action_words import reason_text
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.markdown import LIMIT, plan_markdown
+from reconciler.cli.text.plan_text import at_once, plan_text
+from reconciler.cli.text.sections import is_dangerous, sections
 from reconciler.planning.actions import Forget, Reason, Risk, RunJob
 from reconciler.resources.address import Address
 from tests.cli import sample_plans

@@ -22,12 +22,11 @@ from reconciler.applying.events import (
     ResultMissing,
     Summary,
 )
-from reconciler.cli.bars import Bars
-from reconciler.cli.documents.events import EventDocument, event_line
-from reconciler.cli.reporting import Ending, Lines, reporter
+from reconciler.cli.json.runs_json import EventDocument, event_line
+from reconciler.cli.progress import Bars, Ending, Lines, reporter
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
-from reconciler.state.advance import StateAdvance
+from reconciler.state.journal import StateAdvance
 
 if TYPE_CHECKING:
     import pytest

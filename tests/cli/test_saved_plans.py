@@ -6,15 +6,14 @@ import dataclasses
 
 import pytest
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.plan_text import plan_text
-from reconciler.cli.render.saved import plan_of
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.markdown import plan_markdown
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.sections import plan_of
 from reconciler.planning.actions import Adopt, Change, Reason
-from reconciler.planning.document.digest import digest
-from reconciler.planning.document.reading import read_document
-from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.planning.plan import Plan
+from reconciler.planning.plan_rows import digest
+from reconciler.planning.saved_plan import canonical_bytes, read_document, to_document
 from reconciler.resources.address import Address
 from tests.cli import sample_plans
 from tests.cli.sample_roles import roles

@@ -36,7 +36,7 @@ with signals.stopping(Stubborn()):
 # Asked again and again from a handler, while the same thread goes in and out of what it waits with.
 REENTERED = """
 import signal
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.steps.runner import Stop
 
 stops = [Stop()]
 signal.signal(signal.SIGALRM, lambda *_: stops[-1].request())

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.json.schemas import schema_bytes
 from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying import threads
-from reconciler.applying.threads import ThreadEffects
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.opening import open_store
-from reconciler.state.acquiring import acquire
+from reconciler.objectstore.open import open_store
+from reconciler.operations.steps import jobs
+from reconciler.runtime import threads
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.lease import acquire
 from reconciler.state.lockfile import Lockfile, Owner, read_lockfile
-from reconciler.workflow.running import jobs
 from tests.cli.conftest import COMMAND, environment
 from tests.servers.proxy import Cut, Mute, Proxy, Slow
 from tests.soak.runs import check, run_apply

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.plan import plan
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.verify import verify
+from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.plan import plan
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.verify import verify
 from tests.cli.conftest import COMMAND, environment
 from tests.soak.runs import invocation, run_apply
 
@@ -27,7 +27,7 @@ IN_SPARK = (
     sys.executable,
     "-c",
     (
-        "import sys; from reconciler.jobs import tasks; tasks.LITTLE_BYTES = -1; "
+        "import sys; from reconciler.jobs import stage as tasks; tasks.LITTLE_BYTES = -1; "
         "from reconciler.cli.main import main; sys.exit(main())"
     ),
 )

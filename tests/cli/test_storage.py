@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.documents.base import document_bytes
-from reconciler.cli.documents.storages import StorageDocument, StoragesDocument
-from reconciler.workflow import storage
-from reconciler.workflow.storage import Storages
+from reconciler.cli.json.base import document_bytes
+from reconciler.cli.json.clusters_json import StorageDocument, StoragesDocument
+from reconciler.operations.clusters import topics
+from reconciler.operations.clusters.topics import Storages
 from tests.cli import sample_storages
 from tests.cli.conftest import Call
 
@@ -138,7 +138,7 @@ def test_a_pattern_that_nothing_matches_is_no_error(typed: Call, tmp_path: Path)
 
 def test_beyond_the_bound_topics_are_only_counted(typed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     applied(typed, tmp_path)
-    monkeypatch.setattr(storage, "PARTITIONS", 2)
+    monkeypatch.setattr(topics, "PARTITIONS", 2)
     said = typed("topic", "storage")
     assert "1 topic. " in said.out
     assert "Not measured: 1 of 2 topics" in said.err

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.json.schemas import schema_bytes
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
 from tests.cli.conftest import COMMAND, Call, environment

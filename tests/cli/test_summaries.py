@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.render.readers import summary
-from reconciler.cli.render.values import change_text
+from reconciler.cli.text.action_words import summary
+from reconciler.cli.text.amounts import change_text
 from reconciler.planning.actions import Change
-from reconciler.resources.kinds import RESOURCE
+from reconciler.resources.inventory import RESOURCE
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.upkeep_text import upkeep_text
-from reconciler.providers.keeping import Upkept
-from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.runs_text import upkeep_text
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+from reconciler.providers.protocol import Upkept
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.errors import UserError
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Done, Edge
+from reconciler.providers.protocol import Done, Edge
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
-from reconciler.resources.kinds import RESOURCE
+from reconciler.resources.inventory import RESOURCE
 from tests.cli.conftest import COMMAND, environment
 
 TOPIC = "topic/west/shop:orders"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from tests.contracts.wire import REFUSALS, Fault, Wire
 from tests.servers.proxy import Late, Lost, Proxy, Refused, Repeated, Slow
 

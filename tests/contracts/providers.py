@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from reconciler.planning.actions import Create, Delete, Update
-from reconciler.providers.base import Done, Failed, Scope
+from reconciler.providers.protocol import Done, Failed, Scope
 from reconciler.records.schema import INPUT_SCHEMA
-from reconciler.resources.kinds import RESOURCE
+from reconciler.resources.inventory import RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.errors import ReconcilerError
     from reconciler.planning.actions import Change, ControlAction
-    from reconciler.providers.base import Outcome, Provider
+    from reconciler.providers.protocol import Outcome, Provider
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Observed
-    from reconciler.resources.kinds import Resource
+    from reconciler.resources.inventory import Observed, Resource
 
 
 def topic(name: str, namespace: str = "", **spec: Any) -> Resource:

@@ -14,7 +14,7 @@ from reconciler.objectstore.base import Version
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import MARKS, Held, Register
-from reconciler.state.acquiring import acquire
+from reconciler.state.lease import acquire
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import claim

@@ -13,13 +13,13 @@ import pytest
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import fields_of
-from reconciler.providers.base import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
-from reconciler.resources.kinds import RESOURCE
+from reconciler.resources.inventory import RESOURCE
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
@@ -27,7 +27,7 @@ from tests.servers.brokers import emptied
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.providers.base import Provider
+    from reconciler.providers.protocol import Provider
 
 NAMES = itertools.count()
 BROKERS = ("kafka_broker", "kafka_39")

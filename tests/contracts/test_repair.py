@@ -8,9 +8,9 @@ import pytest
 
 from reconciler.errors import LeaseError
 from reconciler.objectstore.base import ObjectStore
-from reconciler.state.acquiring import Patience, acquire
+from reconciler.state.diagnosis import look_at
+from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY
-from reconciler.state.remains import look_at
 from reconciler.state.repair import Choice, Repair, judge, mend
 from reconciler.state.snapshots import read_snapshot
 from tests.servers.stores import KINDS, fresh_store

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import LeaseError, RetryableError, UserError
-from reconciler.state.acquiring import Patience, acquire
+from reconciler.state.journal import read_run, result_key, run_key
+from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY, Owner, read_lockfile
-from reconciler.state.runs import read_run, result_key, run_key
+from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import history, read_serial, read_snapshot
-from reconciler.state.unlock import Unlocking, unlock
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import SHOP, claim, record, run_file

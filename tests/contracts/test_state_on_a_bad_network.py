@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import LeaseError, ReconcilerError
+from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.probing import PROBE
-from reconciler.objectstore.s3 import swap as s3swap
-from reconciler.state.acquiring import Patience, acquire
-from reconciler.state.entries import ActionEnded, Intent
-from reconciler.state.journal import Journal, read_journal, take_over
+from reconciler.objectstore.probe import PROBE
+from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
+from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import StatePointer, read_lockfile
 from reconciler.state.snapshots import history, read_snapshot, snapshot_of
 from tests.contracts.wire import Fault, Wire

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import LostRaceError, UnansweredError
+from reconciler.objectstore import s3_client as s3client
+from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Held, Register
-from reconciler.objectstore.s3 import client as s3client
-from reconciler.objectstore.s3 import swap as s3swap
 from tests.contracts.faulty import CLIENT_GIVES_UP_S, faulty_store
 from tests.contracts.wire import Fault, Wire
 from tests.servers.stores import KINDS

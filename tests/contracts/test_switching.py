@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import NotAuthorizedError, StalePlanError
 from reconciler.planning.actions import Change, Transition, Update
 from reconciler.planning.settle import settle
-from reconciler.providers.base import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
@@ -26,7 +26,7 @@ from tests.embedded.upkeeping import TOPIC, head_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.providers.base import Provider
+    from reconciler.providers.protocol import Provider
     from tests.embedded.tiered import Tiered
 
 ADDRESS = Address(f"topic/west/{TOPIC}")

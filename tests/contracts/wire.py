@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutE
 
 from reconciler.errors import LostRaceError
 from reconciler.objectstore.base import Version
-from reconciler.objectstore.s3.swap import ConditionalWrite
+from reconciler.objectstore.s3_store import ConditionalWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

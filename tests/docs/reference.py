@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli.app import root
-from reconciler.cli.table import COMMANDS, Entry
+from reconciler.cli.app import COMMANDS, Entry, root
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 _WIDTH = 110

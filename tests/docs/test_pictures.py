@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.render.graph_languages import mermaid_text
-from reconciler.lifecycles.mounting import MOUNT, UNMOUNT
+from reconciler.cli.text.inventory_text import mermaid_text
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.lifecycles.table import Lifecycle
-from reconciler.workflow.drawing.draw import draw_lifecycle
+from reconciler.operations.show import draw_lifecycle
 from tests.docs import markdown
 
 _ARROW = re.compile(r"^ +(\S+) --> (\S+): (.+)$", re.MULTILINE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reconciler.resources.kinds import WRITABLE
+from reconciler.resources.inventory import WRITABLE
 from tests.docs import markdown
 
 BLOCKS = [block for block in markdown.blocks("yaml") if "apiVersion: reconciler/v1" in block.text]

@@ -10,16 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.partition import parts
-from reconciler.embedded.partition.head import PRODUCERS, Head, head_register
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.partition.parts import PartWriter
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.segments import parts
+from reconciler.embedded.segments.head import PRODUCERS, Head, Partition, head_register, swap_head
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.segments.parts import PartWriter
+from reconciler.embedded.tiered.manifest import ManifestSwap
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.samples import NOW, ids, rows_of
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 TIERED = {"remote.write": "true", "remote.read": "true"}

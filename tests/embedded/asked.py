@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.remote.manifests.manifest import NOBODY, manifest_register, parse_manifest
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.tiered.manifest import NOBODY, manifest_register, parse_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.mounting.bucket import Bucket

@@ -8,35 +8,36 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from reconciler.embedded.catalog.recovering import recovered
-from reconciler.embedded.partition import tiers
-from reconciler.embedded.partition.head import Head
-from reconciler.embedded.partition.headswaps import swap_head
-from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.remote.disabling import _Disabling
-from reconciler.embedded.remote.leaving import evicting, retaining, sweeping
-from reconciler.embedded.remote.leaving.expiring import cut_below
-from reconciler.embedded.remote.leaving.retaining import TieredPartition
-from reconciler.embedded.remote.manifests.manifest import Manifest, manifest_register, parse_manifest, read_manifest
-from reconciler.embedded.remote.manifests.purging import objects_of
-from reconciler.embedded.remote.manifests.spilling import ManifestSpill
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.remote.recovery.topics import Recoveries
-from reconciler.embedded.remote.tidying.merging import Merge
-from reconciler.embedded.remote.uploading.upload import Upload, to_upload
-from reconciler.embedded.upkeep import publishing, uploads
-from reconciler.embedded.upkeep.uploads import Uploads
+from reconciler.embedded.catalog.topics import recovered
+from reconciler.embedded.maintenance import roll, uploads
+from reconciler.embedded.maintenance.roll import Merge
+from reconciler.embedded.maintenance.uploads import Uploads
+from reconciler.embedded.segments.head import Head, swap_head
+from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
+from reconciler.embedded.tiered.manifest import (
+    Manifest,
+    ManifestSpill,
+    ManifestSwap,
+    manifest_register,
+    objects_of,
+    parse_manifest,
+    read_manifest,
+)
+from reconciler.embedded.tiered.recovery import Recoveries
+from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
+from reconciler.embedded.tiered.turn_off import _Disabling
+from reconciler.embedded.tiered.upload import Upload, to_upload
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite
-    from reconciler.embedded.remote.uploading.upload import Uploaded
-    from reconciler.embedded.upkeep.retention import Expired
-    from reconciler.embedded.upkeep.segments import Segment
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.segments.retention import Expired, Segment
+    from reconciler.embedded.tiered.object_rewrites import RemoteRewrite
+    from reconciler.embedded.tiered.upload import Uploaded
 
 Patched = tuple[Any, str, Any]
 """Where, the name there, and what is put in its place."""
@@ -59,9 +60,9 @@ class Broken:
 
 
 _put, _publish = Upload.put, Uploads.publish
-_expire, _evictable, _evict = TieredPartition.expire, retaining.evictable, retaining.evict
-_publish_remote, _one_object, _finish = publishing.publish_remote, Merge._one_object, Recoveries._finish
-_read_head, _uploaded, _cut = tiers.read_head, Head.uploaded, _Disabling._cut
+_expire, _evictable, _evict = TieredPartition.expire, remote_retention.evictable, remote_retention.evict
+_publish_remote, _one_object, _finish = roll.publish_remote, Merge._one_object, Recoveries._finish
+_read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _Disabling._cut
 
 _swap = ManifestSwap.__call__
 
@@ -169,7 +170,7 @@ def _unstable_too(entries: Any, limits: Any, *, stable: int, takes_open: bool = 
 
 
 def _leaves_the_head(self: Any, store: Any, number: int) -> Head | None:
-    return tiers.read_head(store, self.topic_id, number)
+    return remote_reads.read_head(store, self.topic_id, number)
 
 
 VARIANTS: Mapping[str, Broken] = {
@@ -179,9 +180,12 @@ VARIANTS: Mapping[str, Broken] = {
     "a head says uploaded before the manifest does": Broken("upload", ((Uploads, "publish", _head_first),)),
     "eviction takes what was never uploaded": Broken(
         "retention before any upload",
-        ((retaining, "evictable", _all_is_uploaded), (evicting, "swap_head", _swaps_as_if_all_were_uploaded)),
+        (
+            (remote_retention, "evictable", _all_is_uploaded),
+            (remote_retention, "swap_head", _swaps_as_if_all_were_uploaded),
+        ),
     ),
-    "eviction deletes before its swap": Broken("eviction", ((retaining, "evict", _evicts_before_the_swap),)),
+    "eviction deletes before its swap": Broken("eviction", ((remote_retention, "evict", _evicts_before_the_swap),)),
     "retention deletes before its swap": Broken("retention", ((TieredPartition, "expire", _expires_before_the_swap),)),
     "retention cuts the manifest before the head": Broken("retention", ((TieredPartition, "expire", _manifest_first),)),
     "a manifest is swapped under any tiered epoch": Broken(
@@ -192,13 +196,11 @@ VARIANTS: Mapping[str, Broken] = {
     ),
     "a topic opens before its partitions are made": Broken("recovery", ((Recoveries, "_finish", _opens_too_early),)),
     "a merge loses the last of its run": Broken("merge", ((Merge, "_one_object", _merges_all_but_the_last),)),
-    "a merge deletes its run before its swap": Broken(
-        "merge", ((publishing, "publish_remote", _deletes_its_run_first),)
-    ),
-    "a reader looks below the start": Broken("retention", ((tiers, "read_head", _begins_at_zero),)),
+    "a merge deletes its run before its swap": Broken("merge", ((roll, "publish_remote", _deletes_its_run_first),)),
+    "a reader looks below the start": Broken("retention", ((remote_reads, "read_head", _begins_at_zero),)),
     "an upload takes what is not decided": Broken(
         "upload beside a transaction", ((uploads, "to_upload", _unstable_too),)
     ),
-    "a sweep waits for nobody": Broken(("upload", "sweep"), ((sweeping, "OLD_MS", -1),)),
+    "a sweep waits for nobody": Broken(("upload", "sweep"), ((remote_sweep, "OLD_MS", -1),)),
     "a disabling that deletes leaves the head": Broken("delete", ((_Disabling, "_cut", _leaves_the_head),)),
 }

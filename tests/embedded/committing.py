@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import NotAuthorizedError
 from reconciler.records.log import OffsetRange
 from tests.embedded.driving import NAMESPACES, Driven, fault, has_topics, process, which

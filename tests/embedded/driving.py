@@ -17,7 +17,7 @@ from tests.embedded.samples import NOW
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.objectstore.base import ObjectStore
     from tests.embedded.model import Seen
 

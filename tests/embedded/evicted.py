@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.tiered.manifest import ManifestSwap
 from tests.embedded.upkeeping import TOPIC, head_of
 
 if TYPE_CHECKING:
-    from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.manifest import Manifest
     from tests.embedded.tiered import Tiered
 
 

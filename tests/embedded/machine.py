@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.keys import HEADS
 from tests.embedded.committing import Committing
 from tests.embedded.driving import fault, has_topics, process, which

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.links import alter_link
+from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
-from reconciler.resources.mirroring import Trouble
+from reconciler.resources.mirrors import Trouble
 from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.providers.base import LinksOfCluster
+    from reconciler.providers.protocol import LinksOfCluster
 
 _M = MirrorStatus
 OPERATION: Final = "operation-1"

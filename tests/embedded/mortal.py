@@ -13,8 +13,8 @@ from tests.embedded.watched import DiedError, WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reconciler.embedded.producing.producer import Producer
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.producer import Producer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.objectstore.base import Listed, ObjectStore, Stored
 
 DAY_MS = 86_400_000

@@ -6,16 +6,14 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.catalog.recovering import recover_topic
-from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
-from reconciler.embedded.catalog.topics import TopicShape
+from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
+from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifests.manifest import RemotePartition, read_manifest
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, write_topic_manifest
-from reconciler.embedded.remote.recovery.locating import recoverable
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition, read_manifest
+from reconciler.embedded.tiered.recoverable import recoverable
+from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.archiving import TIERED, archive, tiered_cluster
 from tests.embedded.samples import NOW, numbered, read
@@ -24,7 +22,7 @@ from tests.embedded.watched import DiedError, WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 TOPIC = "shop:orders"

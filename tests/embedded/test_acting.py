@@ -13,19 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.embedded.access.rules import entries_of
-from reconciler.embedded.catalog.entries import AclEntry
-from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.acl import entries_of
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.aclpaths import ACLS, rule_at
+from reconciler.resources.acls import ACLS, rule_at
 from reconciler.resources.groups import ToEarliest
-from reconciler.resources.kinds import RESOURCE
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.sourcetopic import SourceTopic
+from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.mirrors import LinkEntry, SourceTopic
 from tests.embedded.samples import cluster_in, contents, numbered, values
 from tests.embedded.watched import WatchedStore
 

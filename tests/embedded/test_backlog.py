@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.remote.connections import Connections, bounded, connections_to
-from reconciler.embedded.remote.uploading.backlog import Controller, connections_of, error_of, free_bytes
-from reconciler.embedded.upkeep import passes
-from reconciler.embedded.upkeep.surveying import Survey
+from reconciler.embedded.maintenance import passes
+from reconciler.embedded.maintenance.survey import Survey
+from reconciler.embedded.tiered.remote_tier import Connections, bounded, connections_to
+from reconciler.embedded.tiered.upload import Controller, connections_of, error_of, free_bytes
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.tiered import Tiered, tiered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.partition import spilling
+from reconciler.embedded.segments import pages
 from reconciler.errors import ReconcilerError
 from tests.embedded.brokentiers import VARIANTS
 from tests.embedded.tieredpoints import OTHERS, RULES, WORKS, be_overtaken, die_everywhere
@@ -12,8 +12,8 @@ from tests.embedded.tieredpoints import OTHERS, RULES, WORKS, be_overtaken, die_
 
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spilling, "TAIL", 4)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
 
 
 @pytest.mark.parametrize(

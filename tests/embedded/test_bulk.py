@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.upkeep.deletion import finish_deletions
+from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Change, Create, Delete, Update
-from reconciler.providers.base import Done, Edge, Scope
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Done, Edge, Scope
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic
 from tests.embedded.samples import NOW, ids

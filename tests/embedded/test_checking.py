@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.embedded.catalog.entries import DeletionEntry, RewriteEntry, TopicEntry
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Kind, Severity
-from reconciler.embedded.checking.mending import mend
+from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind, Severity
+from reconciler.embedded.check.mend import mend
+from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.consuming.groups import commit_offsets
 from reconciler.embedded.keys import CATALOG, CLUSTER, group_key, head_key, part_key, transaction_key
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.transactions.state import State
+from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.groups import commit_offsets
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.linkentries import MirrorEntry
+from reconciler.resources.mirrors import MirrorEntry
 from tests.embedded.samples import NOW, cluster_in, numbered, values
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.checking.check import Checked
-    from reconciler.embedded.checking.findings import Finding
+    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.damage import CheckFinding
     from reconciler.objectstore.base import ObjectStore
 
 ORDERS, CLICKS, GROUP, CHECKOUT = "shop:eu:orders", "clicks", "shop:billing", "checkout"
@@ -38,8 +38,8 @@ ERROR, WARNING, NOTE = Severity
 @pytest.fixture
 def busy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
     """A cluster with a topic in pages of pages, one of several partitions, and a group that reads."""
-    monkeypatch.setattr(spilling, "TAIL", 4)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
     cluster.create_namespace("shop:eu")
     cluster.create_topic(ORDERS)
     cluster.create_topic(CLICKS, partitions=4)
@@ -710,6 +710,6 @@ def test_more_findings_than_fit_are_counted(busy: EmbeddedCluster) -> None:
     assert (len(checked.findings), checked.left_out, checked.errors) == (10_000, 5, 10_005)
 
 
-def _one_finding(cluster: EmbeddedCluster) -> list[Finding]:
+def _one_finding(cluster: EmbeddedCluster) -> list[CheckFinding]:
     delete_parts(0)(cluster)
     return check_cluster(cluster.store).findings

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.checking.mending import mend, put_back_cut_off
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import CheckFinding, Kind
+from reconciler.embedded.check.mend import mend, put_back_cut_off
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifests.manifest import Garbage, manifest_register
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.tiered.manifest import Garbage, ManifestSwap, manifest_register
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.records.log import OffsetRange
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import TOPIC, append, held
@@ -24,7 +23,7 @@ from tests.embedded.upkeeping import TOPIC, append, held
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import Listed, Stored
     from tests.servers.weed import S3Server
 
@@ -45,7 +44,7 @@ def evicted() -> Tiered:
     return it
 
 
-def found(it: Tiered, *, with_storage: bool = True) -> list[Finding]:
+def found(it: Tiered, *, with_storage: bool = True) -> list[CheckFinding]:
     return check_cluster(it.store, deep=True, storage=it.storage if with_storage else None).findings
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten
-from reconciler.embedded.upkeep import compacting
-from reconciler.embedded.upkeep.chores import Chore
-from reconciler.embedded.upkeep.choretasks import ChoreTask
-from reconciler.embedded.upkeep.newest import NewestOffsets
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance import compaction
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask
+from reconciler.embedded.maintenance.compaction import NewestOffsets
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW
 from tests.embedded.upkeeping import (
@@ -224,8 +223,8 @@ def test_only_so_many_keys_are_held_and_the_rest_waits() -> None:
     task = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "compact", clock.now_ms)
     passes, to = 0, []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compacting, "KEYS", 10)
-        patched.setattr("reconciler.embedded.upkeep.newest._GATHERED", 4)
+        patched.setattr(compaction, "KEYS", 10)
+        patched.setattr("reconciler.embedded.maintenance.compaction._GATHERED", 4)
         while True:
             found = list(task([Chore(partition, 0)]))
             if not found:
@@ -274,7 +273,7 @@ def test_newest_offsets_are_those_of_a_dictionary() -> None:
     rng = np.random.default_rng(7)
     newest, known = NewestOffsets(), dict[bytes, int]()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("reconciler.embedded.upkeep.newest._GATHERED", 500)
+        patched.setattr("reconciler.embedded.maintenance.compaction._GATHERED", 500)
         for start in range(0, 5_000, 100):
             keys = [b"k%d" % number for number in rng.integers(0, 900, 100)]
             known.update(zip(keys, range(start, start + 100), strict=True))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry
+from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
-from reconciler.records.patterns import matching
+from reconciler.records.schema import matching
 from tests.embedded.samples import cluster_in, values
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
+    from reconciler.embedded.clients.consumer import Consumer
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.consuming.consumer import Consumer
     from reconciler.objectstore.base import ObjectStore
 
 

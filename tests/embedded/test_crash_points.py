@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import AclEntry, QuotaEntry
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.partition.head import read_heads
-from reconciler.embedded.partition.pages import all_entries, all_pages
+from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
+from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.head import read_heads
+from reconciler.embedded.segments.pages import all_entries, all_pages
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.crashing import crashes, opened
 from tests.embedded.mortal import DAY_MS, MortalStore
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages."""
-    monkeypatch.setattr(spilling, "TAIL", 2)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 2)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
 
 
 def filled(cluster: EmbeddedCluster) -> None:

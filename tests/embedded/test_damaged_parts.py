@@ -15,7 +15,7 @@ from tests.embedded.samples import cluster_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.partition.log import EmbeddedLog
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
 
 PAYLOAD = b"".join(b"%d," % number for number in range(4000))
 

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import NamespaceEntry
-from reconciler.embedded.catalog.namespaces import alter_namespace, create_namespace
-from reconciler.embedded.catalog.tiering import disabled
-from reconciler.embedded.catalog.topics import alter_topic, delete_topic, move_topic
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.catalog.model import NamespaceEntry
+from reconciler.embedded.catalog.tiering_state import disabled
+from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, create_namespace, delete_topic, move_topic
+from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
 from reconciler.errors import UserError
-from reconciler.lifecycles.tiering import TieringState
+from reconciler.lifecycles.tiered import TieringState
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.evicted import put_remote, upload_by_hand
 from tests.embedded.tiered import Tiered, tiered

@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.lifecycles.tiering import TieringState
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.lifecycles.tiered import TieringState
 from tests.embedded.evicted import upload_by_hand
 from tests.embedded.samples import ids
 from tests.embedded.tiered import Tiered, tiered

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.lifecycles.tiering import TieringState
+from reconciler.lifecycles.tiered import TieringState
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, head_of, held
 

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.partition.pages import all_entries, read_page
-from reconciler.embedded.remote.leaving.expiring import Expiry, cut_below, expiry
-from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
-from reconciler.embedded.remote.manifests.spilling import ManifestSpill
-from reconciler.embedded.upkeep.cleanup import CleanupPolicy
-from reconciler.embedded.upkeep.segments import SegmentLimits
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.pages import all_entries, read_page
+from reconciler.embedded.segments.retention import CleanupPolicy, SegmentLimits
+from reconciler.embedded.tiered.manifest import Manifest, ManifestSpill, RemotePartition
+from reconciler.embedded.tiered.remote_retention import Expiry, cut_below, expiry
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
+from reconciler.records.log import Digest
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:

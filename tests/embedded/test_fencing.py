@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.transactions.state import State
 from reconciler.errors import ProducerFencedError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
@@ -30,7 +30,7 @@ from tests.embedded.watched import WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.objectstore.base import ObjectStore
 
 

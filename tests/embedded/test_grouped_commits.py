@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.catalog.entries import NamespaceEntry
-from reconciler.embedded.catalog.grouping import GroupedCatalog
-from reconciler.embedded.catalog.namespaces import create_namespace
+from reconciler.embedded.catalog.commits import CatalogRegister, GroupedCatalog
+from reconciler.embedded.catalog.model import NamespaceEntry
+from reconciler.embedded.catalog.topics import create_namespace
 from reconciler.errors import LeaseError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.watched import WatchedStore

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry
+from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.consuming.groups import commit_offsets, group_register, put_offsets, read_group
-from reconciler.embedded.consuming.offsets import Committed, Group
+from reconciler.embedded.segments.groups import (
+    Committed,
+    Group,
+    commit_offsets,
+    group_register,
+    put_offsets,
+    read_group,
+)
 from reconciler.errors import BlockedError, InvalidNamespaceError, NotAuthorizedError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime

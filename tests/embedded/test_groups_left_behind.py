@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Kind, Severity
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind, Severity
 from tests.embedded.mounting.bucket import CLICKS, Bucket
 
 

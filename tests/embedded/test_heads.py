@@ -9,17 +9,15 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.topics import delete_topic
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, read_head
-from reconciler.embedded.partition.pages import all_entries, all_pages, read_page
-from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.upkeep.deletion import finish_deletions
+from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.gate import remove_partition
+from reconciler.embedded.segments.head import NOBODY, PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.segments.pages import Spill, all_entries, all_pages, read_page
+from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.samples import NOW, cluster_in, contents, numbered, read
 from tests.embedded.watched import WatchedStore
 
@@ -94,8 +92,8 @@ def test_what_is_not_stable_is_not_read(store: ObjectStore, cluster: EmbeddedClu
 @pytest.fixture
 def paged(cluster: EmbeddedCluster, orders: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A topic with 60 appends of two records each, most of them in pages."""
-    monkeypatch.setattr(spilling, "TAIL", 8)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 8)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
     sink = cluster.sink("orders")
     for start in range(0, 120, 2):
         at = OffsetRange(start, start + 2)

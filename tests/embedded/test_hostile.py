@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from reconciler.embedded.catalog import commits
-from reconciler.embedded.catalog.entries import AclEntry
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.partition.sizes import size_of
+from reconciler.embedded.catalog.model import AclEntry
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.segments import pages
+from reconciler.embedded.tiered.usage import size_of
 from reconciler.errors import BrokenInvariantError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.crashing import opened
@@ -30,8 +30,8 @@ Act = "Callable[[EmbeddedCluster], object]"
 @pytest.fixture(autouse=True)
 def _small_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages, a few commits for a snapshot."""
-    monkeypatch.setattr(spilling, "TAIL", 2)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 2)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
     monkeypatch.setattr(commits, "TAIL", 5)
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.remote.tidying.housekeeping import Housekeeping, IdleLimits, Tidying
-from reconciler.lifecycles.housekeeping import HousekeepingState
+from reconciler.embedded.tiered.idle_work import Housekeeping, IdleLimits, Tidying
+from reconciler.lifecycles.tiered import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.metered import MeteredStore, RequestMeter
-from reconciler.providers.embedded.tending import jobs_of
-from reconciler.providers.keeping import Means
+from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
+from reconciler.providers.embedded.maintenance import jobs_of
+from reconciler.providers.protocol import Means
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import Clock
 from tests.embedded.watched import WatchedStore

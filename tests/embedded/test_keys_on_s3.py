@@ -8,11 +8,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from reconciler.objectstore.s3.store import S3Store
+from reconciler.objectstore.s3_store import S3Store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Change, Create, Update
 from reconciler.planning.fields import fields_of
-from reconciler.providers.base import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.namespace import Namespace

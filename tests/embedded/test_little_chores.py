@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.upkeep.chores import Chore, is_little
+from reconciler.embedded.maintenance.chores import Chore, is_little
+from reconciler.embedded.segments.head import Partition
 from tests.embedded.upkeeping import TOPIC, clocked, head_of, with_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.embedded.upkeep.choretasks import ChoreTask
+    from reconciler.embedded.maintenance.chores import ChoreTask
 
 MIB = 1024 * 1024
 PARTITIONS = 300

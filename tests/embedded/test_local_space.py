@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.remote.leaving.evicting import Evictable, agreeing_to
-from reconciler.embedded.remote.leaving.space import capacity_of, disk_under, first_to_go
-from reconciler.embedded.upkeep.passes import Tended
-from reconciler.embedded.upkeep.segments import Segment
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.retention import Segment
+from reconciler.embedded.tiered.remote_retention import Evictable, agreeing_to, capacity_of, disk_under, first_to_go
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
+from reconciler.records.log import Digest
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import TOPIC, append, append_parts, head_of, held, with_topic
 from tests.embedded.watched import WatchedStore

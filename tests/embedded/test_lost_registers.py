@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import mountable_key, topic_manifest_key
-from reconciler.embedded.mounting.ownership import Owning
-from reconciler.embedded.mounting.releasing import release
-from reconciler.embedded.remote.recovery.locating import located
+from reconciler.embedded.mounts.mounts import release
+from reconciler.embedded.tiered.ownership import Owning
+from reconciler.embedded.tiered.recoverable import located
 from reconciler.errors import UserError
 from tests.embedded.mounting.bucket import Bucket
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from reconciler.embedded.partition import spilling
+from reconciler.embedded.segments import pages
+from reconciler.objectstore.base import nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.nonces import nonce
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from tests.embedded.machine import ClusterMachine
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages."""
-    monkeypatch.setattr(spilling, "TAIL", 4)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
 
 
 def run(store: Callable[[], ObjectStore], *, examples: int, steps: int, is_new: bool = False) -> None:

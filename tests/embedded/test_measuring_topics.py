@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded import measuring
-from reconciler.providers.embedded.measuring import measured
+from reconciler.providers.embedded import measures
+from reconciler.providers.embedded.measures import measured
 from reconciler.resources.address import Address
 from tests.embedded.samples import NOW, cluster_in, ids
 from tests.embedded.watched import WatchedStore
@@ -38,7 +38,7 @@ def records_in(store: WatchedStore, topics: list[str]) -> dict[str, int]:
 
 
 def test_partitions_never_written_to_count_as_empty_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MEASURED_PARTITIONS", 4)
+    monkeypatch.setattr(measures, "MEASURED_PARTITIONS", 4)
     store = written("t09", "t11")
     assert records_in(store, TOPICS) == {topic: 2 if topic in {"t09", "t11"} else 0 for topic in TOPICS}
     heads = [(call, key) for call, key in store.calls if key.startswith("heads/")]
@@ -47,7 +47,7 @@ def test_partitions_never_written_to_count_as_empty_however_many_they_are(monkey
 
 
 def test_beyond_what_is_looked_at_only_topics_with_records_stay_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MEASURED_PARTITIONS", 3)
+    monkeypatch.setattr(measures, "MEASURED_PARTITIONS", 3)
     assert records_in(written("t00", "t11"), TOPICS) == {"t00": 2, **dict.fromkeys(TOPICS[1:-1], 0)}
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.entries import STALE_MS
-from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.upkeep.scrubs import scrub
+from reconciler.embedded.maintenance.passes import scrub
+from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import OwnershipLostError
 from reconciler.objectstore.register import Register
 from tests.contracts.lossy import LossyStore

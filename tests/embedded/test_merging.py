@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.upkeep.tended import Tended
-from reconciler.records.digest import Digest
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments.parts import read_part
+from reconciler.embedded.tiered.manifest import ManifestSwap
+from reconciler.records.log import Digest
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import ALL, TOPIC, TWO_PARTS, append, append_parts

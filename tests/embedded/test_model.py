@@ -8,11 +8,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.partition import spilling
+from reconciler.embedded.segments import pages
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Digest, OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.embedded.samples import NOW, cluster_in, read
 
@@ -35,12 +34,12 @@ cuts = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted)
 @settings(max_examples=30)
 @given(appends=appends, ranges=st.lists(cuts, min_size=1, max_size=4), tail=st.sampled_from([1, 2, 4, 64]))
 def test_a_log_is_a_list(appends: list[list[dict[str, Any]]], ranges: list[list[int]], tail: int) -> None:
-    before = spilling.TAIL, spilling.BRANCHES
-    spilling.TAIL, spilling.BRANCHES = tail, 2
+    before = pages.TAIL, pages.BRANCHES
+    pages.TAIL, pages.BRANCHES = tail, 2
     try:
         check(appends, ranges)
     finally:
-        spilling.TAIL, spilling.BRANCHES = before
+        pages.TAIL, pages.BRANCHES = before
 
 
 def check(appends: list[list[dict[str, Any]]], ranges: list[list[int]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaces import delete_namespace
+from reconciler.embedded.catalog.topics import delete_namespace
 from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
 from tests.embedded.samples import contents, read
 

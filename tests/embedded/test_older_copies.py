@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Kind
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.upkeep.scrubs import scrub
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind
+from reconciler.embedded.maintenance.passes import scrub
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import MissingObjectError
 from tests.embedded.tiered import BOTH, Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, LateStore, append, append_parts, copied, head_of, held

@@ -11,12 +11,12 @@ import orjson
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.clusterfile import create_cluster
+from reconciler.embedded.objects import create_cluster
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Edge, Failed, Scope
+from reconciler.providers.protocol import Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
@@ -183,7 +183,7 @@ def test_planning_against_a_cluster_loads_neither_arrow_nor_spark(tmp_path: Path
 import sys
 from pathlib import Path
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Edge, Scope
+from reconciler.providers.protocol import Edge, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic

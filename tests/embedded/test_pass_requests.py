@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded.tending import jobs_of
-from reconciler.providers.keeping import Means
+from reconciler.providers.embedded.maintenance import jobs_of
+from reconciler.providers.protocol import Means
 from tests.embedded.tiered import BOTH, Tiered
 from tests.embedded.upkeeping import TOPIC, TWO_PARTS, append_parts, head_of, with_topic
 from tests.embedded.watched import WatchedStore

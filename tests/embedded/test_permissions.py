@@ -12,14 +12,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.access.permissions import SUPER_USER, Permissions, levels_of
-from reconciler.embedded.access.rules import entries_of, namespace_rules
-from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry, TopicEntry
+from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, entries_of, levels_of, namespace_rules
+from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.resources.aclpaths import ACLS, rule_at, rule_fields, rule_path
-from reconciler.resources.acls import NamespaceAcl
+from reconciler.resources.acls import ACLS, NamespaceAcl, rule_at, rule_fields, rule_path
 
 QUESTIONS = Path(__file__).parent.parent / "cases" / "permissions" / "questions.yaml"
 NAMESPACES = ("shop", "shop:eu")

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.catalog.links import MirrorShape
-from reconciler.embedded.partition import partfiles, parts
-from reconciler.embedded.partition.head import read_head
-from reconciler.embedded.producing import producer as producing
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.embedded.clients import producer as producing
+from reconciler.embedded.segments import parts
+from reconciler.embedded.segments import parts as parts_module
+from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 from reconciler.records.schema import INPUT_SCHEMA
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.sourcetopic import SourceTopic
+from reconciler.resources.mirrors import LinkEntry, SourceTopic
 from tests.embedded.samples import NOW, contents, numbered, read, values
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def test_a_stretch_of_a_large_part_is_read_without_the_rest(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "GROUP_ROWS", 500)
-    monkeypatch.setattr(partfiles, "_WHOLE_BYTES", 1_000)
+    monkeypatch.setattr(parts_module, "_WHOLE_BYTES", 1_000)
     cluster.create_topic("orders")
     append(cluster, numbered(0, 5_000))
     log = cluster.log("orders")

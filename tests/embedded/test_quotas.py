@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import QuotaEntry
+from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.errors import InvalidNamespaceError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import cluster_in

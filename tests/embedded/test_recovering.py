@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import tiering_of
-from reconciler.embedded.remote.manifests.manifest import RemotePartition
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.archiving import archive, tiered_cluster
 from tests.embedded.keyed import KeyedStore
 from tests.embedded.recovering import (

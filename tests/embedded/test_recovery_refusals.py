@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.mounts import Mount
-from reconciler.embedded.remote.recovery.locating import recoverable
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import InvalidNamespaceError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.recovering import (

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.remote.cache.machine import machine_of
-from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.tiered.cache import machine_of
+from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -27,8 +27,8 @@ from tests.embedded.watched import WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.partition.log import EmbeddedLog
 
 TOPIC = "orders"
 CHUNK = 16384
@@ -252,7 +252,7 @@ def test_a_segment_of_few_chunks_stays_whole_under_any_strategy(tmp_path: Path) 
 
 EVICT = """
 import sys
-from reconciler.embedded.remote.cache.files import evict
+from reconciler.embedded.tiered.cache_files import evict
 print([evict(path) for path in sys.argv[1:]])
 """
 

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.remote.cache.folder import check_directory
-from reconciler.embedded.remote.cache.layout import Span, chunks_of, touched
-from reconciler.embedded.remote.cache.limits import Usage, limits_of
-from reconciler.embedded.remote.cache.strategies import Hydrated, Rule
-from reconciler.embedded.remote.cache.trimming import stored_bytes_in
+from reconciler.embedded.tiered.cache import stored_bytes_in
+from reconciler.embedded.tiered.cache_files import (
+    Hydrated,
+    Rule,
+    Span,
+    Usage,
+    check_directory,
+    chunks_of,
+    limits_of,
+    touched,
+)
 from reconciler.errors import UserError
 
 MIB = 1 << 20

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import topic_manifest_key
-from reconciler.embedded.remote.leaving.deletion import RemoteDeletion
-from reconciler.embedded.remote.manifests.manifest import manifest_register
+from reconciler.embedded.tiered.manifest import manifest_register
+from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import ids

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import disabled
+from reconciler.embedded.catalog.tiering_state import disabled
 from reconciler.embedded.catalog.topics import alter_topic
-from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.keys import head_key, index_key
-from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.segments.groups import Committed
+from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
-from reconciler.records.log import Lost, OffsetRange
+from reconciler.records.log import Digest, Lost, OffsetRange
 from reconciler.resources.groups import ToTime
 from tests.embedded.archiving import (
     TIERED,

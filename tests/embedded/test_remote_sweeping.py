@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.embedded.check.sweep import Swept
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key, location_prefix, topic_manifest_key
-from reconciler.embedded.remote.manifests.manifest import Garbage, manifest_register
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.upkeep.sweeping import Swept
+from reconciler.embedded.tiered.manifest import Garbage, ManifestSwap, manifest_register
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import ids

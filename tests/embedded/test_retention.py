@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance.survey import Tended
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange

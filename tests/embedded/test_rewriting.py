@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.partition import replacing, spilling
-from reconciler.embedded.partition.head import read_head
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.partition.parts import PartWriter
-from reconciler.embedded.partition.rebuilding import Replacement
-from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten
-from reconciler.embedded.producing.admission import rules_of
+from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.admission import rules_of
+from reconciler.embedded.segments.head import Partition, read_head
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.segments.parts import PartWriter
+from reconciler.embedded.segments.rewrites import Replacement
+from reconciler.embedded.tiered import object_rewrites
+from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -155,9 +155,9 @@ def test_a_deleted_topic_is_not_written_anew(cluster: EmbeddedCluster, store: Ke
 def test_pages_and_pages_of_pages_are_written_anew(
     cluster: EmbeddedCluster, store: KeyedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spilling, "TAIL", 2)
-    monkeypatch.setattr(replacing, "TAIL", 2)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 2)
+    monkeypatch.setattr(object_rewrites, "TAIL", 2)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
     cluster.create_topic("eu:orders")
     produce(cluster, "eu:orders", *[f"v{number}" for number in range(23)])
     before = contents(cluster.log("eu:orders"))
@@ -283,8 +283,8 @@ def moved(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.fact("F-K-014")
 def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spilling, "TAIL", 2)
-    monkeypatch.setattr(replacing, "TAIL", 2)
+    monkeypatch.setattr(pages, "TAIL", 2)
+    monkeypatch.setattr(object_rewrites, "TAIL", 2)
     left = 0
     for store in crashes(written, moved):
         left += 1

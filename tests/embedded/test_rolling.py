@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.embedded.partition import partfiles
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.partition.replacing import STALE_MS, Rewritten, publish_rewritten
-from reconciler.embedded.upkeep.chores import Chore
-from reconciler.embedded.upkeep.choretasks import ChoreTask
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments import parts
+from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, numbered
@@ -185,8 +185,8 @@ def test_a_large_segment_is_read_row_group_by_row_group(monkeypatch: pytest.Monk
     assert digest_in(cluster) == digest
     file = head_of(cluster).entries[0]
     assert file.is_segment
-    monkeypatch.setattr(partfiles, "PART_BYTES", 1)
-    monkeypatch.setattr(partfiles, "_WHOLE_BYTES", 1)
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    monkeypatch.setattr(parts, "_WHOLE_BYTES", 1)
     store.calls.clear()
     first = next(cluster.log(TOPIC).read(0, OffsetRange(0, file.last + 1)))
     assert first.column("offset")[0].as_py() == 0

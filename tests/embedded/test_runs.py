@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.remote.tidying.runs import MergeLimits, merge_limits, runs_to_merge
-from reconciler.records.digest import Digest
+from reconciler.embedded.maintenance.roll import MergeLimits, merge_limits, runs_to_merge
+from reconciler.embedded.segments.entries import Entry
+from reconciler.records.log import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

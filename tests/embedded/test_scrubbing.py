@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from reconciler.embedded.keys import index_key, topic_manifest_key
-from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, read_topic_manifest
-from reconciler.embedded.upkeep.scrubs import EVERY_MS, scrub
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance.passes import EVERY_MS, scrub
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
 from tests.embedded.samples import read
 from tests.embedded.tiered import tiered

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.upkeep.cleanup import CleanupPolicy
-from reconciler.embedded.upkeep.retention import expired
-from reconciler.embedded.upkeep.rolling import to_roll
-from reconciler.embedded.upkeep.segments import Segment, SegmentLimits, segments_of
-from reconciler.records.digest import Digest
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, expired, segments_of
+from reconciler.embedded.tiered.object_rewrites import to_roll
+from reconciler.records.log import Digest
 
 LIMITS = SegmentLimits(bytes=100, ms=1_000)
 

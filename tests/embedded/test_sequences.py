@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.partition.head import PRODUCERS, Head, read_head
-from reconciler.embedded.producing.sequences import (
+from reconciler.embedded.clients.sequences import (
     KEPT_MS,
     PASSING_KEPT,
     SEQUENCES,
@@ -23,10 +20,12 @@ from reconciler.embedded.producing.sequences import (
     offsets_of,
     remembering,
 )
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.head import PRODUCERS, Head, read_head
 from reconciler.errors import OutOfOrderSequenceError, ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.samples import NOW, cluster_in, contents, ids, values
 
 if TYPE_CHECKING:

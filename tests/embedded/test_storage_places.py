@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
-from reconciler.embedded.remote.placing import check_place
-from reconciler.embedded.remote.storagefile import create_storage, read_storage_id
-from reconciler.embedded.upkeep.sweeping import sweep
+from reconciler.embedded.check.sweep import sweep
+from reconciler.embedded.objects import create_cluster, read_cluster_id
+from reconciler.embedded.tiered.remote_tier import check_place, create_storage, read_storage_id
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.locations import is_overlapping
+from reconciler.resources.cluster import is_overlapping
 from tests.embedded.samples import ids
 from tests.embedded.upkeeping import DAY, LateStore
 

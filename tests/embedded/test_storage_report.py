@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.keys import STORAGE
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.partition.sizes import size_of
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.remote.measuring.report import SHOWN
-from reconciler.embedded.remote.measuring.shares import manifests_of
+from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.tiered.manifest import ManifestSwap
+from reconciler.embedded.tiered.usage import SHOWN, manifests_of, size_of
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded.storing import report_of, storages_in
+from reconciler.providers.embedded.measures import report_of, storages_in
 from reconciler.resources.address import Address
-from reconciler.resources.storages import Held, TopicStorage
+from reconciler.resources.measures import Held, TopicStorage
 from tests.embedded.samples import NOW, cluster_in
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import TOPIC, append_parts, head_of, held, with_topic
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 ADDRESS = Address(f"topic/west/{TOPIC}")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.catalog.commits import CatalogRegister
+from reconciler.embedded.check.sweep import RECENT_MS, Swept, sweep
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.head import PRODUCERS, Head, head_register
-from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.upkeep.sweeping import RECENT_MS, Swept, sweep
+from reconciler.embedded.segments.gate import remove_partition
+from reconciler.embedded.segments.head import PRODUCERS, Head, head_register
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments.parts import read_part
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import ALL, TOPIC, append, copied, head_of, held

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifests.manifest import RemotePartition, read_manifest
-from reconciler.embedded.remote.tier import remote_partition
-from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState, advanced
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.lifecycles.tiered import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState, advanced
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, LateStore, append, copied, head_of, held, named_in, pairs_of, parts_in
 from tests.embedded.watched import DiedError, WatchedStore

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from reconciler.embedded.partition import spilling
+from reconciler.embedded.segments import pages
+from reconciler.objectstore.base import nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.nonces import nonce
 from tests.embedded.tieredmachine import TieredMachine
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages."""
-    monkeypatch.setattr(spilling, "TAIL", 4)
-    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(pages, "BRANCHES", 2)
 
 
 def run(make: Callable[[], ObjectStore], *, examples: int, steps: int, number: int | None = None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.upkeep.passes import Tended
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.maintenance.survey import Tended
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, append, append_parts, head_of, held, pairs_of
 from tests.embedded.watched import WatchedStore

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.upkeep.retention import live_entries
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.retention import live_entries
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import (
@@ -166,7 +166,7 @@ def test_where_nothing_is_uploaded_any_more_both_tiers_expire_remote_first(off: 
 
 
 def test_a_pass_whose_own_cut_took_pages_of_the_head_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spilling, "TAIL", 4)
+    monkeypatch.setattr(pages, "TAIL", 4)
     it = tiered(**KEEP)
     it.fill(9)
     it.cluster.alter_topic(TOPIC, {"remote.write": "false"})

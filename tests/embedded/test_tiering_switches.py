@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES, property_of
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, property_of
 from tests.embedded.samples import NOW, ids
 
 if TYPE_CHECKING:

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.remote.manifests.purging import objects_of
+from reconciler.embedded.tiered.manifest import objects_of, read_manifest
 from reconciler.objectstore import register
+from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import swap as s3swap
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience
-from reconciler.providers.embedded.patience import patience_in
+from reconciler.providers.embedded.provider import patience_in
 from tests.embedded.samples import ids
 from tests.embedded.tiered import BOTH, Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, append, head_of, held

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.check.check import check_cluster
 from tests.embedded.tiered import Tiered
 from tests.embedded.upkeeping import DAY, TOPIC, LateStore, append, head_of, held, with_topic
 from tests.servers.stores import fresh_store

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.clients.transactions import State, read_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.transactions.finishing import read_transaction
-from reconciler.embedded.transactions.state import State
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW, cluster_in, contents, ids, values

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import transaction_key
-from reconciler.embedded.transactions.state import State
 from reconciler.errors import InvalidNamespaceError, ProducerFencedError, UserError
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, cluster_in, values

@@ -6,14 +6,13 @@ import itertools
 
 import pytest
 
+from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.transactions.state import State
+from reconciler.embedded.segments import pages
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.samples import NOW, cluster_in, contents, read
 from tests.embedded.transacting import (
     CHECKOUT,
@@ -84,7 +83,7 @@ def test_a_topic_marked_and_not_yet_deleted_holds_nothing_up(orders: EmbeddedClu
 
 
 def test_nothing_that_may_be_aborted_goes_to_a_page(orders: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spilling, "TAIL", 4)
+    monkeypatch.setattr(pages, "TAIL", 4)
     plain(orders, "first")
     producer = opened(orders, CHECKOUT, "a")
     for number in range(20):
@@ -101,7 +100,7 @@ def test_nothing_that_may_be_aborted_goes_to_a_page(orders: EmbeddedCluster, mon
 def test_everything_said_of_a_log_holds_around_what_was_aborted(
     orders: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, tail: int
 ) -> None:
-    monkeypatch.setattr(spilling, "TAIL", tail)
+    monkeypatch.setattr(pages, "TAIL", tail)
     for number in range(4):
         plain(orders, f"kept-{number}", f"more-{number}")
         opened(orders, CHECKOUT, "x", "y", "z").abort()

@@ -9,8 +9,8 @@ import pytest
 from reconciler.errors import LeaseError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Done, Edge, Scope
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Done, Edge, Scope
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic
 from tests.embedded.samples import NOW, ids

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.partition.head import NOBODY, head_register
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments.head import NOBODY, head_register
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW
 from tests.embedded.upkeeping import (

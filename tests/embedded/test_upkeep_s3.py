@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.upkeep.sweeping import sweep
+from reconciler.embedded.check.sweep import sweep
 from tests.embedded.upkeeping import (
     DAY,
     TWO_PARTS,

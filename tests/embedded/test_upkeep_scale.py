@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.upkeep import passes
-from reconciler.jobs.ranges import Budget, rounds, tasks_of
+from reconciler.embedded.maintenance import passes
+from reconciler.jobs.flows import Budget, rounds, tasks_of
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.upkeeping import TOPIC, clocked, held, with_topic
 from tests.embedded.watched import WatchedStore
@@ -16,9 +16,8 @@ from tests.embedded.watched import WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.embedded.partition.replacing import Rewritten
-    from reconciler.embedded.upkeep.chores import Chore, Refused
-    from reconciler.embedded.upkeep.choretasks import ChoreTask
+    from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Refused
+    from reconciler.embedded.tiered.object_rewrites import Rewritten
 
 PARTITIONS = 2_000
 

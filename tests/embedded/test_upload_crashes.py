@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.embedded.check.sweep import sweep
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.upkeep.sweeping import sweep
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.segments.parts import read_part
+from reconciler.embedded.tiered.manifest import read_manifest
 from tests.contracts.lossy import LossyStore
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered import Tiered, tiered
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.tiered.manifest import Manifest
 
 
 def filled(*, cleanup_policy: str = "delete") -> Tiered:

@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition import spilling
-from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifests.segmentfiles import footer_of
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, read_topic_manifest, write_topic_manifest
-from reconciler.embedded.upkeep import choretasks, uploads
-from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.maintenance import chores, uploads
+from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.parts import read_part
+from reconciler.embedded.tiered.manifest import ManifestSwap
+from reconciler.embedded.tiered.object_rewrites import footer_of
+from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest, write_topic_manifest
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.keyed import KeyedStore
@@ -30,7 +30,7 @@ from tests.servers.stores import fresh_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -139,7 +139,7 @@ def test_much_is_uploaded_in_rounds_each_named_before_the_next_and_a_stop_ends_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(uploads, "_CHORE_SEGMENTS", 2)
-    monkeypatch.setattr(choretasks, "_ROUND_BYTES", 1)
+    monkeypatch.setattr(chores, "_ROUND_BYTES", 1)
     tier = tiered(partitions=2)
     tier.fill(17)
     tier.fill(5, partition=1)
@@ -361,7 +361,7 @@ def test_the_footer_of_a_large_file_takes_a_second_request() -> None:
 
 
 def test_what_expired_while_nothing_was_uploaded_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spilling, "TAIL", 4)
+    monkeypatch.setattr(pages, "TAIL", 4)
     it = tiered(retention_ms="-1")
     it.fill(1)
     it.upload(rolls=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from tests.embedded.samples import cluster_in, contents, ids, values
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition, read_manifest
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import ids
 from tests.embedded.upkeeping import TOPIC, TWO_PARTS, Clock, append_parts, with_topic
@@ -17,9 +17,9 @@ from tests.embedded.upkeeping import TOPIC, TWO_PARTS, Clock, append_parts, with
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.catalog.tiering import Tiering
-    from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.upkeep.tended import Tended
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.maintenance.survey import Tended
+    from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
 BOTH: Mapping[str, str] = {"remote.write": "true", "remote.read": "true"}

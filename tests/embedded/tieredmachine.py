@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.embedded.catalog.tiering import TieringState
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import UserError
+from reconciler.lifecycles.tiered import TieringState
 from reconciler.records.log import OffsetRange
 from tests.embedded.mortal import DAY_MS, Fault
 from tests.embedded.tieredmodel import BOTH, CONFIGS, JOBS, KEPT_MS, PARTITIONS, TOPIC, Open, TieredModel
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
     Work = Literal["none", "new", "old"]

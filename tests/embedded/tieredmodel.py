@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.embedded.catalog.tiering import TieringState, tiering_of
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key, location_prefix
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.remote.manifests.purging import objects_of
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.tiered.manifest import objects_of, read_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import RetryableError, UserError
+from reconciler.lifecycles.tiered import TieringState
 from reconciler.records.log import OffsetRange
 from tests.embedded.mortal import DAY_MS, Fuse, MortalStore
 from tests.embedded.samples import NOW, ids, rows_of
@@ -26,11 +26,11 @@ from tests.embedded.watched import DiedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from reconciler.embedded.catalog.tiering import Tiering
-    from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.partition.log import EmbeddedLog
-    from reconciler.embedded.remote.manifests.manifest import RemotePartition
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Bounds
     from tests.embedded.mortal import Fault

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.embedded.clients.transactions import read_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.transactions.finishing import read_transaction
 from reconciler.errors import RetryableError
 from tests.contracts.lossy import LossyStore
 from tests.embedded.samples import contents, ids
 
 if TYPE_CHECKING:
-    from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.transactions.producer import TransactionalProducer
-    from reconciler.embedded.transactions.state import State
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.clients.transactions import State
+    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import Version
 
 CHECKOUT = "checkout"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from tests.embedded.mounting.bucket import CLICKS
 from tests.embedded.samples import read
 

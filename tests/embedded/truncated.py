@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.mirroring import Peer
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.linking.truncating import truncate_topic
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.leaving.evicting import evict
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.upkeep.cleanup import cleanup_policy
-from reconciler.embedded.upkeep.retention import live_entries
-from reconciler.embedded.upkeep.segments import segments_of
+from reconciler.embedded.catalog.mirror_moves import Peer
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import CheckFinding, Kind
+from reconciler.embedded.restore_cut import truncate_topic
+from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.records.log import OffsetRange
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.mirrorstates import RESTORE
+from reconciler.resources.mirrors import RESTORE, LinkEntry
 from tests.embedded.samples import numbered
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, LateStore, append_parts, copied, head_of, held, parts_in
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.resources.mirroring import Truncated
+    from reconciler.resources.mirrors import Truncated
 
 OPERATION = "operation-1"
 
@@ -85,7 +82,7 @@ def both_copied(it: Tiered) -> Tiered:
     return Tiered(copied(it.store), copied(it.storage), it.clock)
 
 
-def faults(it: Tiered, *, deep: bool = True) -> list[Finding]:
+def faults(it: Tiered, *, deep: bool = True) -> list[CheckFinding]:
     """Return what a check finds, but that a restore is under way."""
     is_tiered = it.cluster.catalog.read().topics[TOPIC].tiering is not None
     report = check_cluster(it.store, deep=deep, storage=it.storage if is_tiered else None)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.samples import NOW, ids, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 DAY = 86_400_000

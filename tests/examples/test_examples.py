@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from tests.servers.weed import S3Server
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
-from reconciler.jobs.mirror import mirror
+from reconciler.jobs.copy import mirror
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.archiving.archive import Archive
-from reconciler.embedded.archiving.archivelog import ArchiveLog
-from reconciler.embedded.archiving.archivesink import ArchiveSink
-from reconciler.embedded.archiving.taking import claim, give_back, settle
-from reconciler.embedded.archiving.writing import ArchivedTopic, begin, describe, detach, tidy
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.ownership import Owning, read_ownership
-from reconciler.embedded.remote.storagefile import read_storage_id
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.archive import (
+    Archive,
+    ArchivedTopic,
+    begin,
+    claim,
+    describe,
+    detach,
+    give_back,
+    settle,
+    tidy,
+)
+from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
+from reconciler.embedded.tiered.ownership import Owning, read_ownership
+from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.upkeep import chores
-from reconciler.embedded.upkeep.chores import Chore
-from reconciler.embedded.upkeep.choretasks import ChoreTask
+from reconciler.embedded.maintenance import chores
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask
+from reconciler.embedded.segments.head import Partition
 from reconciler.errors import IncompleteError, UserError
-from reconciler.jobs.chores import spread
+from reconciler.jobs.stage import spread
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW, cluster_in

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException
 
-from reconciler.jobs.datasource import register
+from reconciler.jobs.source import register
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import numbered, read
 from tests.jobs.doubles import TOPIC, fill

@@ -83,7 +83,7 @@ def test_the_guide_does_what_it_says(spark: SparkSession) -> None:
 def test_options_that_name_nothing_are_refused(spark: SparkSession, options: dict[str, str], problem: str) -> None:
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - beside its only use
 
-    from reconciler.workflow.notebook import register_topics  # noqa: PLC0415 - as the guide does
+    from reconciler.operations.clusters.notebook import register_topics  # noqa: PLC0415 - as the guide does
 
     register_topics(spark, Path(), environ={})
     with pytest.raises(AnalysisException, match=re.escape(problem)):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.jobs.java import check_java
-from reconciler.jobs.session import start_session
+from reconciler.jobs.session import check_java, start_session
 from reconciler.resources.workspace import SparkSpec
 
 

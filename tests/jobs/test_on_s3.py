@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
 from tests.embedded.samples import NOW, cluster_in, read
 from tests.jobs.doubles import TOPIC, fill, in_spark

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.errors import UserError
+from reconciler.jobs.flows import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
 from reconciler.jobs.progress import JobProgress
-from reconciler.jobs.ranges import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
 from reconciler.records.log import Bounds, Extent, OffsetRange
 
 EMPTY = Bounds(0, 0, 0, 0)

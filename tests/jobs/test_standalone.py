@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import cloudpickle
 
-from reconciler.embedded.catalog.links import MirrorShape
-from reconciler.embedded.catalog.tiering import tiering_of
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.remote.tier import remote_partition
-from reconciler.embedded.upkeep import chores
-from reconciler.jobs.chores import spread
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.maintenance import chores
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.segments.parts import read_part
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.jobs.stage import spread
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.linkentries import LinkEntry
+from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.samples import NOW, read, rows_of
 from tests.jobs import doubles
 from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, Lingering, append, fill, in_spark, tiered_west
@@ -56,11 +56,10 @@ def topics(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
 def test_executors_run_the_package_that_was_sent(cluster: RunningSpark) -> None:
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow  # noqa: ICN001, PLC0415 - where the executor has it
-
         import reconciler.jobs.mirror  # noqa: PLC0415 - as above
 
         for _ in batches:
-            yield pyarrow.RecordBatch.from_pydict({"file": [reconciler.jobs.mirror.__file__], "pid": [os.getppid()]})
+            yield pyarrow.RecordBatch.from_pydict({"file": [reconciler.jobs.copy.__file__], "pid": [os.getppid()]})
 
     rows = cluster.session.range(0, 8, 1, 8).mapInArrow(where, "file string, pid long").collect()
     assert all("reconciler.zip" in row.file for row in rows)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import cloudpickle
 
-from reconciler.embedded.catalog.tiering import tiering_of
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.embedded.remote.tier import remote_partition
-from reconciler.embedded.upkeep import chores
-from reconciler.jobs.chores import spread
+from reconciler.embedded.maintenance import chores
+from reconciler.embedded.segments.pages import all_entries
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.jobs.stage import spread
 from reconciler.objectstore.directory import DirectoryStore
 from tests.embedded.samples import NOW, ids, read
 from tests.embedded.upkeeping import DAY, LateStore

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.jobs.verify import verify
+from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.records.log import OffsetRange
-from reconciler.workflow.running.comparing import check_equal
 from tests.embedded.samples import numbered
 from tests.embedded.upkeeping import DAY, TOPIC, append, clocked, head_of, held, with_topic
 

@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.lifecycles.roles import ROLES, Ask, Held, Refuse, Role, Wait, towards
+from reconciler.lifecycles.mirror import MIRROR, ROLES, Ask, Held, MirrorStatus, Refuse, Role, Wait, towards
 
 WANTED = """
            |ACTIVE           |PAUSED                  |SOURCE_UNAVAILABLE|LINK_FAILED|FAILED  |STOPPED

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.all import LIFECYCLES
+from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.lifecycles.mirror import LINK, LINK_IS_PAUSED, MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
-from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
-from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT, advanced
-from reconciler.lifecycles.tiering import TIERING, TieringState
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles.tiered import PARTITION_DELETION, SEGMENT, TIERING, TieringState, advanced
 from tests.lifecycles.mirror_states import as_lines
 
 if TYPE_CHECKING:

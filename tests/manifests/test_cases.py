@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.manifests.loading import Loaded, load
-from reconciler.manifests.problems import ManifestError
-from reconciler.manifests.variables import Variables
+from reconciler.manifests.load import Loaded, load
+from reconciler.manifests.overlays import Variables
+from reconciler.manifests.positions import ManifestError
 
 FOLDER = Path(__file__).parent.parent / "cases" / "manifests"
 CASES = [

@@ -10,12 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.editing.contents import put, take
-from reconciler.manifests.editing.files import EditedFile
-from reconciler.manifests.editing.patches import patch_of
-from reconciler.manifests.editing.scalartext import yaml_text
-from reconciler.manifests.editing.textedits import UneditableError
+from reconciler.manifests.edit import EditedFile, UneditableError, patch_of, put, take, yaml_text
+from reconciler.manifests.yaml_documents import parse
 
 
 def after(file: EditedFile) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.manifests.loading import find_workspace, load, load_workspace
-from reconciler.manifests.problems import ManifestError, Problem
-from reconciler.manifests.variables import Variables
+from reconciler.manifests.files import find_workspace
+from reconciler.manifests.load import load, load_workspace
+from reconciler.manifests.overlays import Variables
+from reconciler.manifests.positions import ManifestError, Problem
 
 TOPIC = "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: orders, cluster: west}\nspec: {partitions: 1}\n"
 LISTING = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\nspec: {manifests: [%s]}\n"

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.fmt import format_text
-from reconciler.manifests.problems import ManifestError
+from reconciler.manifests.format import format_text
+from reconciler.manifests.positions import ManifestError
+from reconciler.manifests.yaml_documents import parse
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFESTS = [

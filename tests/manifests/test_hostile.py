@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.manifests import documents
-from reconciler.manifests.documents import parse
-from reconciler.manifests.loading import load
-from reconciler.manifests.problems import ManifestError
-from reconciler.manifests.variables import Variables
+from reconciler.manifests import yaml_documents
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables
+from reconciler.manifests.positions import ManifestError
+from reconciler.manifests.yaml_documents import parse
 
 LAUGHS = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
     f"{chr(98 + level)}: &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 9)}]\n" for level in range(9)
@@ -73,7 +73,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read() -> None:
 def test_more_values_than_a_document_needs_are_refused_in_little_memory() -> None:
     program = (
         "import resource, sys\n"
-        "from reconciler.manifests.documents import parse\n"
+        "from reconciler.manifests.yaml_documents import parse\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "problems = parse(b'[' + b'a,' * 4_000_000 + b']', 'f').problems\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
@@ -109,7 +109,7 @@ def test_without_libyaml_the_same_is_read_and_refused(monkeypatch: pytest.Monkey
         "%YAML 1.1\n---\na: yes\n",
     ]
     fast = [parse(text.encode(), "f") for text in texts]
-    monkeypatch.setattr(documents, "PARSER", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_documents, "PARSER", yaml.SafeLoader)
     slow = [parse(text.encode(), "f") for text in texts]
     assert [each.documents for each in slow] == [each.documents for each in fast]
     assert [len(each.problems) for each in slow] == [len(each.problems) for each in fast]

@@ -21,8 +21,8 @@ HEAVY = (
 PROGRAM = """
 import sys
 from pathlib import Path
-from reconciler.manifests.loading import load
-from reconciler.manifests.variables import Variables
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables
 load(Path(sys.argv[1]), environment=None, variables=Variables())
 print(*sorted(name for name in sys.argv[2].split(",") if name in sys.modules))
 """

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.drafts import Draft
-from reconciler.manifests.jsonschema import schemas
-from reconciler.manifests.reading import read
+from reconciler.manifests.json_schema import schemas
+from reconciler.manifests.models import read
+from reconciler.manifests.overlays import Draft
+from reconciler.manifests.yaml_documents import parse
 
 ROOT = Path(__file__).parent.parent.parent
 KINDS = sorted((ROOT / "tests" / "cases" / "kinds").glob("*.yaml"))

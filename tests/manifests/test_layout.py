@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.editing.layout import laid_out
-from reconciler.manifests.fmt import format_text
+from reconciler.manifests.edit import laid_out
+from reconciler.manifests.format import format_text
+from reconciler.manifests.yaml_documents import parse
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), max_size=30) | st.sampled_from(
     ["", "true", "12", "a: b", "# no comment", "User:checkout", "*", "x" * 130]

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.manifests.loading import load
-from reconciler.manifests.origins import explain_origin
-from reconciler.manifests.variables import Variables
+from reconciler.manifests.load import explain_origin, load
+from reconciler.manifests.overlays import Variables
 from reconciler.resources.address import Address
 
 BASE = """\

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from reconciler.manifests.documents import PARSER
 from reconciler.manifests.positions import Spot, spots
+from reconciler.manifests.yaml_documents import PARSER
 
 TEXT = """\
 # nothing yet

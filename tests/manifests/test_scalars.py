@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.scalars import is_text, resolve
+from reconciler.manifests.positions import is_text, resolve
+from reconciler.manifests.yaml_documents import parse
 
 
 @pytest.mark.parametrize(

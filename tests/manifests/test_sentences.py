@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.documents import parse
-from reconciler.manifests.drafts import Draft
-from reconciler.manifests.reading import read
+from reconciler.manifests.models import read
+from reconciler.manifests.overlays import Draft
+from reconciler.manifests.yaml_documents import parse
 
 KINDS = sorted((Path(__file__).parent.parent / "cases" / "kinds").glob("*.yaml"))
 WHOLE = [

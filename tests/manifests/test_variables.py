@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.loading import load
-from reconciler.manifests.overlays import environments
-from reconciler.manifests.variables import Variables, typed
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables, environments, typed
 
 TOPIC = (
     "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: orders, cluster: west}\nspec: {partitions: '${var.n}'}\n"

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from reconciler.errors import LostRaceError, UserError
-from reconciler.objectstore.cutoff import create, is_cut_off, put_back
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.register import Register, create, is_cut_off, put_back
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:

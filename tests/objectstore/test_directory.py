@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore import files
-from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.faults import file_faults, from_os_error
-from reconciler.objectstore.files import copy_contents, is_exclusive, locked
+from reconciler.objectstore import directory
+from reconciler.objectstore.directory import (
+    DirectoryStore,
+    copy_contents,
+    file_faults,
+    from_os_error,
+    is_exclusive,
+    locked,
+)
 from reconciler.objectstore.register import Register
-from reconciler.state.terms import Terms
+from reconciler.state.lockfile import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +201,7 @@ def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path)
 
 
 HOLDING = """
-from reconciler.objectstore.files import locked
+from reconciler.objectstore.directory import locked
 with locked(store._stripe("a")):
     print("held", flush=True)
     sys.stdin.readline()
@@ -213,7 +218,7 @@ def test_a_writer_stopped_in_the_middle_of_a_swap_is_waited_for_and_no_longer_th
         assert stopped.stdout is not None
         assert stopped.stdout.readline() == "held\n"
         stopped.send_signal(signal.SIGSTOP)
-        monkeypatch.setattr(files, "LOCK_SECONDS", 0.2)
+        monkeypatch.setattr(directory, "LOCK_SECONDS", 0.2)
         with pytest.raises(UnansweredError, match="has been locked by another process for more than") as caught:
             store.swap("a", b"2", expected=first)
         assert "continue or end it" in caught.value.hint
@@ -229,7 +234,7 @@ def test_a_writer_stopped_in_the_middle_of_a_swap_is_waited_for_and_no_longer_th
 
 
 def test_a_lock_is_waited_for_less_long_than_a_lease_allows() -> None:
-    assert Terms().lease_s - Terms().give_up_s > files.LOCK_SECONDS
+    assert Terms().lease_s - Terms().give_up_s > directory.LOCK_SECONDS
 
 
 def test_a_folder_that_may_not_be_written_is_said_so(shared: Path) -> None:

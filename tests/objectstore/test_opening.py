@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.errors import LeaseError, LostRaceError, MissingObjectError, RetryableError, UnansweredError
+from reconciler.objectstore import s3_client as s3client
+from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.base import ObjectStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Held, Register
-from reconciler.objectstore.s3 import client as s3client
-from reconciler.objectstore.s3 import swap as s3swap
-from reconciler.objectstore.s3.parts import SINGLE_BYTES
-from reconciler.state.terms import Terms
+from reconciler.objectstore.s3_store import SINGLE_BYTES
+from reconciler.state.lockfile import Terms
 from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
 from tests.servers.weed import BUCKET, S3Server
 

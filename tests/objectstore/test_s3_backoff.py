@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import RetryableError
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3.backoff import pause_after
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_client import pause_after
 from reconciler.objectstore.settings import Patience
-from reconciler.providers.embedded.patience import patience_in
+from reconciler.providers.embedded.provider import patience_in
 from tests.servers.proxy import Proxy, Refused, Slow
 
 if TYPE_CHECKING:

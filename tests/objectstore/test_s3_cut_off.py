@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from reconciler.errors import UnansweredError
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from tests.servers.proxy import Cut, Proxy
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from moto import mock_aws
 
 from reconciler.objectstore.base import ObjectStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3.parts import SINGLE_BYTES
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import StoreSettings
 
 REGION = "eu-central-1"

@@ -11,7 +11,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING
 
 from reconciler.errors import LostRaceError
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Held, Register
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore.base import ObjectStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import client as s3client
-from reconciler.objectstore.s3.parts import SINGLE_BYTES
-from reconciler.objectstore.secrets import Credentials, Secret
-from reconciler.objectstore.settings import StoreSettings
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_store import SINGLE_BYTES
+from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.proxy import Proxy, Refused, Stripped
 from tests.servers.weed import S3Server, credentials_of
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import client as client_module
-from reconciler.objectstore.s3.arrow import arrow_filesystem
-from reconciler.objectstore.s3.store import S3Store
-from reconciler.objectstore.secrets import Credentials, Secret
-from reconciler.objectstore.settings import StoreSettings
+from reconciler.objectstore import s3_client as client_module
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.s3_store import S3Store
+from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of
 
 ROOT = Path(__file__).resolve().parents[2]

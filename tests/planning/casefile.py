@@ -19,25 +19,21 @@ from typing import Any
 import yaml
 
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.lifecycles.roles import ROLES
-from reconciler.planning.canonical import plain
-from reconciler.planning.document.digest import parameters_of
-from reconciler.planning.document.rows import changes_of
-from reconciler.planning.estimates import RoleCost
+from reconciler.lifecycles.mirror import ROLES
+from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Given, Plan, Selection
+from reconciler.planning.plan_rows import changes_of, parameters_of, plain
 from reconciler.planning.planner import to_measure
 from reconciler.resources.address import Address
-from reconciler.resources.capabilities import Capabilities, ClusterIdentity
-from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
-from reconciler.resources.configs import EMBEDDED_CONFIGS, KAFKA_CONFIGS
-from reconciler.resources.guards import Guards
-from reconciler.resources.internaltopics import KAFKA_INTERNAL
-from reconciler.resources.kafkaversions import kafka_configs
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
+from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.inventory import Capabilities, ClusterIdentity
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition
-from reconciler.resources.mirroring import NEVER_FETCHED, Position
-from reconciler.resources.mountable import MountSource
-from reconciler.resources.recoverable import Recoverable
+from reconciler.resources.mirrors import NEVER_FETCHED, Position
+from reconciler.resources.mount import MountSource, Recoverable
+from reconciler.resources.workspace import Guards
 from tests.planning.short import declared, observed, recorded
 from tests.planning.world import World
 

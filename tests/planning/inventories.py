@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from reconciler.planning.plan import Selection
-from reconciler.resources.capabilities import Capabilities
+from reconciler.resources.inventory import Capabilities
 from tests.planning.casefile import EMBEDDED, Case
 from tests.planning.short import observed
 from tests.planning.world import World

@@ -8,9 +8,8 @@ from typing import Any
 
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, split_name
-from reconciler.resources.inventory import Declared, Observed, Recorded, RemoteLegacy, SeenStorage
-from reconciler.resources.kinds import RESOURCE, Resource
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.inventory import RESOURCE, Declared, Observed, Recorded, RemoteLegacy, Resource, SeenStorage
+from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.world import topic_from
 
 CLUSTER_ID = "-id"

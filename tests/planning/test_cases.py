@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.planning.actions import Delete
-from reconciler.planning.document.reading import read_document
-from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.planning.planner import judge, to_measure
+from reconciler.planning.saved_plan import canonical_bytes, read_document, to_document
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.measures import Measure
 from tests.planning.casefile import Case, cases, differences

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.planning.document.comparing import compare
-from reconciler.planning.document.differences import Why
-from reconciler.planning.document.saved import to_document
 from reconciler.planning.plan import Plan
+from reconciler.planning.same_or_less import Why, compare
+from reconciler.planning.saved_plan import to_document
 from tests.planning.casefile import Case
 
 APPROVED: dict[str, Any] = {

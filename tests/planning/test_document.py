@@ -11,11 +11,9 @@ import orjson
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.document.documents import PlanDocument
-from reconciler.planning.document.foreign import Here, refuse_foreign, refuse_other_commit, refuse_other_state
-from reconciler.planning.document.reading import read_document, read_saved
-from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.planning.plan import Base, Plan
+from reconciler.planning.same_or_less import Here, refuse_foreign, refuse_other_commit, refuse_other_state
+from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, read_document, read_saved, to_document
 from tests.planning.casefile import Case
 
 ROW: dict[str, Any] = {

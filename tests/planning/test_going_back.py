@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
+from reconciler.operations.state_views import wanted_again
 from reconciler.planning.plan import Selection
 from reconciler.resources.address import Address, kind_of
-from reconciler.resources.kinds import Resource
-from reconciler.workflow.stating.rollback import wanted_again
+from reconciler.resources.inventory import Resource
 from tests.planning.inventories import without_allowances, worlds
 from tests.planning.test_properties import quick
 from tests.planning.world import World

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.planning.finding import Finding
-from reconciler.resources.capabilities import ClusterIdentity
+from reconciler.planning.findings import Finding
+from reconciler.resources.inventory import ClusterIdentity
 from tests.planning.casefile import Case
 
 ROW = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.wanted.mountsources import (
+from reconciler.planning.resolve.mount_sources import (
     Attached,
     Lying,
     elsewhere,
@@ -17,8 +17,7 @@ from reconciler.planning.wanted.mountsources import (
     nothing_there,
 )
 from reconciler.resources.address import Address
-from reconciler.resources.mountable import Mountable, MountSource
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mount import Mountable, Mounting, MountSource
 from tests.planning.short import resource
 
 if TYPE_CHECKING:

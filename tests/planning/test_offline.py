@@ -6,8 +6,8 @@ from datetime import date
 from typing import Any
 
 from reconciler.planning.offline import check_offline
-from reconciler.resources.guards import Guards
 from reconciler.resources.inventory import Desired
+from reconciler.resources.workspace import Guards
 from tests.planning.short import declared
 
 TODAY = date(2026, 6, 1)

@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.planning.actions import Create, Delete, RunJob, Transition, Update
-from reconciler.planning.ordering.order import in_order
-from reconciler.planning.ordering.rings import cut_open, told
+from reconciler.planning.order import cut_open, in_order, told
 from reconciler.planning.situation import Situation
 from reconciler.resources.address import Address
-from reconciler.resources.mountable import MountSource
+from reconciler.resources.mount import MountSource
 from tests.planning.casefile import Case
 from tests.planning.short import resource
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
-    from reconciler.resources.mountable import Mounts
+    from reconciler.resources.mount import Mounts
 
 HERE = Address("topic/west/clicks")
 

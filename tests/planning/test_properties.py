@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Transition, Update
-from reconciler.planning.document.saved import canonical_bytes, digest_of_document, to_document
+from reconciler.planning.saved_plan import canonical_bytes, digest_of_document, to_document
 from reconciler.planning.situation import STOPPED, source_of, topic_of
 from reconciler.resources.address import address_of, kind_of
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.inventories import linked_worlds, strangers, without_allowances, worlds
 from tests.planning.world import World
 

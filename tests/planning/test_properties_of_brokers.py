@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.planning.judging.properties import judged_properties
+from reconciler.planning.checks.cluster_checks import judged_properties
 from reconciler.planning.situation import Wanted
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configkeys import ConfigKey
+from reconciler.resources.kafka_configs import ConfigKey
 from tests.planning.short import resource
 
 KNOWN = {name: ConfigKey(name, "string", "") for name in ("cordoned.log.dirs", "log.retention.ms", "log.segment.bytes")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
-from reconciler.planning.recording import RecordChanges, after_action, learn
+from reconciler.planning.record import RecordChanges, after_action, learn
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Record, Recorded
 from tests.planning.short import recorded, resource

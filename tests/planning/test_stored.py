@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.document.digest import digest
-from reconciler.planning.document.stored import read_action, stored_action
+from reconciler.planning.plan_rows import digest
+from reconciler.planning.saved_plan import read_action, stored_action
 from tests.planning.casefile import Case, cases
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.planning.canonical import canonical, fingerprint
-from reconciler.planning.deciding.decision import precondition
+from reconciler.planning.diff.converge import precondition
+from reconciler.planning.diff.retention_loss import Keeping, loss
 from reconciler.planning.fields import equal, fields_of
-from reconciler.planning.judging.retention import Keeping, loss
-from reconciler.planning.wanted.names import physical_name
+from reconciler.planning.plan_rows import canonical, fingerprint
+from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS

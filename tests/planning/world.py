@@ -6,34 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from reconciler.planning.actions import (
-    Action,
-    Adopt,
-    Change,
-    Create,
-    Delete,
-    Forget,
-    RunJob,
-    Transition,
-    Update,
-)
+from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.planner import Draft, decide, judge
-from reconciler.planning.recording import after_action, learn
+from reconciler.planning.record import after_action, learn
+from reconciler.planning.resolve.mirror_sources import peer_of
 from reconciler.planning.situation import mounted_by, source_of, topic_of
-from reconciler.planning.wanted.ways import peer_of
-from reconciler.resources.aclpaths import ACLS, rule_at, rule_path
-from reconciler.resources.acls import NamespaceAcl, TopicAcl
+from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Desired, Inventory, Observed, Record, RemoteLegacy
-from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.inventory import (
+    RESOURCE,
+    ClusterIdentity,
+    Desired,
+    Inventory,
+    Observed,
+    Record,
+    RemoteLegacy,
+    Resource,
+)
 from reconciler.resources.measures import Measures
-from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
-from reconciler.resources.mountable import MountSource
-from reconciler.resources.mounting import Mounting
-from reconciler.resources.recoverable import Recoverable
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting, MountSource, Recoverable
 from reconciler.resources.topic import Topic
 
 

@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import LeaseError, ReconcilerError
-from reconciler.lifecycles.mounting import MOUNT, UNMOUNT
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.planning.actions import Transition
-from reconciler.providers.base import Done, Edge, Failed, Scope, go_on
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.keeping import Means, Upkept
+from reconciler.providers.protocol import Done, Edge, Failed, Means, Scope, Upkept, go_on
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mount import Mounting
 from tests.embedded.mounting.bucket import CLICKS, Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.embedded.catalog.migrationentries import MigrationEntry
+    from reconciler.embedded.catalog.model import MigrationEntry
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Outcome
+    from reconciler.providers.protocol import Outcome
     from reconciler.resources.inventory import Inventory
 
 

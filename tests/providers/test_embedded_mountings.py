@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.entries import AclEntry
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.mounts import Mount
-from reconciler.embedded.mounting.ownership import read_ownership
+from reconciler.embedded.catalog.model import AclEntry
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.tiered.ownership import read_ownership
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
@@ -19,10 +19,9 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.providers.base import Done, Failed, Scope
+from reconciler.providers.protocol import Done, Failed, Scope
 from reconciler.resources.address import Address
-from reconciler.resources.mountable import MIGRATING
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mount import MIGRATING, Mounting
 from tests.embedded.mounting.bucket import CLICKS
 from tests.embedded.tiered import BOTH
 from tests.providers.mounting import Lease, World, errors, mount, unmount
@@ -444,7 +443,7 @@ def test_run_finishes_what_was_left_and_counts_it(world: World) -> None:
 def test_run_spreads_what_is_much_to_upload_one_topic_after_the_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.embedded.upkeep.chores._LITTLE", 0)
+    monkeypatch.setattr("reconciler.embedded.maintenance.chores._LITTLE", 0)
     names = [f"shop:eu:t{number}" for number in range(6)]
     for name in names:
         world.bucket.filled(name)

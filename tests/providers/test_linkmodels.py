@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.providers.linkmodels import link_in
-from reconciler.resources.linkentries import LinkEntry
+from reconciler.providers.models import link_in
+from reconciler.resources.mirrors import LinkEntry
 
 KEPT = LinkEntry("id", "west", {"source": "west"})
 

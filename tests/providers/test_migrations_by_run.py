@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.mounts import Mount
-from reconciler.embedded.mounting.releasing import release
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.mounts import Mount, release
 from reconciler.errors import OwnershipLostError
 from tests.embedded.mounting.bucket import CLICKS
 from tests.providers.mounting import World, mount

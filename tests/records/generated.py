@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from reconciler.records.headers import text_of
-from reconciler.records.schema import RECORD_SCHEMA
+from reconciler.records.schema import RECORD_SCHEMA, text_of
 
 contents = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)
 names = st.binary(max_size=8).map(text_of) | st.text(max_size=8).map(lambda text: text_of(text.encode()))

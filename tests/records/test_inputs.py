@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.records.fields import Fields
-from reconciler.records.inputs import Input, InputFormat, format_of, read_input
+from reconciler.records.files import Input, InputFormat, format_of, read_input
+from reconciler.records.json_lines import Fields
 from reconciler.records.schema import INPUT_SCHEMA
 
 Rows = list[dict[str, Any]]

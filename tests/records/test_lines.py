@@ -5,9 +5,8 @@ import pytest
 from hypothesis import example, given
 
 from reconciler.errors import UserError
-from reconciler.records.headers import name_of
-from reconciler.records.lines import from_lines, to_lines
-from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
+from reconciler.records.json_lines import from_lines, to_lines
+from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA, name_of
 from tests.records.generated import batch_of, batches
 
 PLAIN = {"timestamp_ms": 5, "timestamp_type": 0, "key": b"k", "value": b"v", "headers": []}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.records.offsetmap import CHUNK_PIECES, Chunk, OffsetMap, Piece, appended, chunk_of, pieces_of
+from reconciler.records.offset_map import CHUNK_PIECES, Chunk, OffsetMap, Piece, appended, chunk_of, pieces_of
 
 Records = list[tuple[int, int]]
 """Offsets of records in a source and in its copy."""

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.records.inputs import Input, read_input
-from reconciler.records.outputs import OutputFormat, write_output
+from reconciler.records.files import Input, OutputFormat, read_input, write_output
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.records.generated import batch_of
 

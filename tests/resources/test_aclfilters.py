@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.resources.aclfilters import taken_rules
-from reconciler.resources.linksyncs import AclFilter
-from reconciler.resources.syncs import AccessRules
+from reconciler.resources.mirror_link import AclFilter
+from reconciler.resources.mirrors import AccessRules, taken_rules
 
 RULES = AccessRules(
     topics={"shop:orders": {"acls.allow User:alice": ("read", "write"), "acls.deny User:bob from 10.0.0.7": ("all",)}},

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from reconciler.resources.configs import (
     EMBEDDED_CONFIGS,
-    KAFKA_CONFIGS,
+    POLICY_KEYS,
+    TIERING_CONFIGS,
     canonical_value,
     refused_value,
     show_value,
 )
-from reconciler.resources.tieringconfigs import POLICY_KEYS, TIERING_CONFIGS
-from reconciler.resources.tieringpolicy import TieringPolicySpec
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS
+from reconciler.resources.tiering_policy import TieringPolicySpec
 
 WRITTEN = (
     st.text(max_size=12)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.resources.configs import canonical_value
-from reconciler.resources.internaltopics import is_internal
-from reconciler.resources.kafkaconfigs import KAFKA_CONFIGS
-from reconciler.resources.kafkaversions import kafka_configs
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, is_internal, kafka_configs
 
 
 @pytest.mark.parametrize(("version", "is_taken"), [("3.9.1", True), ("4.0.0", False), ("4.3.1", False)])

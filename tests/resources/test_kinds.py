@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.resources.kinds import RESOURCE, WRITABLE
-from reconciler.resources.mirrorlink import MirrorLink
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.inventory import RESOURCE, WRITABLE
+from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mount import Mounting
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import Guards
 

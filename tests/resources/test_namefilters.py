@@ -4,8 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from reconciler.resources.linksyncs import NameFilter
-from reconciler.resources.namefilters import is_never_made, is_never_mirrored, takes
+from reconciler.resources.mirror_link import NameFilter, is_never_made, is_never_mirrored, takes_name
 
 
 def filters(*texts: str) -> list[NameFilter]:
@@ -40,7 +39,7 @@ def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
     written: list[str], taken: list[str], left: list[str]
 ) -> None:
     for ordered in permutations(filters(*written)):
-        assert [name for name in [*taken, *left] if takes(ordered, name)] == taken
+        assert [name for name in [*taken, *left] if takes_name(ordered, name)] == taken
 
 
 @pytest.mark.fact("F-C-024")

@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 
 from reconciler.resources.address import (
     address_of,
+    check_full_name,
+    check_namespace,
+    check_plain_name,
+    check_topic_name,
     cluster_of,
     full_name_of,
     join_name,
@@ -17,7 +21,6 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.names import check_full_name, check_namespace, check_plain_name, check_topic_name
 
 TIERS = st.text(alphabet="abcXYZ019.-", min_size=1, max_size=8).filter(lambda tier: tier not in {".", ".."})
 NAMESPACES = st.lists(TIERS, max_size=4).map(":".join)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.resources.quantities import format_duration, format_size, parse_duration, parse_size
+from reconciler.resources.base import format_duration, format_size, parse_duration, parse_size
 
 
 @given(st.integers(-1, 2**63 - 1))

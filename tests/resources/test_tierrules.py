@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.resources.tierrules import (
+from reconciler.resources.tiering_policy import (
     CLUSTER,
     Configs,
     Switches,

@@ -31,7 +31,7 @@ def s3_settings(s3_server: S3Server) -> StoreSettings:
 
 @pytest.fixture
 def s3_store(s3_settings: StoreSettings) -> ObjectStore:
-    from reconciler.objectstore.opening import open_store  # noqa: PLC0415 - only who asks for it pays
+    from reconciler.objectstore.open import open_store  # noqa: PLC0415 - only who asks for it pays
 
     return open_store(s3_settings)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from reconciler.providers.base import Edge
+from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
 from tests.servers.certificates import Authority
 from tests.servers.kafka import Kafka

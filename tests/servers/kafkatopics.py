@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from reconciler.providers.kafka.records.log import KafkaLog
+    from reconciler.providers.kafka.records.record_log import KafkaLog
     from reconciler.records.log import Isolation
     from tests.servers.kafka import Kafka
 
@@ -55,7 +55,7 @@ def forget_links(kafka: Kafka) -> None:
 
 
 def kafka_log(kafka: Kafka, name: str, isolation: Isolation = "read_committed") -> KafkaLog:
-    from reconciler.providers.kafka.records.log import KafkaLog
+    from reconciler.providers.kafka.records.record_log import KafkaLog
 
     return KafkaLog(name, record_settings(kafka), {"bootstrap_servers": [kafka.bootstrap()]}, "west", isolation)
 

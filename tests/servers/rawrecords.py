@@ -15,7 +15,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from reconciler.providers.kafka.reaching.connecting import opened_admin
+from reconciler.providers.kafka.connection import opened_admin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,8 +23,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from reconciler.objectstore.secrets import Credentials, Secret
-from reconciler.objectstore.settings import StoreSettings
+from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.ports import TWIN, free_ports
 
 if TYPE_CHECKING:

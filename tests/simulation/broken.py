@@ -11,24 +11,21 @@ from unittest.mock import patch
 import orjson
 
 from reconciler.applying import recovery
-from reconciler.applying.turn import LeaseTurn
+from reconciler.applying.engine import LeaseTurn
 from reconciler.errors import LeaseError, LostRaceError
 from reconciler.objectstore import memory
-from reconciler.state.entries import ActionEnded, Intent
-from reconciler.state.journal import read_journal
-from reconciler.state.lease import Lease
+from reconciler.state.journal import ActionEnded, Intent, read_journal
+from reconciler.state.lease import Lease, Watch
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
-from reconciler.state.watching import Watch
 from tests.simulation.works import ROUND, LedgerJobs, ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reconciler.effects import Effects
     from reconciler.objectstore.base import ObjectStore, Stored, Version
     from reconciler.planning.actions import RunJob
-    from reconciler.state.entries import Entry
-    from reconciler.state.journal import Written
+    from reconciler.runtime.effects import Effects
+    from reconciler.state.journal import Entry, Written
     from tests.simulation.machine import Harm
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.state.entries import ActionEnded, ActionRefused, Intent
+from reconciler.state.journal import ActionEnded, ActionRefused, Intent
 from tests.simulation.manifests import ADOPTED
 from tests.simulation.works import RECORDS, ranges_of
 

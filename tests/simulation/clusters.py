@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Change, Create, Update
-from reconciler.providers.base import Done, Edge, Failed, Scope, go_on
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Done, Edge, Failed, Scope, go_on
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Outcome
-    from reconciler.resources.capabilities import Capabilities
+    from reconciler.providers.protocol import Outcome
     from reconciler.resources.cluster import Cluster
+    from reconciler.resources.inventory import Capabilities
 
 
 class PieceByPiece(EmbeddedProvider):

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from reconciler.state.entries import ActionEnded, Closed, Intent
-from reconciler.state.journal import Page
+from reconciler.state.journal import ActionEnded, Closed, Intent, Page
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.planning.actions import Action
-    from reconciler.state.entries import Entry
+    from reconciler.state.journal import Entry
 
 
 @dataclass(frozen=True, slots=True)

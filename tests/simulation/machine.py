@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import RetryableError, UnansweredError
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.steps.runner import Stop
 from tests.state.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from reconciler.effects import Effects
+    from reconciler.runtime.effects import Effects
 
 T = TypeVar("T")
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from reconciler.errors import BlockedError, RetryableError, UserError
 from reconciler.planning import planner
 from reconciler.planning.plan import Base, Given, Plan, Selection
-from reconciler.providers.base import Scope
+from reconciler.providers.protocol import Scope
 from reconciler.resources.measures import Measure
 from tests.planning.short import declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.base import Provider
+    from reconciler.providers.protocol import Provider
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory
     from reconciler.state.snapshots import Snapshot

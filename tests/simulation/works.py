@@ -9,11 +9,10 @@ import orjson
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
-from reconciler.objectstore.nonces import nonce
+from reconciler.objectstore.base import nonce
+from reconciler.operations.steps.transitions import Driver, drive
 from reconciler.planning.actions import Transition
-from reconciler.providers.base import go_on
-from reconciler.workflow.linking.transitions.asked import drive
-from reconciler.workflow.linking.transitions.driving import Driver
+from reconciler.providers.protocol import go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.applying.ports import DataAction
     from reconciler.objectstore.base import ObjectStore, Stored
     from reconciler.planning.actions import Action, RunJob
-    from reconciler.providers.base import Provider
+    from reconciler.providers.protocol import Provider
     from reconciler.records.log import StagedSink
 
 RECORDS = 40

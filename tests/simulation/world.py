@@ -14,20 +14,18 @@ from unittest.mock import patch
 
 from reconciler.applying.events import Recovered
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Basis, Caller, Run, RunOptions, ToDo, Wish
+from reconciler.applying.run import Basis, Caller, Run, RunOptions, ToDo, Wish
 from reconciler.errors import ReconcilerError
-from reconciler.objectstore import nonces
+from reconciler.objectstore import base
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.planning.document.stored import read_action
-from reconciler.providers.base import go_on
+from reconciler.operations.steps.approval import Found, rest_of
+from reconciler.planning.saved_plan import read_action
+from reconciler.providers.protocol import go_on
 from reconciler.resources.cluster import Cluster
-from reconciler.state.acquiring import Claim
-from reconciler.state.lockfile import Owner
-from reconciler.state.runs import require_run
+from reconciler.state.journal import require_run
+from reconciler.state.lease import Claim
+from reconciler.state.lockfile import Owner, Terms
 from reconciler.state.snapshots import Snapshot, read_snapshot
-from reconciler.state.terms import Terms
-from reconciler.workflow.deciding.leftover import Found
-from reconciler.workflow.deciding.resuming import rest_of
 from tests.simulation.clusters import PieceByPiece
 from tests.simulation.history import History
 from tests.simulation.machine import Fault, Machine, Step
@@ -43,8 +41,8 @@ if TYPE_CHECKING:
     from reconciler.applying.ports import DataAction
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.base import Outcome as Came
-    from reconciler.state.entries import Entry
+    from reconciler.providers.protocol import Outcome as Came
+    from reconciler.state.journal import Entry
 
 SHOP = Owner("shop")
 LEASE_S = 9.0
@@ -296,7 +294,7 @@ def seeded(seed: str) -> Iterator[None]:
         token_hex = staticmethod(lambda size: random.randbytes(size).hex())
         randbits = staticmethod(random.getrandbits)
 
-    with patch.object(nonces, "secrets", Repeated):
+    with patch.object(base, "secrets", Repeated):
         yield
 
 

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import uuid_utils
 
-from reconciler.applying.threads import ThreadEffects
 from reconciler.cli.main import main
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.plan import plan
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.observe import observe
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.workspace import open_work
+from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
+from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import read_snapshot
-from reconciler.state.unlock import Unlocking, unlock
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.beginning.opening import open_work
-from reconciler.workflow.looking.observing import observe
-from reconciler.workflow.plan import plan
-from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from reconciler.workflow.beginning.opening import Work
+    from reconciler.operations.steps.workspace import Work
 
 WORK_IS_LEFT = 4
 ANYTHING = Select(allow=tuple(f"{verb}:*" for verb in ("create", "update", "delete", "adopt", "forget")))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import LeaseError, RetryableError
+from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import client as s3client
-from reconciler.state.acquiring import Patience, acquire
+from reconciler.objectstore.open import open_store
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.lease import Patience, acquire
 from reconciler.state.snapshots import read_snapshot
 from tests.servers.proxy import Late, Proxy
 from tests.state.samples import claim, record

@@ -8,15 +8,24 @@ import orjson
 
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Create
-from reconciler.planning.document.stored import stored_action
+from reconciler.planning.saved_plan import stored_action
 from reconciler.resources.topic import Topic
-from reconciler.state.acquiring import acquire
-from reconciler.state.entries import ActionEnded, Closed, Detached, Entry, Intent
-from reconciler.state.folding import fold_run
-from reconciler.state.journal import Journal, read_journal
-from reconciler.state.lease import Lease
+from reconciler.state.journal import (
+    ActionEnded,
+    Closed,
+    Detached,
+    Entry,
+    Intent,
+    Journal,
+    ResultFile,
+    RunFile,
+    fold_run,
+    read_journal,
+    result_key,
+    write_result,
+)
+from reconciler.state.lease import Lease, acquire
 from reconciler.state.lockfile import KEY
-from reconciler.state.runs import ResultFile, RunFile, result_key, write_result
 from reconciler.state.snapshots import history
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate

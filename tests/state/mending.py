@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.state.diagnosis import look_at
 from reconciler.state.lockfile import Lockfile, Owner, read_lockfile
-from reconciler.state.remains import look_at
 from reconciler.state.repair import Choice, Repair, judge, mend
 from reconciler.state.snapshots import read_snapshot
 from tests.state.leftovers import everything

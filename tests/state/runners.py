@@ -13,9 +13,9 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import LostRaceError
-from reconciler.state.acquiring import Patience, acquire
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.lease import Patience, acquire
 from tests.state.samples import claim, record
 
 if TYPE_CHECKING:

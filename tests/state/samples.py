@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.resources.inventory import Recorded
 from reconciler.resources.topic import Topic
-from reconciler.state.acquiring import Claim
-from reconciler.state.lockfile import Owner
-from reconciler.state.runs import RunFile
-from reconciler.state.terms import Terms
+from reconciler.state.journal import RunFile
+from reconciler.state.lease import Claim
+from reconciler.state.lockfile import Owner, Terms
 
 if TYPE_CHECKING:
     from reconciler.resources.address import Address

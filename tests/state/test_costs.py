@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.engine import Engine, RunResult
+from reconciler.applying.engine import Engine, LeaseTurn, RunResult
 from reconciler.applying.ports import Means
-from reconciler.applying.turn import LeaseTurn
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import acquire
-from reconciler.state.entries import ActionEnded, ActionRefused, Intent
-from reconciler.state.journal import Journal, read_journal
+from reconciler.state.journal import ActionEnded, ActionRefused, Intent, Journal, read_journal
+from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
 from tests.embedded.watched import WatchedStore
 from tests.state.samples import claim
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.state.entries import Entry
+    from reconciler.state.journal import Entry
 
 MIB = 1 << 20
 

@@ -6,9 +6,8 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.journal import journal_key
+from reconciler.state.journal import journal_key, read_open_run
 from reconciler.state.lockfile import KEY
-from reconciler.state.openrun import read_open_run
 from tests.state.leftovers import left, told
 from tests.state.mending import lockfile, look, owned, repair
 

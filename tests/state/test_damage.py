@@ -10,9 +10,9 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import acquire
+from reconciler.state.journal import read_run, run_key
+from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, read_lockfile
-from reconciler.state.runs import read_run, run_key
 from reconciler.state.snapshots import history, read_snapshot
 from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate

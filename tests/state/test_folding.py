@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Create, Delete, Forget
-from reconciler.state.entries import (
+from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
     ActionSkipped,
     Closed,
     Detached,
     Intent,
+    Page,
     TakenOver,
+    Written,
+    fold_run,
 )
-from reconciler.state.folding import fold_run
-from reconciler.state.journal import Page, Written
 from tests.planning.short import resource
 from tests.state.samples import record
 
 if TYPE_CHECKING:
-    from reconciler.state.entries import Entry
-    from reconciler.state.folding import Folded
+    from reconciler.state.journal import Entry, Folded
 
 NEW, OTHER, OLD = (resource({"topic": name}) for name in ("new", "other", "old"))
 ACTIONS = (

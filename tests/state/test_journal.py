@@ -9,9 +9,20 @@ import pytest
 
 from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import Patience, acquire
-from reconciler.state.entries import ActionEnded, Closed, Detached, Intent, TakenOver, detached
-from reconciler.state.journal import Journal, Page, journal_key, read_journal, take_over
+from reconciler.state.journal import (
+    ActionEnded,
+    Closed,
+    Detached,
+    Intent,
+    Journal,
+    Page,
+    TakenOver,
+    detached,
+    journal_key,
+    read_journal,
+    take_over,
+)
+from reconciler.state.lease import Patience, acquire
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 

@@ -9,13 +9,10 @@ import pytest
 
 from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import Patience, acquire
-from reconciler.state.lockfile import KEY, Lockfile, read_lockfile
-from reconciler.state.notices import Notice, TookOver
+from reconciler.state.lease import Notice, Patience, TookOver, Watch, acquire
+from reconciler.state.lockfile import KEY, Lockfile, Terms, read_lockfile
+from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import read_snapshot
-from reconciler.state.terms import Terms
-from reconciler.state.unlock import Unlocking, unlock
-from reconciler.state.watching import Watch
 from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserError
+from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.s3 import swap as s3swap
-from reconciler.state.acquiring import Patience, acquire
-from reconciler.state.lease import Lease
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.lease import Lease, Patience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
+from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import history, read_snapshot, snapshot_of
-from reconciler.state.unlock import Unlocking, unlock
 from tests.contracts.wire import Fault, Wire
 from tests.embedded.watched import WatchedStore
 from tests.state.samples import SHOP, claim, record, run_file

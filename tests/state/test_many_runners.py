@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import history, read_snapshot
 from tests.state.samples import SHOP

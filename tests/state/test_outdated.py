@@ -9,8 +9,8 @@ import pytest
 from reconciler.errors import UserError
 from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import acquire
-from reconciler.state.entries import Closed
+from reconciler.state.journal import Closed
+from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY
 from tests.state.leftovers import body, everything, left, running, told
 from tests.state.mending import lockfile, look, owned, repair

@@ -13,13 +13,11 @@ import pytest
 from reconciler.errors import LeaseError, NewerFormatError, RetryableError, UserError
 from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import acquire
-from reconciler.state.journal import journal_key, read_journal
+from reconciler.state.diagnosis import look_at
+from reconciler.state.journal import journal_key, read_journal, read_open_run, result_key, run_key
+from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, Owner
-from reconciler.state.openrun import read_open_run
-from reconciler.state.remains import look_at
 from reconciler.state.repair import mend
-from reconciler.state.runs import result_key, run_key
 from reconciler.state.snapshots import history
 from tests.state.leftovers import body, edit, flip, left, newest
 from tests.state.mending import lockfile, look, owned, repair

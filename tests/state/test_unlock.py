@@ -7,11 +7,10 @@ import pytest
 from reconciler.errors import LeaseError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import acquire
-from reconciler.state.entries import Intent, TakenOver
-from reconciler.state.journal import journal_key, read_journal
+from reconciler.state.journal import Intent, TakenOver, journal_key, read_journal
+from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, read_lockfile
-from reconciler.state.unlock import Unlocked, Unlocking, unlock
+from reconciler.state.repair import Unlocked, Unlocking, unlock
 from tests.state.leftovers import body, create, left, running
 from tests.state.samples import SHOP, claim
 from tests.state.simulation import Simulation, simulate

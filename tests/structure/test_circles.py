@@ -10,8 +10,8 @@ from tests.structure.imports import circles, file_imports, folder_imports, folde
 
 LEFT: frozenset[frozenset[str]] = frozenset(
     {
-        frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
-        frozenset({"reconciler.workflow.deciding.verdicts", "reconciler.workflow.plan"}),
+        frozenset({"reconciler.planning.diff.converge"}),
+        frozenset({"reconciler.operations.plan"}),
     }
 )  # fmt: skip
 """The circles that are still there. A mended one is taken out; none is added."""

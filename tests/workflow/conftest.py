@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.applying.events import Event
-from reconciler.workflow.apply import Applied, ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.destroy import DestroyOptions, destroy
-from reconciler.workflow.plan import Planned, plan
-from reconciler.workflow.running.emergencies import Emergency
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import Applied, ApplyOptions, DestroyOptions, Hooks, apply, destroy
+from reconciler.operations.plan import Planned, plan
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Emergency, Stop
 
 WORKSPACE = """\
 apiVersion: reconciler/v1

@@ -6,10 +6,10 @@ import signal
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.workspace import open_state
 from reconciler.state.lockfile import read_lockfile
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.beginning.opening import open_state
-from reconciler.workflow.stating.unlocking import state_unlock
 from tests.processes import ran
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.embedded.linking.linking import Linking
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.embedded.link_side import Linking
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 folder, step, when, *allow = sys.argv[1:]
 whole = getattr(Linking, step)
@@ -50,8 +50,8 @@ ASKING = """
 import os, signal, sys
 from queue import SimpleQueue
 from reconciler.cli.main import main
-from reconciler.embedded.linking.linking import Linking
-from reconciler.workflow.running.stopping import Stop
+from reconciler.embedded.link_side import Linking
+from reconciler.operations.steps.runner import Stop
 
 step, when, number, *typed = sys.argv[1:]
 whole, request = getattr(Linking, step), Stop.request

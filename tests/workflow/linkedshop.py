@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.accepting.accept import Accepted, accept
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.run import run_once
+from reconciler.operations.drift_patch import Accepted, accept
+from reconciler.operations.run import run_once
+from reconciler.operations.steps.invocation import Select
 from tests.embedded.samples import NOW, ids
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.upkeep.outcomes import Upkeep
+    from reconciler.operations.mirrors.mirror_rounds import Upkeep
 
 CLUSTER = """\
 apiVersion: reconciler/v1

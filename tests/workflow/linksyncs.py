@@ -7,22 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import RetryableError
-from reconciler.providers.base import Edge
+from reconciler.operations.steps.link_pass import FinalSync, bring_groups, sync_links
+from reconciler.operations.steps.link_sides import Pace
+from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
-from reconciler.workflow.linking.following.finals import FinalSync
-from reconciler.workflow.linking.following.pacing import Pace
-from reconciler.workflow.linking.following.syncing import bring_groups, sync_links
-from reconciler.workflow.linking.transitions.driving import Driver
 from tests.embedded.linking.linked import LINK, ORDERS, Linked
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.resources.mirroring import LinkSeen
-    from reconciler.workflow.linking.following.sides import LinkSynced
+    from reconciler.operations.steps.link_sides import LinkSynced
+    from reconciler.resources.mirrors import LinkSeen
 
 ALL = [{"name": "*"}]
 MINUTE = 60_000

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import RetryableError
-from reconciler.providers.base import Edge
+from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
-from reconciler.workflow.linking.copying import Copier
-from reconciler.workflow.upkeep.rounds import Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.operations.mirrors.mirror_rounds import Synced
     from reconciler.resources.address import Address
-    from reconciler.workflow.upkeep.outcomes import Synced
     from tests.embedded.linking.linked import Linked
 
 

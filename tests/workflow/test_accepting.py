@@ -10,12 +10,12 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.drift import drift
+from reconciler.operations.drift_patch import Accepted, accept
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
 from reconciler.planning.actions import Adopt, Forget
-from reconciler.workflow.accepting.accept import Accepted, accept
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.manifests.loading import Variables, load
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables
+from reconciler.operations.drift_patch import Accepted, patch_for, role_of
+from reconciler.operations.plan import Decided
+from reconciler.operations.steps.observe import Seen
+from reconciler.operations.steps.recorded import Remembered
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.planning.plan import Given
 from reconciler.planning.planner import decide, judge
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
-from reconciler.workflow.accepting.accept import Accepted, patch_for
-from reconciler.workflow.accepting.fresh import role_of
-from reconciler.workflow.deciding.decide import Decided
-from reconciler.workflow.looking.observing import Seen
-from reconciler.workflow.looking.remembering import Remembered
 from tests.planning.casefile import Case
 from tests.planning.short import observed, recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.manifests.loading import Loaded
+    from reconciler.manifests.load import Loaded
     from reconciler.planning.plan import Plan
 
 HEAD = "apiVersion: reconciler/v1\n"

@@ -19,18 +19,18 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.topics import alter_topic
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Emergency
 from reconciler.state.journal import read_journal
 from reconciler.state.lockfile import read_lockfile
-from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.running.emergencies import Emergency
 
 if TYPE_CHECKING:
     from conftest import Bench
 
+    from reconciler.operations.plan import Planned
     from reconciler.planning.plan import Plan
-    from reconciler.workflow.plan import Planned
 
 ASK = ApplyOptions()
 FILE = ApplyOptions(file=Path("p.json"))

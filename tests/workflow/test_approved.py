@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import BlockedError, UserError
-from reconciler.planning.document.differences import Why
-from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.deciding.approved import ChangedPlanError
-from reconciler.workflow.running.emergencies import Emergency
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.topics import alter_topic
+from reconciler.operations.steps.approval import ChangedPlanError
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Emergency
+from reconciler.planning.same_or_less import Why
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.plan import Planned
+    from reconciler.operations.plan import Planned
 
 FILE = ApplyOptions(file=Path("p.json"))
 STRICT = ApplyOptions(file=Path("p.json"), strict=True)

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.inventory_text import explain_text, show_text
-from reconciler.cli.render.lines import text_of
+from reconciler.cli.text.inventory_text import explain_text, show_text
+from reconciler.cli.text.lines import text_of
 from reconciler.errors import UserError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
-from reconciler.workflow.explain import explain
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.show import show
-from reconciler.workflow.topics import describe_topic
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.topics import describe_topic
+from reconciler.operations.show import explain, show
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.test_mounting_plans import Shop, cluster, mounting, topic
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.apply import ApplyOptions
+from reconciler.operations.apply import ApplyOptions
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -28,8 +28,8 @@ CHILD = """
 import io, os, resource, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.errors import ReconcilerError
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="anna@build-7")
@@ -39,16 +39,16 @@ def prepared(command):
     from reconciler.objectstore import directory
     from reconciler.providers.embedded import provider
     if command in {"plan", "out"}:
-        from reconciler.workflow.plan import plan
+        from reconciler.operations.plan import plan
         return lambda: plan(here, Select(), out=Path("p.json") if command == "out" else None).verdict()
     if command == "init":
-        from reconciler.workflow.init import init
+        from reconciler.operations.init import init
         return lambda: init(here, Path("new")) and None
     if command == "apply":
-        from reconciler.workflow.apply import ApplyOptions, Hooks, apply
+        from reconciler.operations.apply import ApplyOptions, Hooks, apply
         hooks = Hooks(lambda _: True, lambda _: None, Stop())
         return lambda: apply(here, Select(), ApplyOptions(yes=True), hooks).verdict
-    from reconciler.workflow.produce import ProduceOptions, produce
+    from reconciler.operations.clusters.consume import ProduceOptions, produce
     row = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
     return lambda: produce(here, Select(), "topic/west/shop:orders", ProduceOptions(input_format="jsonl"),
         stdin=io.BytesIO(row), report=lambda *_: None) and None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.operations.mirrors.mirror_rounds import sources_first
 from reconciler.resources.inventory import Observed
-from reconciler.resources.mirrorlink import MirrorLink
-from reconciler.workflow.upkeep.ordering import sources_first
+from reconciler.resources.mirror_link import MirrorLink
 from tests.workflow.linkedshop import CLUSTER, ORDERS, TOPIC, opened, produce, upkeep, values
 
 if TYPE_CHECKING:

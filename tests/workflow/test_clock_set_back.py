@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, Event, Recovered
-from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import IncompleteError
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.workspace import open_work
+from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import history
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.beginning.opening import open_work
-from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.checking.findings import Kind
+from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.clusters import check
-from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.operations.clusters.cluster_check import check
+from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.clusters import CheckedCluster
+    from reconciler.operations.clusters.cluster_check import CheckedCluster
 
 ORDERS = "topic/west/shop:orders"
 

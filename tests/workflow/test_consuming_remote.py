@@ -10,9 +10,8 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DamagedObjectError, MissingObjectError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
+from reconciler.operations.clusters.consume import ConsumeOptions, consume
+from reconciler.operations.steps.invocation import Select
 from tests.embedded.archiving import TIERED, archive, evict
 
 if TYPE_CHECKING:

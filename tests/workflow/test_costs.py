@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.objectstore.noted import LOGGER
-from reconciler.workflow.apply import ApplyOptions
+from reconciler.objectstore.wrappers import LOGGER
+from reconciler.operations.apply import ApplyOptions
 from tests.benchmarks.workspaces import write_workspace
 from tests.servers.proxy import Proxy
 

@@ -8,11 +8,11 @@ import pytest
 
 from reconciler.errors import LeaseError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.crashing import opened
 from tests.processes import ran
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 def die(event):
     if type(event).__name__ == sys.argv[2] and getattr(event, "id", "") == sys.argv[3]:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_text import plan_text
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Reason
-from reconciler.planning.document.rows import action_row
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.planning.plan_rows import action_row
 from tests.workflow.test_tiering_policies import declare, topic
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.apply import Applied
+    from reconciler.operations.apply import Applied
 
 EVERYTHING = Select(allow=("delete:*",))
 

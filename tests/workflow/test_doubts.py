@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.documents.checks import DriftDocument
+from reconciler.cli.json.checks_json import DriftDocument
 from reconciler.errors import DriftError, UserError
-from reconciler.workflow.accepting.accept import accept
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
+from reconciler.operations.drift import drift
+from reconciler.operations.drift_patch import accept
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.test_crash import MORE, TOPIC, create_topic, die_at, unlock
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
 
 ORDERS = """\
 apiVersion: reconciler/v1
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from conftest import Bench
 
-    from reconciler.workflow.drift import Drifted
+    from reconciler.operations.drift import Drifted
 
 
 def look(bench: Bench, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:

@@ -13,7 +13,7 @@ from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.resources.mirroring import MirrorSeen
+    from reconciler.resources.mirrors import MirrorSeen
 
 
 @pytest.fixture

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.ownership import Ownership, Owning, update_ownership
+from reconciler.embedded.tiered.ownership import Ownership, Owning, update_ownership
 from reconciler.errors import PartialError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.export import Exported, ExportOptions, export
+from reconciler.operations.export import Exported, ExportOptions, export
+from reconciler.operations.steps.invocation import Select
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.archiving import archive
 from tests.embedded.recovering import say
 from tests.embedded.samples import NOW, ids, numbered, read

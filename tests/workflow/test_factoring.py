@@ -12,23 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.operations.export_layout import Factored, Found, factored, spaces_in
 from reconciler.planning.plan import Given
-from reconciler.planning.wanted.effective import effective
+from reconciler.planning.resolve.effective import effective
 from reconciler.providers.kafka.capabilities import KAFKA
-from reconciler.providers.kafka.naming import naming_of
-from reconciler.providers.kafka.permitting import bindings_of_namespace, bindings_of_topic
-from reconciler.resources.acls import TopicAcl
-from reconciler.resources.address import Address, full_name_of
-from reconciler.resources.bindings import Binding
+from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, naming_of
+from reconciler.resources.acls import Binding, TopicAcl
+from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
+from reconciler.resources.base import InNamespace
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import Declared
-from reconciler.resources.metadata import InNamespace
-from reconciler.resources.names import check_full_name, check_namespace
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.workflow.exporting.factoring import Factored, Found, factored
-from reconciler.workflow.exporting.prefixes import spaces_in
 
 CAPABILITIES = replace(KAFKA, tiering=True, untiering=True)
 

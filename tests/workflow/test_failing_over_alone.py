@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import RetryableError
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.linkedshop import MIRROR, ORDERS, TOPIC, mirroring, opened, planned, produce, status, want
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 from reconciler.errors import UserError
-from reconciler.manifests.jsonschema import schemas
-from reconciler.manifests.problems import ManifestError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.fmt import fmt
-from reconciler.workflow.init import init
-from reconciler.workflow.validate import validate
+from reconciler.manifests.json_schema import schemas
+from reconciler.manifests.positions import ManifestError
+from reconciler.operations.authoring import fmt, validate
+from reconciler.operations.init import init
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

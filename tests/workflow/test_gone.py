@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import RetryableError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
-from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group
-from reconciler.workflow.namespaces.creating import create_namespace
-from reconciler.workflow.namespaces.deleting import delete_namespace
-from reconciler.workflow.namespaces.listing import list_namespaces
-from reconciler.workflow.namespaces.moving import move_topics
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.topics import describe_topic, list_topics
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.groups import GroupChange, delete_group, describe_group, list_groups, reset_group
+from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
+from reconciler.operations.clusters.topics import describe_topic, list_topics
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from collections.abc import Callable

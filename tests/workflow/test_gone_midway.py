@@ -10,16 +10,16 @@ import pytest
 
 from reconciler.applying.events import ActionFailed, ActionStarted, Event, Recovered, Summary
 from reconciler.errors import IncompleteError, PartialError
+from reconciler.objectstore import s3_client as s3client
+from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.s3 import client as s3client
-from reconciler.objectstore.s3 import swap as s3swap
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from tests.servers.proxy import Lost, Proxy, Refused
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.apply import Applied
+    from reconciler.operations.apply import Applied
     from tests.servers.weed import S3Server
 
 EAST = """\

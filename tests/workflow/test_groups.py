@@ -15,14 +15,19 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.groups import (
+    GroupChange,
+    delete_group,
+    describe_group,
+    list_groups,
+    reset_group,
+    reset_to,
+)
+from reconciler.operations.clusters.topics import describe_topic
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
-from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group, reset_to
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.running.stopping import Stop
-from reconciler.workflow.topics import describe_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
+from reconciler.operations.clusters.consume import ConsumeOptions, consume
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

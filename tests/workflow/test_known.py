@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.canonical import fingerprint
-from reconciler.planning.deciding.differences import drifted
+from reconciler.operations.drift import Found, Known, Whose
+from reconciler.planning.diff.field_differences import drifted
+from reconciler.planning.plan_rows import fingerprint
 from reconciler.resources.address import Address
-from reconciler.workflow.drifting.finding import Found
-from reconciler.workflow.drifting.known import Known, Whose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +173,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reconciler.workflow.drifting import known
+from reconciler.operations import drift as known
 real = os.fsync
 def die(descriptor):
     real(descriptor)

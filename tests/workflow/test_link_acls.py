@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.embedded.catalog.entries import AclEntry
-from reconciler.embedded.catalog.links import alter_link
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.mirroring import ACL_SYNC
-from reconciler.resources.mirrorlink import MirrorLinkSpec
+from reconciler.embedded.catalog.mirror_tables import alter_link
+from reconciler.embedded.catalog.model import AclEntry
+from reconciler.resources.mirror_link import MirrorLinkSpec
+from reconciler.resources.mirrors import ACL_SYNC, LinkEntry
 from tests.embedded.linking.linked import LINK, ORDERS, Linked
 from tests.workflow.linksyncs import MINUTE, Runner, runner
 

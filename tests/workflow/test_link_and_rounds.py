@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.workflow.linking.copying import Copier
-from reconciler.workflow.upkeep.rounds import Rounds
+from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.steps.mirror_copy import Copier
 from tests.embedded.linking.linked import ORDERS, mirrored
 from tests.workflow.linksyncs import MINUTE, Refusing, Runner, denied
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.embedded.catalog.entries import QuotaEntry
-from reconciler.embedded.catalog.links import MirrorShape, alter_link
+from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
+from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.errors import BlockedError, UserError
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.mirroring import AUTO_CREATE_MIRROR
-from reconciler.resources.mirrorlink import MirrorLinkSpec
+from reconciler.resources.mirror_link import MirrorLinkSpec
+from reconciler.resources.mirrors import AUTO_CREATE_MIRROR, LinkEntry
 from tests.embedded.linking.linked import LINK, ORDERS
 from tests.workflow.linksyncs import ALL, MINUTE, Counting, Runner, denied, runner
 

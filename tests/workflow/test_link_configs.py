@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.embedded.catalog.entries import QuotaEntry
+from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.errors import UserError
-from reconciler.resources.mirroring import TOPIC_CONFIGS_SYNC
-from reconciler.resources.mirrorlink import MirrorLinkSpec
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
+from reconciler.resources.mirror_link import ALWAYS_SYNCED, MirrorLinkSpec
+from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC
 from tests.embedded.linking.linked import ORDERS
 from tests.workflow.linksyncs import Runner, runner
 

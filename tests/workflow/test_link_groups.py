@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.embedded.consuming.groups import read_group
-from reconciler.resources.mirroring import CONSUMER_OFFSET_SYNC
+from reconciler.embedded.segments.groups import read_group
+from reconciler.resources.mirrors import CONSUMER_OFFSET_SYNC
 from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.workflow.linksyncs import ALL, MINUTE, Counting, Runner
 

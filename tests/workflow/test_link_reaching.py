@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.embedded.catalog.links import alter_link
+from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import LinkStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.mirroring import LinkSeen
+from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.linking.linked import LINK, ORDERS, mirrored
 from tests.workflow.linksyncs import MINUTE, Refusing, Runner, denied
 

@@ -10,7 +10,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.releasing import release
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.mounts import release
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.actions import Reason
 from tests.embedded.samples import NOW

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import PartialError, ReconcilerError, UserError
-from reconciler.jobs import tasks
+from reconciler.jobs import stage
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.clusters.topics import describe_topic
+from reconciler.operations.drift import drift
+from reconciler.operations.run import run_once
+from reconciler.operations.show import explain
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.verify import verify
 from reconciler.state.lockfile import read_lockfile
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.explain import explain
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.run import run_once
-from reconciler.workflow.topics import describe_topic
-from reconciler.workflow.verify import verify
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -56,11 +56,11 @@ CHILD = """
 import os, sys, threading, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionDone, ActionStarted, Progress
-from reconciler.jobs import tasks
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.run import run_once
-from reconciler.workflow.running.stopping import Stop
+from reconciler.jobs import stage as tasks
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.run import run_once
+from reconciler.operations.steps.runner import Stop
 
 folder, command = sys.argv[1:]
 stop = Stop()
@@ -208,7 +208,7 @@ def test_a_little_is_copied_without_java(linked: Bench) -> None:
 
 
 def test_upkeep_without_java_says_which_mirrors_stay_behind(linked: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "LITTLE_BYTES", 0)
+    monkeypatch.setattr(stage, "LITTLE_BYTES", 0)
     linked.apply()
     feed(linked, 10)
     ((address, records, error),) = upkeep(linked.with_(environ=NO_JAVA))

@@ -12,21 +12,21 @@ from reconciler.applying.events import ActionDone
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.planning.document.differences import Why
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.deciding.approved import ChangedPlanError
-from reconciler.workflow.linking.commands.asking import ask_mirrors
-from reconciler.workflow.linking.commands.showing import describe_mirrors
-from reconciler.workflow.mounting.reaching import Reach
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.mounts import Reach
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_views import describe_mirrors
+from reconciler.operations.steps.approval import ChangedPlanError
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.same_or_less import Why
 from tests.embedded.samples import NOW
 from tests.workflow.linkedshop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.planning.estimates import Estimate, RoleCost
-    from reconciler.workflow.linking.commands.readying import Verb
+    from reconciler.operations.mirrors.mirror_commands import Verb
+    from reconciler.planning.actions import Estimate, RoleCost
 
 FILE = ApplyOptions(file=Path("p.json"))
 FAILOVER = Select(allow=(f"failover:{MIRROR}",))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from reconciler.embedded import threads
-from reconciler.embedded.partition import head, sink
-from reconciler.jobs import tasks
+from reconciler.embedded.clients import topic_sink
+from reconciler.embedded.segments import head
+from reconciler.jobs import stage
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.runtime import threads
 from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.embedded.mortal import Fault, MortalStore
 from tests.embedded.mounting.migrating import Inline
@@ -34,7 +35,7 @@ _HOWS: tuple[Literal["dies before", "dies after", "refused", "no answer"], ...] 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The n-th write is the same one every time."""
-    for module in (threads, head, sink, tasks):
+    for module in (threads, head, topic_sink, stage):
         monkeypatch.setattr(module, "ThreadPoolExecutor", Inline)
 
 

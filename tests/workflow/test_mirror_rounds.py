@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.catalog.links import alter_link
+from reconciler.embedded.catalog.mirror_tables import alter_link
 from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 from tests.workflow.mirrorrounds import Away, copier, counting, once, rounds
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError
-from reconciler.jobs.mirror import mirror
+from reconciler.jobs.copy import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.resources.linkentries import LinkEntry
+from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.linking.linked import ORDERS, mirrored
 from tests.embedded.samples import ids, read
 from tests.workflow.mirrorrounds import no_spark, once

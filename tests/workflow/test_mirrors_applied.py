@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone
-from reconciler.embedded.consuming.groups import commit_offsets, existing_group
+from reconciler.embedded.segments.groups import commit_offsets, existing_group
 from reconciler.errors import BlockedError, UserError
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.plan import BlockedPlanError
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.plan import BlockedPlanError
+from reconciler.operations.steps.invocation import Select
 from tests.embedded.samples import NOW
 from tests.workflow.linkedshop import (
     BACK,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.documents.checks import DriftDocument
-from reconciler.cli.render.drift_text import drift_lines
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.readers import headline
+from reconciler.cli.json.checks_json import DriftDocument
+from reconciler.cli.text.action_words import headline
+from reconciler.cli.text.drift_text import drift_lines
+from reconciler.cli.text.lines import text_of
 from reconciler.errors import UserError
+from reconciler.operations.drift import drift
+from reconciler.operations.drift_patch import accept
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt
-from reconciler.workflow.accepting.accept import accept
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.commands.asking import ask_mirrors
 from tests.workflow.linkedshop import (
     BACK,
     COPY,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from conftest import Bench
 
-    from reconciler.workflow.linking.commands.readying import Verb
+    from reconciler.operations.mirrors.mirror_commands import Verb
 
 WITHOUT = Select(excludes=("*/west/*",))
 """On the day when the source is gone."""

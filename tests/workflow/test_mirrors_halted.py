@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.linking.commands.asking import ask_mirrors
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.dying import COMMANDS, asked, die, die_asking
 from tests.workflow.linkedshop import (
     BACK,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import Recovered
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.dying import die
 from tests.workflow.linkedshop import (
     BACK,

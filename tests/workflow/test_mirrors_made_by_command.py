@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.commands.asking import ask_mirrors
-from reconciler.workflow.linking.commands.creating import NewMirrors, create_mirrors
+from reconciler.operations.drift import drift
+from reconciler.operations.mirrors.mirror_commands import NewMirrors, ask_mirrors, create_mirrors
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.linkedshop import LINK, TOPIC, mirroring, planned, take_in
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.plan_markdown import plan_markdown
+from reconciler.cli.text.markdown import plan_markdown
 from tests.workflow.test_mounting_plans import Shop, cluster, errors_of, ids_of, mounting, topic
 
 if TYPE_CHECKING:

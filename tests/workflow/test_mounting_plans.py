@@ -12,17 +12,14 @@ from reconciler.applying.events import ActionDone, ActionFailed, Event
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.planning.document.rows import moves_of
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.plan import Planned
+from reconciler.operations.state_edit import Surgery, state_mv, state_rm
+from reconciler.operations.state_views import rollback_plan, state_list
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
+from reconciler.planning.plan_rows import moves_of
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.plan import Planned
-from reconciler.workflow.running.stopping import Stop
-from reconciler.workflow.stating.forgetting import state_rm
-from reconciler.workflow.stating.looking import state_list
-from reconciler.workflow.stating.moving import state_mv
-from reconciler.workflow.stating.rollback import rollback_plan
-from reconciler.workflow.stating.surgery import Surgery
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered import BOTH
 

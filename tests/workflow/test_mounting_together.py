@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.namespaces_text import deletion_text
-from reconciler.cli.render.plan_text import plan_text
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.topics_text import deletion_text
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.accepting.accept import accept
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.namespaces.deleting import delete_namespace
-from reconciler.workflow.stating.unlocking import state_unlock
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.namespaces import delete_namespace
+from reconciler.operations.drift_patch import accept
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
 from tests.embedded.recovering import TOPIC, fill
 from tests.embedded.samples import NOW, ids
 from tests.processes import ran
@@ -25,7 +25,7 @@ from tests.processes import ran
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.namespaces.deleting import NamespaceDeletion
+    from reconciler.operations.clusters.namespaces import NamespaceDeletion
 
 CLUSTER = """\
 apiVersion: reconciler/v1
@@ -72,9 +72,9 @@ CHANGE, MIRROR = "update:topic/east/shop:later", "create:mirror/west/shop:later"
 DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 def report(event):
     if type(event).__name__ == "ActionDone" and event.id == sys.argv[2]:

@@ -9,9 +9,9 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.run import run_once
-from reconciler.workflow.stating.unlocking import state_unlock
+from reconciler.operations.run import run_once
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
 from tests.embedded.samples import NOW, ids
 from tests.processes import ran
 
@@ -49,9 +49,9 @@ DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 swap, wanted = DirectoryStore.swap, f'"state":"{sys.argv[2]}"'.encode()
 

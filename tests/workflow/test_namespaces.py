@@ -12,20 +12,16 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.namespaces.creating import create_namespace
-from reconciler.workflow.namespaces.deleting import delete_namespace
-from reconciler.workflow.namespaces.listing import list_namespaces
-from reconciler.workflow.namespaces.moving import move_topics
+from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conftest import Bench
 
-    from reconciler.workflow.namespaces.deleting import NamespaceDeletion
-    from reconciler.workflow.namespaces.moving import Moved
+    from reconciler.operations.clusters.namespaces import Moved, NamespaceDeletion
 
 
 @dataclass

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import client as s3client
-from reconciler.objectstore.s3 import swap as s3swap
+from reconciler.objectstore import s3_client as s3client
+from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore.open import open_store
+from reconciler.operations.authoring import validate
+from reconciler.operations.init import init
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
 from reconciler.state.lockfile import read_lockfile
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.init import init
-from reconciler.workflow.stating.unlocking import state_unlock
-from reconciler.workflow.validate import validate
 from tests.servers.proxy import Lost, Proxy, Refused, Stripped
 
 if TYPE_CHECKING:

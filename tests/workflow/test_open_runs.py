@@ -12,16 +12,16 @@ import pytest
 from reconciler.applying.events import ActionDone, ActionStarted, Recovered
 from reconciler.errors import UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.planning.document.differences import Why
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.topics import alter_topic
+from reconciler.operations.show import show
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.approval import ChangedPlanError
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.workspace import open_work
+from reconciler.planning.same_or_less import Why
 from reconciler.state.lockfile import read_lockfile
-from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.beginning.opening import open_work
-from reconciler.workflow.deciding.approved import ChangedPlanError
-from reconciler.workflow.running.stopping import Stop
-from reconciler.workflow.show import show
-from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.crashing import opened
 
 if TYPE_CHECKING:

@@ -8,25 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.documents.inventory import ShownPart
-from reconciler.cli.render.inventory_text import shown_lines
-from reconciler.cli.render.lines import text_of
-from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.cli.json.inventory_json import ShownPart
+from reconciler.cli.text.inventory_text import shown_lines
+from reconciler.cli.text.lines import text_of
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
-from reconciler.workflow.drift import drift
-from reconciler.workflow.explain import explain
-from reconciler.workflow.namespaces.deleting import delete_namespace
-from reconciler.workflow.namespaces.listing import list_namespaces
-from reconciler.workflow.namespaces.moving import move_topics
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.show import show
-from reconciler.workflow.topics import describe_topic, list_topics
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.namespaces import delete_namespace, list_namespaces, move_topics
+from reconciler.operations.clusters.topics import alter_topic, describe_topic, list_topics
+from reconciler.operations.drift import drift
+from reconciler.operations.show import explain, show
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

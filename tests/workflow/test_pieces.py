@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.threads import ThreadEffects
-from reconciler.applying.turn import LeaseTurn
+from reconciler.applying.engine import LeaseTurn
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UsageError, UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.operations.steps.jobs import SparkJobs
+from reconciler.operations.steps.mount_jobs import check_equal
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.workspace import left_out, pair
 from reconciler.planning.actions import RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
-from reconciler.state.acquiring import Claim, acquire
+from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.journal import Journal
+from reconciler.state.lease import Claim, acquire
 from reconciler.state.lockfile import Owner
-from reconciler.workflow.beginning.selecting import left_out, pair
-from reconciler.workflow.running.comparing import check_equal
-from reconciler.workflow.running.jobs import SparkJobs
-from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
-    from reconciler.embedded.partition.log import EmbeddedLog
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
 
 
 class Clock(ThreadEffects):

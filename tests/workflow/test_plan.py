@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import BlockedError, PendingError, RetryableError, UsageError, UserError
-from reconciler.manifests.problems import ManifestError
-from reconciler.planning.document.saved import canonical_bytes
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.show import show_plan
+from reconciler.manifests.positions import ManifestError
+from reconciler.operations.show import show_plan
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.saved_plan import canonical_bytes
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -58,8 +58,8 @@ def test_the_same_workspace_gives_the_same_bytes_twice(bench: Bench) -> None:
 def test_a_plan_for_nothing_imports_neither_arrow_nor_spark(applied: Bench) -> None:
     program = (
         "import sys, time; from pathlib import Path;"
-        "from reconciler.workflow.beginning.invocation import Invocation, Select;"
-        "from reconciler.workflow.plan import plan;"
+        "from reconciler.operations.steps.invocation import Invocation, Select;"
+        "from reconciler.operations.plan import plan;"
         f"here = Invocation(cwd=Path({str(applied.folder)!r}), environ={{}}, now_ms=lambda: time.time_ns() // 10**6,"
         " new_id=lambda: '', new_run=lambda: '', tool='0.1.0', who='anna');"
         "assert plan(here, Select()).plan.is_empty;"

@@ -15,14 +15,12 @@ import pytest
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.readonly import read_only
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.explain import explain
-from reconciler.workflow.show import show
-from reconciler.workflow.stating.history import state_history
-from reconciler.workflow.stating.looking import state_list, state_show
+from reconciler.objectstore.wrappers import read_only
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift import drift
+from reconciler.operations.show import explain, show
+from reconciler.operations.state_views import state_history, state_list, state_show
+from reconciler.operations.steps.invocation import Select
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -122,11 +120,11 @@ def test_who_may_only_read_and_list_can_look_and_cannot_apply(
 AS_A_PLAIN_USER = """
 import os, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.drift import drift
-from reconciler.workflow.explain import explain
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.plan import plan
-from reconciler.workflow.show import show
+from reconciler.operations.drift import drift
+from reconciler.operations.show import explain
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.plan import plan
+from reconciler.operations.show import show
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "run", tool="0.1.0", who="eve@laptop")
 def look():

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.recovering import recover_topic
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.catalog.topics import TopicShape
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import mountable_key
-from reconciler.embedded.mounting.ownership import Ownership, Owning
-from reconciler.embedded.remote.recovery.locating import recoverable
+from reconciler.embedded.tiered.ownership import Ownership, Owning
+from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import Register
+from reconciler.operations.run import run_once
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
 from reconciler.resources.address import Address
 from reconciler.state.snapshots import read_snapshot
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.run import run_once
-from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.archiving import archive
 from tests.embedded.recovering import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
@@ -229,9 +228,9 @@ DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 copy_in, left = DirectoryStore.copy_in, [int(sys.argv[2])]
 

@@ -9,9 +9,9 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.state_edit import state_repair
+from reconciler.operations.steps.invocation import Select
 from reconciler.state.repair import Choice, Repair
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.stating.repairing import state_repair
 from tests.embedded.crashing import opened
 from tests.workflow.test_crash import CLUSTER, NAMESPACE, TOPIC, create_topic, die_at, lockfile_of, recorded_in, unlock
 

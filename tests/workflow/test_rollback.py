@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, Event
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_text import plan_text
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.plan_text import plan_text
 from reconciler.errors import BlockedError, IncompleteError, StalePlanError, UserError
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.running.stopping import Stop
-from reconciler.workflow.stating.diff import state_diff
-from reconciler.workflow.stating.history import state_history
-from reconciler.workflow.stating.looking import state_list, state_show
-from reconciler.workflow.stating.rollback import rollback_plan
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.state_views import rollback_plan, state_diff, state_history, state_list, state_show
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.cli.documents.logs import PipelineDocument
-from reconciler.cli.render.upkeep_text import pass_line, upkeep_text
+from reconciler.cli.json.runs_json import PipelineDocument
+from reconciler.cli.text.runs_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
-from reconciler.providers.keeping import Upkept
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.run import run_every, run_once
-from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
-from reconciler.workflow.upkeep.registry import JOBS, OF_CLUSTERS
+from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.mirrors.maintenance import JOBS, OF_CLUSTERS
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+from reconciler.operations.run import run_every, run_once
+from reconciler.operations.steps.invocation import Select
+from reconciler.providers.protocol import Upkept
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -155,7 +155,7 @@ def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -
 
 
 def test_much_work_needs_spark_and_says_so(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.embedded.upkeep.chores._LITTLE", 1)
+    monkeypatch.setattr("reconciler.embedded.maintenance.chores._LITTLE", 1)
     upkeep = once(two)
     failed = {outcome.name: outcome.errors[0].message for outcome in upkeep.jobs if outcome.errors}
     assert set(failed) == {"roll:east", "roll:west", "compact:east"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.run import run_every
+from reconciler.operations.run import run_every
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.linkedshop import LINK, ORDERS, mirroring, opened, produce, upkeep, want
 
 if TYPE_CHECKING:

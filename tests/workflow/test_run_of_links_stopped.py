@@ -42,8 +42,8 @@ def signalled(*given, **named):
 setattr(owner, step, signalled)
 sys.exit(main(sys.argv[5:]))
 """
-LINKING = ("reconciler.embedded.linking.linking", "Linking")
-DRIVER = ("reconciler.workflow.linking.transitions.driving", "Driver")
+LINKING = ("reconciler.embedded.link_side", "Linking")
+DRIVER = ("reconciler.operations.steps.transitions", "Driver")
 
 
 @pytest.fixture

@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.cli.documents.sarif import SarifDocument, sarif_bytes
-from reconciler.cli.render.junit import junit
-from reconciler.cli.render.plan_markdown import plan_markdown
-from reconciler.cli.render.remarks import plan_remarks
+from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+from reconciler.cli.text.markdown import plan_markdown
+from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.errors import ReconcilerError
-from reconciler.manifests.jsonschema import schemas
+from reconciler.manifests.json_schema import schemas
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.steps.invocation import Select, load_files
 from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
-from reconciler.planning.document.digest import digest
-from reconciler.planning.document.reading import read_saved
-from reconciler.planning.document.saved import canonical_bytes, to_document
-from reconciler.planning.document.stored import stored_action
 from reconciler.planning.plan import Plan
+from reconciler.planning.plan_rows import digest
+from reconciler.planning.saved_plan import canonical_bytes, read_saved, stored_action, to_document
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.kinds import RESOURCE
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.files import load_files
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.resources.inventory import RESOURCE
 
 if TYPE_CHECKING:
     from conftest import Bench

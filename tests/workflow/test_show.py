@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.explain import explain
-from reconciler.workflow.show import show
+from reconciler.operations.show import explain, show
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

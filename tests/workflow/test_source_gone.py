@@ -11,8 +11,8 @@ import pytest
 
 from reconciler.applying.events import ActionFailed
 from reconciler.errors import PartialError
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.steps.invocation import Select
 from tests.processes import ran
 from tests.workflow.linkedshop import MIRROR, mirroring, planned, produce, status, upkeep, values, waiting, want
 
@@ -25,10 +25,10 @@ LOSING = """
 import importlib, os, sys, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionFailed
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.run import run_once
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.run import run_once
+from reconciler.operations.steps.runner import Stop
 
 folder, command, module, kind, step, *allow = sys.argv[1:]
 owner = getattr(importlib.import_module(module), kind)
@@ -55,7 +55,7 @@ else:
     verdict = apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, report, Stop())).verdict
 sys.exit(0 if verdict is None else verdict.exit_code)
 """
-LINKING = ("reconciler.embedded.linking.linking", "Linking")
+LINKING = ("reconciler.embedded.link_side", "Linking")
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.commands.asking import ask_mirrors
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift import drift
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.linkedshop import MIRROR, TOPIC, mirroring, planned, produce, values, want
 
 if TYPE_CHECKING:

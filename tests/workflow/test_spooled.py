@@ -16,15 +16,15 @@ import pytest
 
 from reconciler.applying.events import Recovered
 from reconciler.errors import IncompleteError
-from reconciler.objectstore.opening import open_store
-from reconciler.state.entries import ActionEnded
+from reconciler.objectstore.open import open_store
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import LocalSpool
+from reconciler.operations.steps.workspace import open_work
+from reconciler.state.journal import ActionEnded
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.beginning.opening import open_work
-from reconciler.workflow.running.spooling import LocalSpool
-from reconciler.workflow.stating.unlocking import state_unlock
 from tests.servers.proxy import Proxy, Refused
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ BEFORE_ITS_END = 4
 FULL = """
 import os, resource, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 def fill(event):
     if type(event).__name__ == "ActionStarted":

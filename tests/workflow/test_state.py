@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.stating.history import state_history
-from reconciler.workflow.stating.looking import state_list, state_show
+from reconciler.operations.state_views import state_history, state_list, state_show
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

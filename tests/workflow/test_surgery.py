@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import StalePlanError, UsageError, UserError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.stating.forgetting import state_rm
-from reconciler.workflow.stating.history import state_history
-from reconciler.workflow.stating.looking import state_list, state_show
-from reconciler.workflow.stating.moving import state_mv
-from reconciler.workflow.stating.surgery import Surgery
+from reconciler.operations.state_edit import Surgery, state_mv, state_rm
+from reconciler.operations.state_views import state_history, state_list, state_show
+from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UsageError
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.linking.commands.asking import ask_mirrors
-from reconciler.workflow.stating.forgetting import state_rm
-from reconciler.workflow.stating.moving import state_mv
-from reconciler.workflow.stating.surgery import Surgery
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.state_edit import Surgery, state_mv, state_rm
+from reconciler.operations.steps.invocation import Select
 from tests.workflow.linkedshop import BACK, MIRROR, mirroring, planned, status, want
 
 if TYPE_CHECKING:

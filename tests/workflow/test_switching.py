@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_text import plan_text
-from reconciler.embedded.partition.headswaps import Partition, swap_head
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import BlockedError, UserError
-from reconciler.lifecycles.tiering import TieringState
+from reconciler.lifecycles.tiered import TieringState
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.planning.document.saved import canonical_bytes, to_document
-from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.topics import alter_topic
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.saved_plan import canonical_bytes, to_document
 from tests.embedded.evicted import upload_by_hand
 from tests.embedded.tiered import Tiered
 from tests.embedded.upkeeping import TOPIC, TWO_PARTS, head_of

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionFailed
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.remote.storagefile import read_storage_id
+from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import StalePlanError, UserError
-from reconciler.manifests.problems import ManifestError
+from reconciler.manifests.positions import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.resources.clusterproperties import ALIASES, EMBEDDED_PROPERTIES
-from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.explain import explain
-from reconciler.workflow.run import run_once
-from reconciler.workflow.validate import validate
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.authoring import validate
+from reconciler.operations.run import run_once
+from reconciler.operations.show import explain
+from reconciler.operations.steps.invocation import Select
+from reconciler.resources.cluster_properties import ALIASES, EMBEDDED_PROPERTIES
 from tests.embedded.samples import NOW, ids
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.resources.configkeys import ConfigKey
+    from reconciler.resources.kafka_configs import ConfigKey
     from tests.servers.weed import S3Server
 
 BUCKET = "file://bucket"

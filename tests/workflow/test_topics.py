@@ -12,24 +12,21 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.namespaces import list_namespaces
+from reconciler.operations.clusters.topics import alter_topic, describe_topic, list_topics
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
 from reconciler.records.log import OffsetRange
-from reconciler.resources.overviews import TopicShown
-from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.consume import consume
-from reconciler.workflow.consuming.options import ConsumeOptions
-from reconciler.workflow.drift import drift
-from reconciler.workflow.namespaces.listing import list_namespaces
-from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.topics import describe_topic, list_topics
+from reconciler.resources.inventory import TopicShown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from conftest import Bench
 
-    from reconciler.workflow.altering import Altered
-    from reconciler.workflow.produce import Produced
+    from reconciler.operations.clusters.consume import Produced
+    from reconciler.operations.clusters.topics import Altered
 
 ORDERS = "topic/west/shop:orders"
 ROWS = [{"tail": f"N{number % 7}", "time": f"2013-01-01T00:00:{number:02}Z", "number": number} for number in range(60)]

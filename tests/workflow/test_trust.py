@@ -14,11 +14,10 @@ import pytest
 
 from reconciler.cli.git import base_files, changed_since, commit_of, limit_of
 from reconciler.errors import BlockedError, ReconcilerError, UserError
-from reconciler.manifests.variables import Variables
+from reconciler.manifests.overlays import Variables
+from reconciler.operations.steps.invocation import Select, load_files, variables_of
+from reconciler.operations.steps.trust import Trust
 from reconciler.resources.cluster import Cluster
-from reconciler.workflow.beginning.files import load_files, variables_of
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.beginning.trust import Trust
 from tests.cli.test_git import ENVIRON
 
 if TYPE_CHECKING:

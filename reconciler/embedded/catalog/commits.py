@@ -1,4 +1,4 @@
-"""The catalog as a register: a snapshot and a tail of commits, changed by one swap each.
+"""Commits of the catalog: a register with a snapshot and a tail.
 
 `catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit
 stands in the tail as it is, or, above 16 KiB, as `{serial, id, key, sha256}` of an object of its own. The commit that
@@ -8,25 +8,81 @@ would make the tail longer than 64 writes a snapshot and empties it in the same 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
-from reconciler.embedded.catalog.shapes import COMMIT, HEAD
+from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
-from reconciler.embedded.jsonobjects import damaged, get_gzipped, put_gzipped
-from reconciler.embedded.keys import CATALOG, catalog_key, fresh_mark
-from reconciler.errors import MissingObjectError
-from reconciler.noting import note
+from reconciler.embedded.keys import (
+    CATALOG,
+    GROUPS,
+    HEADS,
+    PAGES,
+    TRANSACTIONS,
+    catalog_key,
+    fresh_mark,
+    serial_of_catalog_key,
+)
+from reconciler.embedded.objects import RESTORE_HINT, damaged, get_gzipped, put_gzipped
+from reconciler.errors import MissingObjectError, ReconcilerError, UserError
+from reconciler.objectstore.base import check_shape
 from reconciler.objectstore.register import Register
-from reconciler.objectstore.shapes import check_shape
+from reconciler.runtime.effects import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
+
+
+# A catalog that is not there: a new cluster has none yet, and one whose objects tell of a catalog has lost it.
+
+
+_MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
+"""Nothing lies there before a topic does."""
+
+
+def lost_catalog(store: ObjectStore, trace: str) -> UserError:
+    """Return the error for a catalog that is gone, as `trace` tells."""
+    return UserError(f"{store.url}: {lost_text(trace)}", hint=RESTORE_HINT)
+
+
+def lost_text(trace: str) -> str:
+    """Say that the catalog is gone, and how that is known."""
+    return f"the catalog is lost: {CATALOG} is not there, and {trace}"
+
+
+def trace_of_catalog(store: ObjectStore) -> str | None:
+    """Return what tells that there was a catalog, `None`: nothing. A few listings, each to the first that tells."""
+    return next(_traces(store), None)
+
+
+def _traces(store: ObjectStore) -> Iterator[str]:
+    for prefix in _MADE_AFTER:
+        for listed in store.list(prefix):
+            yield f"{listed.key} is"
+    for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
+        # A large first commit that died before its swap leaves one of serial 1.
+        if (serial_of_catalog_key(listed.key) or 0) > 1:
+            yield f"{listed.key} is"
+    for listed in store.list(TRANSACTIONS):
+        if _has_written(store, listed.key):
+            yield f"{listed.key} is open"
+
+
+def _has_written(store: ObjectStore, key: str) -> bool:
+    """Tell whether a transaction is not empty: a producer may claim its id before there is any topic."""
+    stored = store.get(key)
+    try:
+        return stored is not None and orjson.loads(stored.body)["state"] != "empty"
+    except (ValueError, KeyError, TypeError):
+        return True
+
 
 Json = dict[str, Any]
 
@@ -195,3 +251,103 @@ class CatalogRegister:
         if catalog.serial >= self._cached.serial:
             self._cached = catalog
         return catalog
+
+
+# Commits of many threads that come together are one swap: a hundred migrations side by side do not race each other.
+
+
+class GroupedCatalog(CatalogRegister):
+    """The catalog for threads that commit much: whoever comes while a swap is under way goes with the next one.
+
+    Each commit is whole or not there, whatever becomes of those it goes with.
+    """
+
+    def __init__(self, store: ObjectStore, catalog: CatalogRegister) -> None:
+        """Commit through `catalog`, which knows what was read."""
+        super().__init__(store)
+        self._through = catalog
+        self._turn = threading.Lock()
+        self._waiting: deque[_Commit] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many commits wait for the next swap."""
+        return len(self._waiting)
+
+    def read(self) -> Catalog:
+        """Return the catalog as it is now."""
+        return self._through.read()
+
+    def known(self) -> Catalog:
+        """Return the catalog as it was last read or committed."""
+        return self._through.known()
+
+    def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = lambda: None) -> Catalog:
+        """Commit as the register does, alone or with others."""
+        ours = _Commit(decide, may_go_on)
+        self._waiting.append(ours)
+        with self._turn:
+            if ours.after is None and ours.error is None:
+                self._commit_waiting()
+        if ours.error is not None:
+            raise ours.error
+        assert ours.after is not None  # noqa: S101 - it came with a group, and did not fail
+        return ours.after
+
+    def _commit_waiting(self) -> None:
+        group: list[_Commit] = []
+        while self._waiting:
+            group.append(self._waiting.popleft())
+        try:
+            self._commit_group(group)
+        except BaseException as error:
+            for one in group:
+                one.error = one.error or error
+            raise
+
+    def _commit_group(self, group: list[_Commit]) -> None:
+        try:
+            after = self._through.commit(lambda draft: _decide(group, draft), may_go_on=lambda: _check(group))
+        except _OneMayNotGoOnError:
+            left = [one for one in group if not one.is_stopped]
+            if left:
+                self._commit_group(left)
+            return
+        for one in group:
+            one.after = after
+
+
+@dataclass(slots=True, eq=False)
+class _Commit:
+    """What one thread wants, and what came of it."""
+
+    decide: Callable[[Draft], object]
+    may_go_on: Callable[[], None]
+    after: Catalog | None = None
+    error: BaseException | None = None
+    is_stopped: bool = False
+    """Whether it may not go on: the others go on without it."""
+
+
+class _OneMayNotGoOnError(Exception):
+    """One of a group may not; what it decided is in the draft already, so the others decide anew."""
+
+
+def _decide(group: list[_Commit], draft: Draft) -> None:
+    for one in group:
+        one.error = None
+        try:
+            draft.attempt(one.decide)
+        except ReconcilerError as error:
+            one.error = error
+
+
+def _check(group: list[_Commit]) -> None:
+    for one in group:
+        if one.error is None:
+            try:
+                one.may_go_on()
+            except ReconcilerError as error:
+                one.error, one.is_stopped = error, True
+    if any(one.is_stopped for one in group):
+        raise _OneMayNotGoOnError

@@ -1,4 +1,4 @@
-"""The catalog as a value: namespaces, topics, links and deletions, and how one commit changes them.
+"""The catalog as a value: lookups, quotas, and topics that a migration holds.
 
 A commit says for each key it touches what stands there now (`null`: nothing), so folding commits is assignment.
 """
@@ -7,22 +7,108 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from reconciler.embedded.catalog.entries import (
+from reconciler.embedded.catalog.model import (
     ClusterEntry,
     DeletionEntry,
     Json,
+    MigrationEntry,
     NamespaceEntry,
     RewriteEntry,
     TopicEntry,
 )
-from reconciler.embedded.catalog.migrationentries import MigrationEntry
-from reconciler.embedded.catalog.quotas import Usage, Usages
-from reconciler.resources.linkentries import LinkEntry
+from reconciler.errors import InvalidNamespaceError, QuotaExceededError, UserError
+from reconciler.resources.address import check_full_name, split_name, tiers_of
+from reconciler.resources.mirrors import LinkEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+    from reconciler.embedded.catalog.model import QuotaEntry
+
+
+# Quotas: how many topics and partitions may lie below a namespace, counted within the commit that adds one.
+#
+# Bytes are not counted here: no commit knows them. Whoever plans measures them first.
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What lies in a namespace and below it."""
+
+    topics: int = 0
+    partitions: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.topics + other.topics, self.partitions + other.partitions)
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(self.topics - other.topics, self.partitions - other.partitions)
+
+    @classmethod
+    def of(cls, topic: TopicEntry | None) -> Usage:
+        """Return what one topic takes; one that is not there takes nothing."""
+        return cls() if topic is None else cls(1, topic.partitions)
+
+
+class Usages:
+    """What lies below namespaces of a draft: counted once for each that is asked about, then kept while it changes."""
+
+    def __init__(self) -> None:
+        self._below: dict[str, Usage] = {}
+
+    def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> Usage:
+        """Return what lies in a namespace and below it."""
+        found = self._below.get(namespace)
+        if found is None:
+            prefix = f"{namespace}:"
+            held = [topic for name, topic in topics.items() if name.startswith(prefix)]
+            found = self._below[namespace] = Usage(len(held), sum(topic.partitions for topic in held))
+        return found
+
+    def replaced(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
+        """Take note that a topic is made, changed or gone."""
+        if self._below:
+            for tier in tiers_of(split_name(full_name)[0]):
+                if tier in self._below:
+                    self._below[tier] += Usage.of(after) - Usage.of(before)
+
+
+def check_quotas(
+    namespaces: Mapping[str, NamespaceEntry],
+    usage_below: Callable[[str], Usage],
+    full_name: str,
+    added: Usage,
+    *,
+    leaving: str = "",
+) -> None:
+    """Refuse what would be more than a tier above a topic may hold; tiers of the namespace it is `leaving` count it.
+
+    `usage_below` says what lies in a namespace and below it, before the commit.
+
+    Raises:
+        QuotaExceededError: Says which quota, how much there is and how much it would be.
+    """
+    for tier in tiers_of(split_name(full_name)[0]):
+        entry = namespaces.get(tier)
+        if entry is None or entry.quotas is None or f"{leaving}:".startswith(f"{tier}:"):
+            continue
+        held = usage_below(tier)
+        for word, limit, before, after in _counted(entry.quotas, held, held + added):
+            if limit is not None and after > max(limit, before):
+                message = f"namespace {tier} may hold {limit:,} {word}: with {full_name} it would be {after:,}"
+                hint = f"Raise quotas.{word} of the namespace, or delete some; it holds {before:,} now."
+                raise QuotaExceededError(message, hint=hint)
+
+
+def _counted(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, int | None, int, int], ...]:
+    return (
+        ("topics", quotas.topics, held.topics, after.topics),
+        ("partitions", quotas.partitions, held.partitions, after.partitions),
+    )
+
 
 Entry = ClusterEntry | NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry | MigrationEntry
 E = TypeVar("E", ClusterEntry, NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry, MigrationEntry)
@@ -218,3 +304,161 @@ class Draft:
             clusters=self.clusters,
             migrations=self.migrations,
         )
+
+
+# What is in the catalog under a name, or the error that says it is not.
+
+
+def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
+    """Return a topic. Where it is not there, what is nearly called so is named, of all topics or of those `known`.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        UserError: It does not exist.
+    """
+    entry = catalog.topics.get(full_name)
+    if entry is not None:
+        return entry
+    check_namespace_of(catalog, full_name)
+    near = get_close_matches(full_name, catalog.topics if known is None else known, n=1)
+    raise UserError(
+        f"topic {full_name} does not exist", hint=f"Did you mean {near[0]}?" if near else "Create it first."
+    )
+
+
+def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
+    """Return a topic by its id, wherever it has moved; `full_name` is where it was last. `None`: it is gone."""
+    entry = catalog.topics.get(full_name)
+    if entry is not None and entry.id == topic_id:
+        return entry
+    return next((entry for entry in catalog.topics.values() if entry.id == topic_id), None)
+
+
+def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
+    """Return the name of a topic by its id, wherever it has moved; `full_name`, where it was last, if it is gone."""
+    entry = catalog.topics.get(full_name)
+    if entry is not None and entry.id == topic_id:
+        return full_name
+    return next((name for name, entry in catalog.topics.items() if entry.id == topic_id), full_name)
+
+
+def names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
+    """Return what topics are called now, by id; those that are gone are absent."""
+    return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
+
+
+def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
+    """Return a link.
+
+    Raises:
+        UserError: It does not exist.
+    """
+    entry = catalog.links.get(name)
+    if entry is None:
+        raise UserError(f"link {name} does not exist", hint="Create it first.")
+    return entry
+
+
+def check_free(catalog: Catalog | Draft, full_name: str) -> None:
+    """Refuse a name that no new topic can have.
+
+    Raises:
+        UserError: It is not a name, or taken.
+        InvalidNamespaceError: Its namespace does not exist; namespaces are never made implicitly.
+    """
+    try:
+        check_full_name(full_name)
+    except ValueError as error:
+        raise UserError(f"{full_name!r} is {error}", hint="Example: shop:eu:orders.") from error
+    check_namespace_of(catalog, full_name)
+    if full_name in catalog.topics:
+        raise UserError(f"topic {full_name} exists", hint="Change it instead, or choose another name.")
+
+
+def check_namespace_of(catalog: Catalog | Draft, full_name: str) -> None:
+    """Refuse a topic whose namespace does not exist.
+
+    Raises:
+        InvalidNamespaceError: It does not exist.
+    """
+    namespace, _ = split_name(full_name)
+    if namespace and namespace not in catalog.namespaces:
+        raise unknown_namespace(namespace)
+
+
+def unknown_namespace(name: str) -> InvalidNamespaceError:
+    """Return the error for a namespace that does not exist."""
+    return InvalidNamespaceError(f"namespace {name} does not exist", hint="Create it first; none is made implicitly.")
+
+
+# Topics in the hands of a migration: their shape and configs stay, and from the cut on nobody reads or writes them.
+#
+# Kafka has no error of its own for that: records are refused with INVALID_TOPIC_EXCEPTION, changes of the topic with
+# POLICY_VIOLATION (redpanda: "resource is being migrated").
+
+
+_NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
+_SEE: Final = "See whose it is, how far, and what may be asked of it: reconciler mount status"
+"""Without an id: each cluster counts its own, and what stops a migration differs by its state."""
+SEAL: Final = "migration:"
+"""What the writer of a sealed head begins with; the migration's id follows."""
+
+
+def sealed_by(migration: int) -> str:
+    """Return the writer of the heads that a migration has sealed."""
+    return f"{SEAL}{migration}"
+
+
+def is_closed(topic: TopicEntry) -> bool:
+    """Tell whether a topic takes and gives no records, and whether nothing but its migration may touch them."""
+    return topic.hold is not None and topic.hold.is_closed
+
+
+def is_served(topic: TopicEntry) -> bool:
+    """Tell whether a topic takes and gives records."""
+    return topic.recovering is None and not is_closed(topic)
+
+
+def check_served(full_name: str, topic: TopicEntry) -> None:
+    """Refuse records of or for a topic that is not whole yet, or is being mounted or unmounted.
+
+    Raises:
+        UserError: It is.
+    """
+    if topic.recovering is not None:
+        message = f"topic {full_name} is being recovered from {topic.recovering}: it takes and gives no records yet"
+        raise UserError(message, hint="Wait until that is done: `reconciler run --once` goes on with it.")
+    if topic.hold is not None and topic.hold.is_closed:
+        message = (
+            f"topic {full_name} takes and gives no records: migration {topic.hold.migration} has it "
+            "(INVALID_TOPIC_EXCEPTION, RESOURCE_IS_BEING_MIGRATED)"
+        )
+        raise UserError(message, hint=_SEE)
+
+
+def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
+    """Refuse to change a topic that is being mounted or unmounted; `what` is not possible then.
+
+    Raises:
+        UserError: It is.
+    """
+    if topic.hold is not None:
+        message = (
+            f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
+            f"{topic.hold.migration} (POLICY_VIOLATION)"
+        )
+        raise UserError(message, hint=f"Wait until it is done, or stop it. {_SEE}")
+
+
+def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
+    """Refuse a name that a planned mount is going to need, unless it is for that very topic.
+
+    Raises:
+        UserError: One is.
+    """
+    for number, migration in catalog.migrations.items():
+        if migration.direction != "inbound" or migration.state not in _NOT_THERE_YET:
+            continue
+        if any(topic.name == full_name and topic.topic_id != topic_id for topic in migration.topics):
+            message = f"topic {full_name} is being mounted by migration {number} (POLICY_VIOLATION)"
+            raise UserError(message, hint=f"Wait until it is done. {_SEE}")

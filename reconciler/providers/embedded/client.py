@@ -1,53 +1,230 @@
-"""The wire: a batch of actions as one commit of the catalog, and sizes read from heads."""
+"""Carry out a batch of actions as one commit of the catalog."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.embedded.access.rules import changed_rules, set_namespace_acls, set_topic_acls
-from reconciler.embedded.catalog.entries import QuotaEntry
-from reconciler.embedded.catalog.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
-from reconciler.embedded.catalog.lookups import link_named, topic_named
-from reconciler.embedded.catalog.namespaces import (
+from reconciler.embedded.acl import Kind, Operation, changed_rules, set_namespace_acls, set_topic_acls
+from reconciler.embedded.catalog.mirror_moves import ask_mirror, mirror_named
+from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link, create_link, create_mirror, delete_link
+from reconciler.embedded.catalog.model import QuotaEntry
+from reconciler.embedded.catalog.tables import link_named, topic_named
+from reconciler.embedded.catalog.tiering_state import disabling
+from reconciler.embedded.catalog.topics import (
     alter_namespace,
+    alter_topic,
     create_namespace,
+    create_topic,
     delete_namespace,
+    delete_topic,
     encrypt_namespace,
     limit_namespace,
+    move_topic,
     topics_under,
 )
-from reconciler.embedded.catalog.topics import alter_topic, create_topic, delete_topic, move_topic
-from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MIRROR
-from reconciler.lifecycles.tiering import TIERING
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT
+from reconciler.lifecycles.tiered import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
-from reconciler.providers.base import Done, Failed
-from reconciler.providers.changes import check_unmoved, moved
-from reconciler.providers.embedded.mirrors import ask_once
-from reconciler.providers.embedded.permitting import check_action
-from reconciler.providers.embedded.recovering import begin
+from reconciler.providers.embedded.recovery import asked_in, begin, ended
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
-from reconciler.providers.linkmodels import declared_after, link_entry, source_taken
-from reconciler.resources.address import Address, full_name_of
+from reconciler.providers.models import check_unmoved, declared_after, link_entry, moved, source_taken
+from reconciler.providers.protocol import Done, Failed
+from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
-from reconciler.resources.mirrorstates import ONE_SIDED
-from reconciler.resources.mounting import Mounting
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, Asked, is_done
+from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
 from reconciler.resources.topic import Topic
+from reconciler.runtime.effects import ms_since, note, now
+from reconciler.runtime.threads import all_side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.acl import Permissions
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Outcome
-    from reconciler.providers.embedded.mounting.attaching import Attaching
-    from reconciler.resources.recoverable import Recoveries
+    from reconciler.planning.actions import Change, ControlAction
+    from reconciler.providers.embedded.mounts import Attaching
+    from reconciler.providers.protocol import Outcome
+    from reconciler.resources.inventory import Inventory, Observed, Resource
+    from reconciler.resources.mount import Recoveries
+
+
+# Mirrors that a batch pauses, resumes or fails over: one cluster does that alone, whatever its source is up to.
+
+
+def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
+    """Ask a verb of a mirror, or find that it was; return which topic it is.
+
+    Raises:
+        UserError: It is no mirror, or the verb is not legal in its state: it says what is.
+    """
+    topic, mirror = mirror_named(draft, full_name)
+    if not is_done(mirror, verb):
+        ask_mirror(draft, full_name, verb, Asked(now_ms))
+    return topic.id
+
+
+def failed_over(
+    cluster: EmbeddedCluster,
+    actions: Sequence[ControlAction],
+    outcomes: Sequence[Outcome],
+    may_go_on: Callable[[], None],
+) -> list[Outcome]:
+    """Let producers write to what a batch failed over, and hold its groups to its end, side by side.
+
+    It is done where that is: one that was not has failed, and may be repeated.
+
+    Raises:
+        LeaseError: By `may_go_on`; the next producer takes over what was left, and so does whoever asks again.
+    """
+    names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
+    mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)]
+    if not mine:
+        return list(outcomes)
+    linking, errors = replace(cluster.linking, may_go_on=may_go_on), dict[str, ReconcilerError]()
+
+    def open_heads(name: str) -> None:
+        try:
+            linking.open_heads(names[name])
+        except LeaseError:
+            raise
+        except ReconcilerError as error:
+            errors[name] = error
+
+    all_side_by_side(open_heads, mine, name="failover")
+    return [Failed(each.id, errors[each.id]) if each.id in errors else each for each in outcomes]
+
+
+def _is_failover(action: ControlAction) -> bool:
+    return isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, FAILOVER)
+
+
+# What a principal needs for each action of a plan.
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "namespace": Kind.NAMESPACE,
+    "topic": Kind.TOPIC,
+    "mirror": Kind.TOPIC,
+    "mounting": Kind.TOPIC,
+}
+
+
+def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
+    """Return an inventory in which what may not be described says so; clusters and links everyone may see."""
+
+    def shown(address: Address, observed: Observed) -> Observed:
+        try:
+            check_shown(who, catalog, address)
+            if isinstance(observed.resource, Mounting):  # It may call its topic otherwise.
+                who.check(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
+        except NotAuthorizedError as error:
+            return replace(observed, hidden=error)
+        return observed
+
+    return {address: shown(address, observed) for address, observed in inventory.items()}
+
+
+def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
+    """Refuse who may not describe what an address names, be it there or not; clusters and links everyone may see.
+
+    Raises:
+        NotAuthorizedError: By which rule.
+    """
+    kind = _KINDS.get(kind_of(address))
+    if kind is not None:
+        who.check(catalog, Operation.DESCRIBE, kind, full_name_of(address))
+
+
+def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
+    """Refuse an action that whoever acts may not do, by the rules as they are now.
+
+    Raises:
+        NotAuthorizedError: Says what is not allowed, and by which rule.
+    """
+    if who.is_super_user:
+        return
+    match action:
+        case Create() | Update():
+            resource = action.after
+        case Delete():
+            resource = action.before
+        case Transition():
+            _check_move(who, draft, action)
+            return
+        case _:
+            assert_never(action)
+    kind = _kind_of(resource)
+    if kind is None:
+        who.check_super_user(f"{action.verb} {action.address}")
+        return
+    for operation in _needed(action):
+        who.check(draft, operation, kind, full_name_of(action.address))
+
+
+def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
+    if action.machine == TIERING.name:
+        who.check(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
+        return
+    if isinstance(action.after, Mounting):
+        _check_mounting(who, draft, action, action.after)
+        return
+    old = action.parameters.get("from")
+    if action.verb != "move" or not isinstance(old, str):
+        who.check_super_user(f"{action.verb} {action.address}")
+        return
+    who.check(draft, Operation.DELETE, Kind.TOPIC, full_name_of(Address(old)))
+    who.check(draft, Operation.CREATE, Kind.TOPIC, full_name_of(action.address))
+
+
+def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting: Mounting) -> None:
+    """Refuse a mount but by the super user, as a recovery: what lies in object storage may be anybody's."""
+    if action.machine == UNMOUNT.name:
+        who.check(draft, Operation.DELETE, Kind.TOPIC, mounting.topic_name)
+        return
+    who.check(draft, Operation.CREATE, Kind.TOPIC, mounting.topic_name)
+    who.check_super_user(f"{action.verb} {action.address}")
+
+
+def _kind_of(resource: Resource) -> Kind | None:
+    """Return what rules there are about a resource; `None` where it is the super user's alone."""
+    match resource:
+        case Topic():
+            return Kind.TOPIC
+        case Namespace():
+            return Kind.NAMESPACE
+        case Cluster() | MirrorLink() | MirrorTopic() | Mounting() | TieringPolicy():
+            return None
+        case _:
+            assert_never(resource)
+
+
+def _needed(action: Create | Update | Delete) -> Iterator[Operation]:
+    match action:
+        case Create():
+            yield Operation.CREATE
+            if isinstance(action.after, Topic | Namespace) and action.after.spec.acls:
+                yield Operation.ALTER
+        case Update():
+            yield from sorted({_operation_of(change) for change in action.changes})
+        case Delete():
+            yield Operation.DELETE
+        case _:
+            assert_never(action)
+
+
+def _operation_of(change: Change) -> Operation:
+    return Operation.ALTER_CONFIGS if change.path.startswith(_CONFIGS) else Operation.ALTER
+
 
 _PLATFORM: Final = "an embedded cluster"
 
@@ -253,3 +430,98 @@ def _differs(name: str) -> UserError:
 def _cannot(action: ControlAction) -> UserError:
     message = f"{action.address}: an embedded cluster of this version cannot {action.verb} it"
     return UserError(message, hint="Remove it from the manifest.")
+
+
+# Tiering that a batch switches off: driven to its end before the batch is over (KIP-950).
+
+
+_CONFIGS: Final = "configs."
+
+
+def switched_off(
+    cluster: EmbeddedCluster,
+    actions: Sequence[ControlAction],
+    outcomes: Sequence[Outcome],
+    may_go_on: Callable[[], None],
+) -> list[Outcome]:
+    """Finish what the actions of a batch left DISABLING; one whose topics are not done has failed, and may be repeated.
+
+    Raises:
+        LeaseError: By `may_go_on`; what is left is finished by whoever comes next.
+    """
+    if not _concerned(actions, disabling(cluster.catalog.known())):
+        return list(outcomes)
+    try:
+        cluster.finish_disablings(may_go_on=may_go_on)
+    except LeaseError:
+        raise
+    except ReconcilerError as error:
+        failed = _concerned(actions, disabling(cluster.catalog.read()))
+        return [
+            Failed(outcome.id, error) if isinstance(outcome, Done) and outcome.id in failed else outcome
+            for outcome in outcomes
+        ]
+    return list(outcomes)
+
+
+def _concerned(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
+    """Return the ids of the actions that may have switched those topics off: theirs, or of namespaces above them."""
+    above = {prefix for name in topics for prefix in _and_above(name)}
+    return frozenset(action.id for action in actions if _may_switch(action) and full_name_of(action.address) in above)
+
+
+def _may_switch(action: ControlAction) -> bool:
+    """Tell whether an action may have moved the switches of a topic: its own, its tiers', or by moving it."""
+    match action:
+        case Transition():
+            return True
+        case Update():
+            return any(change.path.removeprefix(_CONFIGS) in SWITCHES for change in action.changes)
+        case Create() | Delete():
+            return False
+        case _:
+            assert_never(action)
+
+
+def _and_above(full_name: str) -> list[str]:
+    tiers = full_name.split(":")
+    return [":".join(tiers[:length]) for length in range(1, len(tiers) + 1)]
+
+
+# A batch carried out: one commit, then what takes longer than a commit is driven to its end.
+
+
+_LOGGER: Final = logging.getLogger("reconciler.providers")
+_ATTACHES: Final = frozenset({MOUNT.name, UNMOUNT.name})
+
+
+def carried_out(
+    name: str,
+    cluster: EmbeddedCluster,
+    actions: Sequence[ControlAction],
+    recoveries: Recoveries,
+    may_go_on: Callable[[], None],
+) -> Iterator[Outcome]:
+    """Do a batch on the cluster called `name` and yield one outcome each; `recoveries` is what its new topics may take.
+
+    Raises:
+        LeaseError: By `may_go_on`; what was begun is finished by whoever comes next.
+    """
+    attaching = _attaching(cluster, actions)
+    batch = Batch(actions, cluster, recoveries, attaching)
+    began = now()
+    cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
+    failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
+    note(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
+    recovered = {f"create:{address}": full_name_of(address) for address in asked_in(actions)}
+    opened = failed_over(cluster, actions, batch.outcomes, may_go_on)
+    outcomes = ended(cluster, switched_off(cluster, actions, opened, may_go_on), recovered, may_go_on)
+    yield from outcomes if attaching is None else attaching.ended(outcomes, may_go_on)
+
+
+def _attaching(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> Attaching | None:
+    if not any(isinstance(action, Transition) and action.machine in _ATTACHES for action in actions):
+        return None
+    from reconciler.providers.embedded.mounts import Attaching, attachments_in  # noqa: PLC0415 - only who mounts pays
+
+    return Attaching.of(cluster, attachments_in(actions))

@@ -1,68 +1,233 @@
-"""An embedded cluster as a provider: observed in a few reads, changed by one commit a batch."""
+"""The embedded cluster as a provider: observe, bind, act."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.embedded.access.permissions import Permissions
+from reconciler.embedded.acl import Kind, Operation, Permissions
+from reconciler.embedded.catalog.mirror_tables import source_topic
+from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.clusterfile import read_cluster_file, read_cluster_id
-from reconciler.embedded.remote.storagefile import check_usable, create_storage
-from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
-from reconciler.errors import RetryableError, StalePlanError, UserError
-from reconciler.lifecycles.roles import ROLES
-from reconciler.objectstore.metered import MeteredStore, RequestMeter
-from reconciler.planning.actions import Create, Update
-from reconciler.planning.fields import LINK_FEATURES
-from reconciler.providers.base import Done, Failed, go_on
-from reconciler.providers.embedded.batches import carried_out
-from reconciler.providers.embedded.binding import (
-    check_places,
-    is_binding,
-    make_cluster,
-    observed_cluster,
-    set_up,
+from reconciler.embedded.keys import HEADS, partition_of_head
+from reconciler.embedded.objects import create_cluster, read_cluster_file, read_cluster_id
+from reconciler.embedded.tiered.idle_work import Housekeeping
+from reconciler.embedded.tiered.remote_tier import (
+    check_not_lost,
+    check_place,
+    check_usable,
+    create_storage,
+    read_storage_id,
 )
-from reconciler.providers.embedded.measuring import measured
-from reconciler.providers.embedded.mounting.migrants import mountings_in
-from reconciler.providers.embedded.overviewing import overview_in
-from reconciler.providers.embedded.patience import patience_in
-from reconciler.providers.embedded.permitting import check_shown, hide
-from reconciler.providers.embedded.recovering import archived_in, asked_in, looked_up
-from reconciler.providers.embedded.translate import observed_in
-from reconciler.providers.scoping import wanted_in
-from reconciler.providers.stores import opened
-from reconciler.resources.address import full_name_of
-from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+from reconciler.errors import RetryableError, StalePlanError, UserError
+from reconciler.lifecycles.mirror import ROLES
+from reconciler.objectstore.settings import Patience
+from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
+from reconciler.planning.actions import Create, Update
+from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
+from reconciler.providers.embedded.client import carried_out, check_shown, hide
+from reconciler.providers.embedded.measures import measured
+from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up
+from reconciler.providers.embedded.translate import mountings_in, observed_in
+from reconciler.providers.models import check_unmoved
+from reconciler.providers.protocol import Done, Failed, Marked, go_on, wanted_in
+from reconciler.providers.secrets import opened
+from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
-from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
+from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.inventory import (
+    Capabilities,
+    ClusterIdentity,
+    Following,
+    Observed,
+    Overview,
+    SeenStorage,
+    TopicShown,
+)
+from reconciler.resources.mirrors import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.consuming.clustergroups import Groups
-    from reconciler.embedded.partition.log import EmbeddedLog
-    from reconciler.embedded.partition.sink import EmbeddedSink
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.clients.group_admin import Groups
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
+    from reconciler.embedded.clients.topic_sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Edge, Marked, Outcome, Scope, Standing, TopicAddress
-    from reconciler.providers.embedded.linking import EmbeddedLinks
-    from reconciler.providers.embedded.mounting.migrating import Migrations
-    from reconciler.providers.embedded.producing import OneTopic
-    from reconciler.providers.keeping import Means, Upkept
+    from reconciler.planning.actions import ControlAction, Value
+    from reconciler.providers.embedded.links import EmbeddedLinks
+    from reconciler.providers.embedded.maintenance import OneTopic
+    from reconciler.providers.embedded.mounts import Migrations
+    from reconciler.providers.protocol import Edge, Means, Outcome, Scope, Standing, TopicAddress, Upkept
     from reconciler.records.log import Isolation, Lost
-    from reconciler.resources.address import Address
-    from reconciler.resources.bindings import Binding
-    from reconciler.resources.inventory import Inventory
-    from reconciler.resources.measures import Measures
-    from reconciler.resources.mountable import Mountable
-    from reconciler.resources.overviews import Overview
-    from reconciler.resources.recoverable import Recoverable, Recoveries
-    from reconciler.resources.sourcetopic import SourceTopic
-    from reconciler.resources.storages import TopicStorage
-    from reconciler.resources.vitals import Vitals
+    from reconciler.resources.acls import Binding
+    from reconciler.resources.inventory import Inventory, Resource
+    from reconciler.resources.measures import Measures, TopicStorage, Vitals
+    from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
+    from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+
+
+# The cluster as a whole: made, bound to its object storage, its properties set; and what is seen of that.
+
+
+def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
+    """Return what the catalog and the declared object storage say of each other: one GET, LISTs where it is new.
+
+    `root`: the URL of the cluster.
+    """
+    bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
+    if storage is None:
+        return SeenStorage(bound, None, tiered)
+    try:
+        found = read_storage_id(storage)
+        if found is None and bound is not None:
+            check_not_lost(storage, bound)
+        if found is None or found != bound:
+            check_place(storage, root)  # Whoever may not list cannot tier there, and learns it in the plan.
+    except UserError as error:
+        return SeenStorage(bound, None, tiered, error)
+    return SeenStorage(bound, found, tiered)
+
+
+def observed_cluster(
+    declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None, *, root: str
+) -> Observed:
+    """Return the cluster as it is: its properties, and its object storage where it is bound to the declared one."""
+    seen = seen_storage(catalog, storage, root)
+    is_bound = seen.found is not None and seen.found == seen.bound
+    changed = {
+        "cluster_id": cluster_id,
+        "properties": dict(catalog.cluster.properties),
+        "tiering": None,
+        "object_storage": declared.spec.object_storage if is_bound else None,
+    }
+    found = declared.model_copy(update={"spec": declared.spec.model_copy(update=changed)})
+    return Observed(found, cluster_id, storage=seen)
+
+
+def check_places(store: ObjectStore, storage: ObjectStore) -> None:
+    """Refuse, before anything is written, a root or an object storage that a new cluster could not have.
+
+    Raises:
+        UserError: One of them is something else, or they do not lie apart.
+    """
+    read_cluster_id(store)
+    try:
+        check_place(storage, store.url)
+        if read_storage_id(storage) is None:
+            check_not_lost(storage, None)
+    except UserError as error:
+        raise UserError(f"its objectStorage cannot be used: {error.message}", hint=error.hint) from error
+
+
+def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
+    """Make a cluster in a store, or find it made.
+
+    Raises:
+        UserError: Another one lies there.
+    """
+    cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
+    found = create_cluster(store, cluster_id or new_id())
+    if cluster_id not in {None, found}:
+        message = f"{store.url} is cluster {found}, not {cluster_id}"
+        raise UserError(message, hint="Correct spec.clusterId, or the root.")
+
+
+def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
+    """Return the commit that does what an action asks of the cluster as a whole; doing it twice does it once."""
+    wanted = dict(_properties_asked(action))
+
+    def decide(draft: Draft) -> None:
+        if isinstance(action, Update):
+            properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
+            check_unmoved(action.address, properties, _fields_of(draft))
+        alter_cluster(draft, wanted)
+        if storage_id is not None:
+            bind_storage(draft, storage_id)
+
+    return decide
+
+
+def is_binding(action: Create | Update) -> bool:
+    """Tell whether an action binds the cluster to the object storage that is declared."""
+    match action:
+        case Create():
+            return isinstance(action.after, Cluster) and action.after.spec.object_storage is not None
+        case Update():
+            return any(change.path == OBJECT_STORAGE and change.after is not None for change in action.changes)
+        case _:
+            assert_never(action)
+
+
+def _properties_asked(action: Create | Update) -> Iterator[tuple[str, str | None]]:
+    match action:
+        case Create():
+            if isinstance(action.after, Cluster):
+                yield from action.after.spec.properties.items()
+        case Update():
+            for change in action.changes:
+                if change.path.startswith(PROPERTIES):
+                    yield change.path.removeprefix(PROPERTIES), None if change.after is None else str(change.after)
+        case _:
+            assert_never(action)
+
+
+def _fields_of(draft: Draft) -> dict[str, Value]:
+    return {PROPERTIES + name: value for name, value in draft.cluster.properties.items()}
+
+
+# Names and shapes of all that a catalog has: what a listing needs, and no more.
+
+
+def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
+    """Return names and shapes of everything in a catalog that may be described."""
+    links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
+    shown = [
+        TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
+        if entry.follows is None
+        else _mirror(Address(f"mirror/{cluster}/{name}"), entry.partitions, entry.follows, links)
+        for name, entry in sorted(catalog.topics.items())
+        if entry.follows is None or entry.follows.link_id in links
+        if who.is_super_user or who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
+    ]
+    namespaces = {
+        name: entry.configs
+        for name, entry in sorted(catalog.namespaces.items())
+        if who.may(catalog, Operation.DESCRIBE, Kind.NAMESPACE, name)
+    }
+    return Overview(shown, namespaces)
+
+
+def _mirror(
+    address: Address, partitions: int, mirror: MirrorEntry, links: Mapping[str, tuple[str, LinkEntry]]
+) -> TopicShown:
+    name, link = links[mirror.link_id]
+    following = Following(status_of(mirror, link), name, f"{link.source_cluster}/{mirror.source}")
+    return TopicShown(address, partitions, None, following=following)
+
+
+# How long a cluster waits for its object storage: as its declared properties have it, else their defaults.
+
+
+def patience_in(properties: Mapping[str, str]) -> Patience:
+    """Return what a cluster's properties say; one that cannot be is refused when the cluster is planned, not here."""
+
+    def value(name: str) -> int:
+        with suppress(ValueError):
+            if name in properties:
+                return int(canonical_value(name, properties[name], EMBEDDED_PROPERTIES))
+        return int(EMBEDDED_PROPERTIES[name].default or 0)
+
+    return Patience(
+        value("cloud_storage_initial_backoff_ms"),
+        value("cloud_storage_segment_upload_timeout_ms"),
+        value("cloud_storage_manifest_upload_timeout_ms"),
+    )
+
 
 CAPABILITIES: Final = Capabilities(
     platform="embedded",
@@ -199,14 +364,14 @@ class EmbeddedProvider:
 
     def mountable(self) -> Sequence[Mountable]:
         """Return what was ever detached in the object storage: one listing, and a GET for each."""
-        from reconciler.providers.mountables import mountable_in  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only who mounts pays
 
         return mountable_in(self._declared.address, self._storage)
 
     @property
     def migrations(self) -> Migrations:
         """The mounts and unmounts of this cluster."""
-        from reconciler.providers.embedded.mounting.migrating import Migrations  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.embedded.mounts import Migrations  # noqa: PLC0415 - only who mounts pays
 
         who = Permissions.of(self._edge.principal, self._edge.host)
         return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._cluster)
@@ -214,27 +379,27 @@ class EmbeddedProvider:
     @property
     def links(self) -> EmbeddedLinks:
         """The links whose destination is this cluster, and their mirrors."""
-        from reconciler.providers.embedded.linking import EmbeddedLinks  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.embedded.links import EmbeddedLinks  # noqa: PLC0415 - only who mirrors pays
 
         return EmbeddedLinks(self._cluster(), self._declared.metadata.name)
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds: one listing, a GET for each partition ever written, and for each manifest."""
-        from reconciler.providers.embedded.storing import standing_of  # noqa: PLC0415 - only who measures pays
+        from reconciler.providers.embedded.measures import standing_of  # noqa: PLC0415 - only who measures pays
 
         return standing_of(self._cluster(), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield what topics take in each tier: one listing, a GET for each partition written and each manifest."""
-        from reconciler.providers.embedded.storing import storages_in  # noqa: PLC0415 - only who measures pays
+        from reconciler.providers.embedded.measures import storages_in  # noqa: PLC0415 - only who measures pays
 
         return storages_in(self._cluster(), topics)
 
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
-        from reconciler.embedded.remote.cache.instruments import cache_levels  # noqa: PLC0415 - only who measures pays
+        from reconciler.embedded.tiered.cache import cache_levels  # noqa: PLC0415 - only who measures pays
         from reconciler.embedded.vitals import vitals_of  # noqa: PLC0415 - as above
-        from reconciler.providers.embedded.storing import report_of  # noqa: PLC0415 - as above
+        from reconciler.providers.embedded.measures import report_of  # noqa: PLC0415 - as above
 
         cluster = self._cluster()
         found, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote
@@ -247,19 +412,17 @@ class EmbeddedProvider:
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic and its heads' marks: the catalog, and one listing."""
-        from reconciler.providers.embedded.marking import marks_in  # noqa: PLC0415 - only who mirrors pays
-
         return marks_in(self._cluster())
 
     def remembered(self, job: str) -> Mapping[str, list[Any]]:
         """Return what a job kept in `runner/`."""
-        from reconciler.embedded.upkeep.remembering import remembered  # noqa: PLC0415 - as above
+        from reconciler.embedded.maintenance.survey import remembered  # noqa: PLC0415 - as above
 
         return remembered(self._store, job)[0]
 
     def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Keep rows in `runner/` for the next pass of a job."""
-        from reconciler.embedded.upkeep.remembering import remember  # noqa: PLC0415 - as above
+        from reconciler.embedded.maintenance.survey import remember  # noqa: PLC0415 - as above
 
         remember(self._store, job, rows, {})
 
@@ -283,7 +446,7 @@ class EmbeddedProvider:
 
     def producer(self, topic: TopicAddress) -> OneTopic:
         """Return where new records of a topic go in."""
-        from reconciler.providers.embedded.producing import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
+        from reconciler.providers.embedded.maintenance import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
 
         return OneTopic.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
 
@@ -293,7 +456,7 @@ class EmbeddedProvider:
 
     def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
         """Return one pass of upkeep, by job."""
-        from reconciler.providers.embedded.tending import jobs_of  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.embedded.maintenance import jobs_of  # noqa: PLC0415 - plans need none of it
 
         return jobs_of(self._declared.metadata.name, self._cluster(), means, self._keeping)
 
@@ -335,3 +498,24 @@ def _cache_folder(edge: Edge) -> str | None:
     home = environ.get("HOME")
     caches = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
     return None if caches is None else f"{caches}/reconciler"
+
+
+# All topics of a cluster and what their heads are listed as: what changed is found without looking at each.
+
+
+_MARK_BYTES: Final = 8
+
+
+def marks_in(cluster: EmbeddedCluster) -> dict[str, Marked]:
+    """Return them by full name: one listing, then the catalog. What a migration has closed is not among them."""
+    heads: dict[str, dict[int, str]] = {}
+    for listed in cluster.store.list(HEADS):
+        topic_id, number = partition_of_head(listed.key)
+        mark = blake2b(listed.hint.encode(), digest_size=_MARK_BYTES).hexdigest()
+        heads.setdefault(topic_id, {})[number] = mark
+    catalog = cluster.catalog.read()
+    return {
+        name: Marked(source_topic(catalog, name), heads.get(topic.id, {}))
+        for name, topic in catalog.topics.items()
+        if not is_closed(topic)
+    }

@@ -1,34 +1,75 @@
-"""Our words and the catalog's: entries as resources, and what actions ask of an entry. Pure."""
+"""Catalog entries to resources, and actions to catalog changes. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.embedded.access.rules import entries_of, namespace_rules
-from reconciler.embedded.catalog.entries import NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.acl import entries_of, namespace_rules, topic_rules
+from reconciler.embedded.catalog.migration_tables import INBOUND
+from reconciler.embedded.catalog.model import NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.catalog.tiering_state import doomed_location, location_of
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
-from reconciler.planning.deciding.recovered import RECOVERING
-from reconciler.providers.changes import CONFIGS, ENCRYPTION, QUOTAS
-from reconciler.providers.embedded.legacies import legacies_in
-from reconciler.providers.embedded.topicmodels import TopicModels
-from reconciler.providers.linkmodels import link_in, mirror_in
-from reconciler.resources.aclpaths import rule_fields
-from reconciler.resources.address import Address, address_of
-from reconciler.resources.inventory import Observed
-from reconciler.resources.metadata import OfNamespace
-from reconciler.resources.mirrorstates import status_of
-from reconciler.resources.mountable import MIGRATING
+from reconciler.planning.diff.mount_changes import RECOVERING
+from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mirror_in
+from reconciler.resources.acls import rule_fields
+from reconciler.resources.address import Address, address_of, split_name
+from reconciler.resources.base import InNamespace, OfNamespace
+from reconciler.resources.inventory import Observed, RemoteLegacy
+from reconciler.resources.mirrors import status_of
+from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
-from reconciler.resources.topic import Topic
+from reconciler.resources.topic import Topic, TopicSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from reconciler.embedded.catalog.model import MigrantEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.planning.actions import Value
-    from reconciler.resources.inventory import RemoteLegacy
+
+
+# Topics of a catalog as resources: ten thousand of them in a tenth of a second.
+
+
+class TopicModels:
+    """Copies of one checked model, and one spec for all that are alike."""
+
+    def __init__(self, cluster: str) -> None:
+        self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
+        self._specs: dict[object, TopicSpec] = {}
+
+    def of(self, full_name: str, entry: TopicEntry) -> Topic:
+        """Return a topic as its catalog has it, own configs only."""
+        namespace, name = split_name(full_name)
+        alike = entry.partitions, entry.replication_factor, entry.acls, *entry.configs.items()
+        spec = self._specs.get(alike)
+        if spec is None:
+            shape = {
+                "partitions": entry.partitions,
+                "replication_factor": entry.replication_factor,
+                "configs": dict(entry.configs),
+                "acls": topic_rules(entry.acls),
+            }
+            spec = self._specs[alike] = self._pattern.spec.model_copy(update=shape)
+        metadata = self._pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
+        return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
+
+
+# What tiered topics leave behind in object storage when they are deleted as they are now.
+
+
+def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteLegacy]:
+    """Return what becomes of the remote objects of the topics that are, or were, tiered, by full name."""
+    return {
+        name: RemoteLegacy(
+            str(location_of(name, entry, cluster_id)),
+            is_deleted=doomed_location(catalog, name, cluster_id) is not None,
+        )
+        for name, entry in catalog.topics.items()
+        if entry.tiering is not None
+    }
 
 
 def observed_in(
@@ -162,3 +203,33 @@ def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
     yield from ((QUOTAS + word, limit) for word, limit in kept.items() if limit is not None)
     if entry.kms_key_id is not None:
         yield ENCRYPTION, entry.kms_key_id
+
+
+# Migrations as plans see them: one mounting for each topic on its way, and the state it is in.
+
+
+def mountings_in(
+    catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
+) -> dict[Address, Observed]:
+    """Return what there are records of, by the address of the mounting that asked for it, else of the topic's name.
+
+    Where there are several of one address the newest counts: what it followed was cancelled.
+    """
+    found: dict[Address, Observed] = {}
+    for number in sorted(map(int, catalog.migrations)):
+        migration = catalog.migrations[str(number)]
+        for migrant in migration.topics:
+            address = address_of("mounting", cluster, migrant.mounting or migrant.name)
+            if is_wanted is None or is_wanted(address):
+                state = "mounted" if migration.direction == INBOUND else "unmounted"
+                found[address] = Observed(_mounting(cluster, migrant, state), state=migration.state)
+    return found
+
+
+def _mounting(cluster: str, migrant: MigrantEntry, state: str) -> Mounting:
+    namespace, name = split_name(migrant.mounting or migrant.name)
+    topic = split_name(migrant.name)[1]
+    spec = {"state": state, "source": migrant.location, "as": None if topic == name else topic}
+    return Mounting(
+        metadata=InNamespace(name=name, namespace=namespace, cluster=cluster), spec=MountingSpec.model_validate(spec)
+    )

@@ -1,26 +1,56 @@
-"""What one cluster can do, as its brokers say it: asked once, in three requests."""
+"""What a Kafka cluster can do, asked once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.providers.kafka.codes import SECURITY_DISABLED
-from reconciler.providers.kafka.permitting import OPERATIONS
-from reconciler.resources.capabilities import Capabilities
-from reconciler.resources.configs import KAFKA_CONFIGS, ConfigKey, canonical_value
-from reconciler.resources.internaltopics import KAFKA_INTERNAL
-from reconciler.resources.kafkaversions import kafka_configs
+from reconciler.providers.kafka.client import read_bindings
+from reconciler.providers.kafka.faults import SECURITY_DISABLED
+from reconciler.providers.kafka.translate import OPERATIONS
+from reconciler.resources.configs import canonical_value
+from reconciler.resources.inventory import Capabilities
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, kafka_configs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.look import Look
-    from reconciler.providers.kafka.metadata import ConfigSeen
-    from reconciler.resources.configs import ConfigType
+    from reconciler.providers.kafka.metadata import ClusterSeen, ConfigSeen
+    from reconciler.resources.acls import Binding
+    from reconciler.resources.kafka_configs import ConfigType
+
+
+# What a plan asks of a cluster as a whole, each once: who answers, its access rules, what its brokers are set to.
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look. What was asked is kept as long as the look lasts: identifying, limits and observing share it."""
+
+    client: KafkaClient
+
+    @cached_property
+    def cluster(self) -> ClusterSeen:
+        """Who answers, and which brokers are alive."""
+        return self.client.cluster()
+
+    @cached_property
+    def bindings(self) -> tuple[list[Binding], int]:
+        """Every access rule, or the code of why they cannot be read."""
+        return read_bindings(self.client)
+
+    @cached_property
+    def configs(self) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]] | NotAuthorizedError:
+        """What one broker says of itself, and what was set for all while they ran; why it may not be seen."""
+        try:
+            return self.client.both_broker_configs(self.cluster.brokers[0])
+        except NotAuthorizedError as error:
+            return error
+
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
 _TIERING: Final = "remote.storage.enable"

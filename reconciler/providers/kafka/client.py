@@ -1,22 +1,43 @@
-"""The wire: requests to a cluster, each about many things at once, and what they answer as plain values."""
+"""Requests to a Kafka cluster, each about many things, and access rules on the wire."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from reconciler.providers.kafka.installed import check_installed
+from reconciler.errors import UserError
 from reconciler.providers.kafka.metadata import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
-from reconciler.providers.kafka.reaching.security import admin_settings
+from reconciler.providers.kafka.security import admin_settings
+from reconciler.resources.acls import Binding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from reconciler.providers.base import Edge
-    from reconciler.providers.kafka.describing import Described
+    from reconciler.providers.kafka.connection import Described
+    from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import Cluster
+
+
+# Whether the clients of Kafka are here: an installation without them manages other platforms.
+
+
+def check_installed(*, cluster: str) -> None:
+    """Return if both client libraries can be imported.
+
+    Raises:
+        UserError: One is not installed.
+    """
+    missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
+    if missing:
+        message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
+        raise UserError(message, hint="Install it: pip install 'stream-reconciler[kafka]'.")
+
+
+_CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
+
 
 _COORDINATING: Final = frozenset({14, 15, 16})
 """What brokers answer while nobody, or somebody else, coordinates a group."""
@@ -44,7 +65,7 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 check_installed(cluster=self.name)
-                from reconciler.providers.kafka.reaching.connecting import let_go, opened_admin
+                from reconciler.providers.kafka.connection import let_go, opened_admin
 
                 self._admin = opened_admin(self._settings(), cluster=self.name)
                 # Its thread would go on for ever, also when the cluster is gone; the end of a process waits for none.
@@ -53,7 +74,7 @@ class KafkaClient:
 
     def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:
         """Return what a call of the library answers, one that may be made again; its errors in our words."""
-        from reconciler.providers.kafka.reaching.patience import called
+        from reconciler.providers.kafka.connection import called
 
         connections = self.admin._manager  # noqa: SLF001 - as in `send`: what it is shared with waits together
         return called(connections, partial(call, *given, **named), doing=doing, cluster=self.name)
@@ -73,7 +94,7 @@ class KafkaClient:
 
     def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer."""
-        from reconciler.providers.kafka.reaching.patience import sent
+        from reconciler.providers.kafka.connection import sent
 
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
         return sent(connections, request, node, doing=doing, cluster=self.name)
@@ -138,7 +159,7 @@ class KafkaClient:
     def _described(
         self, wanted: Sequence[tuple[int, str, list[str] | None]], *, doing: str, node: int | None = None
     ) -> Sequence[Described]:
-        from reconciler.providers.kafka.describing import DescribeAllConfigsRequest
+        from reconciler.providers.kafka.connection import DescribeAllConfigsRequest
 
         found: Sequence[Described] = self.send(DescribeAllConfigsRequest(wanted), doing=doing, node=node).results
         return found
@@ -155,3 +176,120 @@ def _topic(topic: Any) -> TopicSeen:
         all(each.leader_id >= 0 for each in partitions) and bool(partitions),
         tuple(each.leader_id for each in partitions),
     )
+
+
+# Bindings on the wire: all of them read in one request, many made or taken away in one.
+
+
+# Only who connects pays for the library.
+
+_ANY: Final = 1
+_LITERAL, _PREFIXED = 3, 4
+
+_RESOURCES: Final[Mapping[int, str]] = {
+    2: "topics",
+    3: "groups",
+    4: "cluster",
+    5: "transactional-ids",
+    6: "delegation-token",
+    7: "user",
+}
+_OPERATIONS: Final[Mapping[int, str]] = {
+    2: "all",
+    3: "read",
+    4: "write",
+    5: "create",
+    6: "delete",
+    7: "alter",
+    8: "describe",
+    9: "cluster-action",
+    10: "describe-configs",
+    11: "alter-configs",
+    12: "idempotent-write",
+    13: "create-tokens",
+    14: "describe-tokens",
+    15: "two-phase-commit",
+}
+_PERMISSIONS: Final[Mapping[int, str]] = {2: "deny", 3: "allow"}
+
+
+def _codes(words: Mapping[int, str]) -> dict[str, int]:
+    return {word: code for code, word in words.items()}
+
+
+_RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _codes(_OPERATIONS), _codes(_PERMISSIONS)
+
+
+def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
+    """Return every binding, or the code of why they cannot be read."""
+    answer = _described(client)
+    found = [
+        Binding(
+            _RESOURCES.get(resource.resource_type, "unknown"),
+            resource.resource_name,
+            resource.pattern_type == _PREFIXED,
+            each.principal,
+            each.host,
+            _OPERATIONS.get(each.operation, "unknown"),
+            _PERMISSIONS.get(each.permission_type, "unknown"),
+        )
+        for resource in answer.resources
+        for each in resource.acls
+    ]
+    return found, answer.error_code
+
+
+def _described(client: KafkaClient) -> Any:
+    from kafka.protocol.admin import DescribeAclsRequest
+
+    request = DescribeAclsRequest(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+        min_version=1,
+    )
+    return client.send(request, doing="reading access rules")
+
+
+def create_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+    """Make bindings and return a code and a message for each, in their order; one that is there stays."""
+    from kafka.protocol.admin import CreateAclsRequest
+
+    made = [
+        CreateAclsRequest.AclCreation(
+            resource_type=_RESOURCE_CODES[each.resource],
+            resource_name=each.name,
+            resource_pattern_type=_PREFIXED if each.is_prefix else _LITERAL,
+            principal=each.principal,
+            host=each.host,
+            operation=_OPERATION_CODES[each.operation],
+            permission_type=_PERMISSION_CODES[each.permission],
+        )
+        for each in bindings
+    ]
+    answer = client.send(CreateAclsRequest(creations=made, min_version=1), doing="making access rules")
+    return [(each.error_code, each.error_message or "") for each in answer.results]
+
+
+def delete_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+    """Take bindings away and return a code and a message for each, in their order; one that is not there is gone."""
+    from kafka.protocol.admin import DeleteAclsRequest
+
+    filters: list[Any] = [
+        DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=_RESOURCE_CODES[each.resource],
+            resource_name_filter=each.name,
+            pattern_type_filter=_PREFIXED if each.is_prefix else _LITERAL,
+            principal_filter=each.principal,
+            host_filter=each.host,
+            operation=_OPERATION_CODES[each.operation],
+            permission_type=_PERMISSION_CODES[each.permission],
+        )
+        for each in bindings
+    ]
+    answer = client.send(DeleteAclsRequest(filters=filters, min_version=1), doing="taking access rules away")
+    return [(each.error_code, each.error_message or "") for each in answer.filter_results]

@@ -1,4 +1,4 @@
-"""Consumer groups of a Kafka cluster, by the full names of their topics. One is reading while it has members."""
+"""Consumer groups of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.kafka.offsets import Place
+    from reconciler.providers.kafka.translate import Naming
     from reconciler.resources.groups import OffsetMove, Reset
+
 
 # Only who connects pays for the library.
 # ruff: noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What a cluster answers, as plain values: itself, its topics, and the configs of topics and brokers."""
+"""What brokers answer, as plain values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 TOPIC: Final = 2
 """Resource type of configs, as of access rules."""

@@ -1,15 +1,22 @@
-"""Offsets of many partitions, asked for in one request a leader: where logs begin, turn local and end."""
+"""Offsets and sizes of many partitions, one request a leader."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from reconciler.providers.protocol import Standing
 from reconciler.records.log import Bounds
+from reconciler.resources.measures import Held, Measure, PartitionStorage, TieredPartition, TopicStorage
+from reconciler.resources.mirrors import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import Measures
+
 
 Place: TypeAlias = tuple[str, int]
 """Flat name of a topic, partition."""
@@ -68,3 +75,146 @@ def _sizes_in(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int
             for partition in topic["partitions"]:
                 if not partition.get("is_future_key"):
                     yield (topic["name"], partition["partition_index"]), partition["partition_size"]
+
+
+# What topics hold, for plans: sizes of log folders, offsets of partitions; reads no records (JOBS).
+
+
+MEASURED_PARTITIONS: Final = 1_000
+"""How many partitions one `measure` looks at; what is beyond stays unmeasured. Topics without offsets hold nothing."""
+_NOTHING: Final = Measure(0, 0)
+_AGES_H: Final = (1, 3, 6, 12, 24, 48, 72, 168, 336, 720, 2_160, 8_760)
+"""Ages at which logs are cut into stretches: retentions people use."""
+_HOUR_MS: Final = 60 * 60 * 1000
+
+
+def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> Measures:
+    """Return what topics hold, in their order as long as partitions are left to look at; sizes by age are estimates.
+
+    About 20 requests to each leader, however many topics.
+    """
+    seen = client.topics(sorted(set(names.values())))
+    there = {
+        address: topic for address, name in names.items() if (topic := seen.get(name)) is not None and not topic.error
+    }
+    bounds = bounds_of(client, [place for topic in there.values() for place in _places(topic)])
+    # What was never written to has no offsets: most of what people delete, or keep for less time, by the hundred.
+    found: dict[Address, Measure] = {
+        address: _NOTHING for address, topic in there.items() if not any(bounds[each].end for each in _places(topic))
+    }
+    topics = _bounded({address: topic for address, topic in there.items() if address not in found})
+    places = [place for topic in topics.values() for place in _places(topic)]
+    if not places:
+        return found
+    sizes = sizes_of(client, {name for name, _ in places})
+    marks = [ms for hours in _AGES_H if (ms := now_ms - hours * _HOUR_MS) >= 0]
+    filled = [place for place in places if bounds[place].end > bounds[place].start]
+    at, aged = {ms: offsets_at(client, filled, ms) for ms in marks}, set(filled)
+    tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
+    for address, topic in topics.items():
+        here = _places(topic)
+        found[address] = Measure(
+            sum(_held(bounds[place], sizes.get(place, 0)) for place in here),
+            sum(_records(bounds[place]) for place in here),
+            ages=tuple(_ages([place for place in here if place in aged], bounds, sizes, at)),
+            tiered=tuple(
+                _tiered(place, bounds[place], sizes.get(place, 0), tiered[place]) for place in here if place in tiered
+            ),
+            positions={
+                place[1]: Position(bounds[place].start, bounds[place].end) for place in here if bounds[place].end
+            },
+        )
+    return found
+
+
+def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Standing:
+    """Return what a topic holds. Offsets may be more than records: markers of transactions and compaction."""
+    bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
+    storage = _storage(address, _places(seen), bounds, sizes)
+    return Standing({number: each for (_, number), each in bounds.items()}, None, storage.log_bytes, storage)
+
+
+def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
+    """Yield what topics take on the brokers' disks, in their order: six requests, however many they are."""
+    bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
+    sizes = sizes_of(client, {seen.name for seen in topics.values()})
+    for address, seen in topics.items():
+        yield _storage(address, _places(seen), bounds, sizes)
+
+
+def _storage(
+    address: Address, places: Sequence[Place], bounds: Mapping[Place, Bounds], sizes: Mapping[Place, int]
+) -> TopicStorage:
+    partitions = tuple(
+        PartitionStorage(
+            partition=place[1],
+            start=bounds[place].start,
+            local_start=bounds[place].local_start,
+            end=bounds[place].end,
+            local=Held(sizes.get(place, 0), 0),
+            remote=None,
+            log_bytes=_held(bounds[place], sizes.get(place, 0)),
+            log_records=_records(bounds[place]),
+            pending_bytes=None,
+        )
+        for place in places
+    )
+    return TopicStorage(address, None, partitions)
+
+
+def _held(bounds: Bounds, size: int) -> int:
+    return size + _remote(bounds, size)
+
+
+def _records(bounds: Bounds) -> int:
+    return max(0, bounds.stable - bounds.start)
+
+
+def _places(topic: TopicSeen) -> list[Place]:
+    return [(topic.name, number) for number in range(len(topic.replicas))]
+
+
+def _bounded(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
+    """Return topics as long as partitions are left to look at."""
+    left, found = MEASURED_PARTITIONS, {}
+    for address, topic in topics.items():
+        if len(topic.replicas) <= left:
+            left -= len(topic.replicas)
+            found[address] = topic
+    return found
+
+
+def _ages(
+    places: Sequence[Place],
+    bounds: Mapping[Place, Bounds],
+    sizes: Mapping[Place, int],
+    at: Mapping[int, Mapping[Place, int]],
+) -> list[tuple[int, int]]:
+    """Return stretches, oldest first: a log's bytes are spread evenly over its offsets."""
+    found = []
+    before = {place: bounds[place].start for place in places}
+    for ms, offsets in sorted(at.items()):
+        size = 0
+        for place in places:
+            # -1: none is so young, all of it is older.
+            reached = bounds[place].end if offsets[place] < 0 else max(offsets[place], bounds[place].start)
+            size += _share(bounds[place], sizes.get(place, 0), reached - before[place])
+            before[place] = max(reached, before[place])
+        if size:
+            found.append((ms - 1, size))
+    return found
+
+
+def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
+    return TieredPartition(place[1], bounds.start, bounds.local_start, uploaded + 1, _remote(bounds, size))
+
+
+def _remote(bounds: Bounds, size: int) -> int:
+    """Return about how much lies in remote storage alone: as many bytes a record as on the disk."""
+    local = bounds.end - bounds.local_start
+    return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
+
+
+def _share(bounds: Bounds, size: int, offsets: int) -> int:
+    length = bounds.end - bounds.local_start
+    return size * max(0, offsets) // length if length > 0 else 0

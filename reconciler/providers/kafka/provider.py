@@ -1,56 +1,203 @@
-"""An Apache Kafka cluster as a provider: seen in a handful of requests, changed by one for each kind of change."""
+"""Apache Kafka as a provider: observed in a handful of requests."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.planning.actions import Update
-from reconciler.providers.base import Scope, go_on
-from reconciler.providers.kafka.acls import read_bindings
-from reconciler.providers.kafka.capabilities import capabilities_of
-from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.linking.about import is_about_links
-from reconciler.providers.kafka.look import Look
-from reconciler.providers.kafka.naming import naming_of
-from reconciler.providers.kafka.observing import Looking
-from reconciler.providers.kafka.permitting import placed
-from reconciler.providers.kafka.properties import change_cluster, observed_cluster
-from reconciler.providers.kafka.translate import LEDGER, is_internal
-from reconciler.providers.scoping import wanted_in
-from reconciler.resources.address import Address, cluster_of, full_name_of
-from reconciler.resources.capabilities import ClusterIdentity
+from reconciler.planning.fields import PROPERTIES
+from reconciler.providers.kafka.admin_requests import reassigning, under_way
+from reconciler.providers.kafka.capabilities import Look, capabilities_of
+from reconciler.providers.kafka.client import KafkaClient, read_bindings
+from reconciler.providers.kafka.links.links import is_about_links
+from reconciler.providers.kafka.metadata import TopicSeen, own_values
+from reconciler.providers.kafka.translate import Models, is_internal, naming_of, placed
+from reconciler.providers.models import check_unmoved
+from reconciler.providers.protocol import Done, Failed, Scope, go_on, wanted_in
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Observed
-from reconciler.resources.overviews import Overview
-from reconciler.resources.vitals import Vitals
+from reconciler.resources.inventory import ClusterIdentity, Observed, Overview, TopicShown
+from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.measures import Vitals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
     from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.ledger import Entries, Ledger
-    from reconciler.providers.kafka.linking.links import KafkaLinks
-    from reconciler.providers.kafka.linking.site import Site
-    from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.providers.kafka.mounting.keeping import Seal
-    from reconciler.providers.kafka.mounting.migrating import KafkaMigrations
-    from reconciler.providers.kafka.mounting.opening import Mountings
-    from reconciler.providers.kafka.naming import Naming
-    from reconciler.providers.keeping import Means, Upkept
+    from reconciler.providers.kafka.links.link_site import Site
+    from reconciler.providers.kafka.links.links import KafkaLinks
+    from reconciler.providers.kafka.metadata import ConfigSeen
+    from reconciler.providers.kafka.mounts.migrations import KafkaMigrations, Mountings
+    from reconciler.providers.kafka.mounts.mount_ledger import Seal
+    from reconciler.providers.kafka.translate import Naming, Placed
+    from reconciler.providers.protocol import Edge, Marked, Means, Outcome, Standing, TopicAddress, Upkept
     from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
-    from reconciler.resources.bindings import Binding
-    from reconciler.resources.capabilities import Capabilities
-    from reconciler.resources.inventory import Inventory
-    from reconciler.resources.measures import Measures
-    from reconciler.resources.mountable import Mountable
-    from reconciler.resources.recoverable import Recoverable, Recoveries
-    from reconciler.resources.sourcetopic import SourceTopic
-    from reconciler.resources.storages import TopicStorage
+    from reconciler.resources.acls import Binding
+    from reconciler.resources.inventory import Capabilities, Inventory
+    from reconciler.resources.measures import Measures, TopicStorage
+    from reconciler.resources.mirrors import SourceTopic
+    from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+
+
+# What a cluster has, in four requests whatever the number of its topics, as resources.
+
+
+_UNAUTHORIZED: Final = 29
+"""What brokers answer about a topic that is asked for by name and may not be described, be it there or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """One look at a cluster."""
+
+    client: KafkaClient
+    cluster: str
+    naming: Naming
+    scope: Scope
+    known: frozenset[Address]
+    """What is declared or recorded, here or elsewhere."""
+    is_wanted: Callable[[str], bool] | None
+
+    def topics(self) -> tuple[dict[str, TopicSeen], dict[str, Mapping[str, str]]]:
+        """Return every topic that shows, by its flat name, and what each sets itself.
+
+        What is declared or recorded and does not show is asked for by name: only then brokers tell what is hidden.
+        """
+        found = under_way(self.client.topics(self._names()), reassigning(self.client))
+        silent = [
+            name
+            for address in sorted(self.known)
+            if kind_of(address) == "topic" and cluster_of(address) == self.cluster
+            if (name := self.naming.physical(full_name_of(address))) not in found
+        ]
+        found |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == _UNAUTHORIZED}
+        shown = [name for name, seen in sorted(found.items()) if not seen.error]
+        configs: dict[str, Mapping[str, str]] = {}
+        for name, values in self.client.configs(shown):
+            if isinstance(values, int):
+                found[name] = _refused(found[name], values)
+            else:
+                configs[name] = own_values(values)
+        return found, configs
+
+    def observed(
+        self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]], bindings: Sequence[Binding]
+    ) -> Iterator[tuple[Address, Observed]]:
+        """Yield namespaces and topics with the rules that are theirs."""
+        rules, models = placed(bindings, self.naming, topics.keys()), Models(self.cluster)
+        for name in self._namespaces(topics, rules):
+            namespace = models.namespace(name, rules.namespaces.get(name, ()))
+            yield namespace.address, Observed(namespace, physical_name=self.naming.prefix(name))
+        for name in sorted(topics):
+            seen = topics[name]
+            if seen.error and seen.error != _UNAUTHORIZED:
+                continue  # Being deleted, or gone since.
+            full_name = self.naming.full_name(name)
+            address = address_of("topic", self.cluster, full_name)
+            if self.is_wanted is not None and not self.is_wanted(address):
+                continue
+            resource = models.topic(full_name, seen, configs.get(name, {}), rules.topics.get(full_name, ()))
+            yield (
+                address,
+                Observed(
+                    resource,
+                    seen.id,
+                    name,
+                    is_internal=is_internal(seen),
+                    hidden=_hidden(self.cluster, name) if seen.error else None,
+                ),
+            )
+
+    def _names(self) -> list[str] | None:
+        """Return the topics that are asked for, where none is by a pattern; `None`: all."""
+        patterns = self.scope.patterns
+        if not patterns or any("*" in pattern for pattern in patterns):
+            return None
+        named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
+        return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
+
+    def _namespaces(self, topics: Mapping[str, TopicSeen], rules: Placed) -> Iterator[str]:
+        """Yield the known namespaces that are there: those recorded, or with a topic or rule of their prefix."""
+        there = {
+            tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.placed(name)[0])
+        }
+        there.update(tier for name in rules.namespaces for tier in tiers_of(name))
+        there.update(
+            full_name_of(address)
+            for address in self.scope.recorded
+            if kind_of(address) == "namespace" and cluster_of(address) == self.cluster
+        )
+        for name in sorted(there):
+            if self.is_wanted is None or self.is_wanted(address_of("namespace", self.cluster, name)):
+                yield name
+
+
+def _refused(seen: TopicSeen, code: int) -> TopicSeen:
+    return TopicSeen(seen.name, seen.id, seen.is_internal, seen.replicas, code)
+
+
+def _hidden(cluster: str, name: str) -> NotAuthorizedError:
+    return NotAuthorizedError(
+        f"cluster {cluster}: whoever acts may not describe topic {name} and its configs",
+        hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",
+    )
+
+
+# The cluster as a resource: its id, and the properties that hold for all brokers and were set while they ran.
+
+
+_DYNAMIC_DEFAULT: Final = 3
+"""Source of a property that holds for all brokers and was set while they ran."""
+
+
+def observed_cluster(look: Look, declared: Cluster) -> Observed:
+    """Return a cluster as its brokers have it; hidden where it declares what whoever acts may not see."""
+    cluster_id, hidden, properties = look.cluster.id, None, {}
+    if isinstance(look.configs, NotAuthorizedError):
+        hidden = look.configs if declared.spec.properties else None  # Else nobody asks for them.
+    else:
+        properties = _properties_in(look.configs[1])
+    spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
+    return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden)
+
+
+def properties_of(client: KafkaClient) -> dict[str, str]:
+    """Return what holds for all brokers and was set while they ran."""
+    return _properties_in(client.broker_configs())
+
+
+def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+    return {
+        key: each.value
+        for key, each in sorted(configs.items())
+        if each.source == _DYNAMIC_DEFAULT and each.value is not None
+    }
+
+
+def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+    """Set and reset the properties an action changes, in one request."""
+    from reconciler.providers.kafka.admin_requests import configure_brokers  # noqa: PLC0415 - plans need none of it
+
+    try:
+        changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
+        check_unmoved(
+            action.address, changes, {PROPERTIES + key: value for key, value in properties_of(client).items()}
+        )
+        wanted = {
+            change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)
+            for change in changes
+        }
+        if wanted:
+            may_go_on()
+            configure_brokers(client, wanted)
+    except ReconcilerError as error:
+        return Failed(action.id, error)
+    return Done(action.id, client.cluster().id)
 
 
 class KafkaProvider:
@@ -102,7 +249,7 @@ class KafkaProvider:
             inventory[self._declared.address] = observed_cluster(look, self._declared)
         inventory.update(looking.observed(topics, configs, bindings))
         if LEDGER in topics:
-            from reconciler.providers.kafka.linking.observed import laid_over  # noqa: PLC0415 - only who mirrors pays
+            from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
             inventory = laid_over(inventory, (entries, topics, configs), name, wanted)
         for address, there in [*inventory.items()] if sealed else ():
@@ -123,8 +270,6 @@ class KafkaProvider:
 
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: one request, and the ledger where there is one."""
-        from reconciler.providers.kafka.overviewing import overview_of  # noqa: PLC0415 - plans need none of it
-
         every = self._client.topics()
         entries = self._ledger.read() if LEDGER in every else None
         return overview_of(self._client.name, self._naming, every, entries)
@@ -137,8 +282,8 @@ class KafkaProvider:
             self._look = Look(self._client)  # What was asked before is not so any more.
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.kafka.changing.batch import Batch  # noqa: PLC0415 - plans need none of it
-        from reconciler.providers.kafka.mounting.leaving import carried_out as left  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.kafka.mounts.mounts import carried_out as left  # noqa: PLC0415 - as above
 
         rest: list[ControlAction] = []
         for action in actions:
@@ -150,7 +295,7 @@ class KafkaProvider:
         self._learn(action.address for action in rest)
         linked = [action for action in rest if is_about_links(action)]
         if linked:
-            from reconciler.providers.kafka.linking.carrying import carried_out  # noqa: PLC0415 - as above
+            from reconciler.providers.kafka.links.links import carried_out  # noqa: PLC0415 - as above
 
             yield from carried_out(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
@@ -164,7 +309,7 @@ class KafkaProvider:
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""
-        from reconciler.providers.kafka.measuring import measured  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - brings Arrow
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
         return measured(self._client, names, self._edge.now_ms())
@@ -196,7 +341,7 @@ class KafkaProvider:
     @property
     def links(self) -> KafkaLinks:
         """The links whose destination is this cluster, and their mirrors."""
-        from reconciler.providers.kafka.linking.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
 
         return KafkaLinks(self._site())
 
@@ -206,7 +351,7 @@ class KafkaProvider:
         Raises:
             UserError: It does not exist.
         """
-        from reconciler.providers.kafka.measuring import standing_of  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.offsets import standing_of  # noqa: PLC0415 - as above
 
         return standing_of(self._client, self._seen(topic), topic)
 
@@ -216,7 +361,7 @@ class KafkaProvider:
         Raises:
             UserError: One does not exist.
         """
-        from reconciler.providers.kafka.measuring import storages_of  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.offsets import storages_of  # noqa: PLC0415 - as above
 
         return storages_of(self._client, self._seen_all(topics))
 
@@ -227,7 +372,7 @@ class KafkaProvider:
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic, and what changes whenever one of its partitions does."""
-        from reconciler.providers.kafka.linking.sources import marks  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.link_site import marks  # noqa: PLC0415 - only who mirrors pays
 
         return marks(self._site())
 
@@ -241,7 +386,7 @@ class KafkaProvider:
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""
-        from reconciler.providers.kafka.linking.sources import source_topics  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only who mirrors pays
 
         seen = self._seen(topic)
         return source_topics(self._client, {seen.name: seen})[seen.name]
@@ -261,8 +406,8 @@ class KafkaProvider:
         on_missing: Callable[[Lost], None] | None = None,  # noqa: ARG002 - brokers do not say what they lost
     ) -> TopicLog:
         """Return the records of a topic; where brokers have lost some, reading says so and fails."""
-        from reconciler.providers.kafka.reaching.security import admin_settings, record_settings  # noqa: PLC0415 - as above
-        from reconciler.providers.kafka.records.log import KafkaLog  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.security import admin_settings, record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
         settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
@@ -274,8 +419,8 @@ class KafkaProvider:
         Raises:
             UserError: It does not exist, is a mirror (only its link writes to it), or is still being mounted.
         """
-        from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
-        from reconciler.providers.kafka.records.producing import KafkaProducer  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.records.record_producer import KafkaProducer  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
         self._site().check_no_mirror(full_name_of(topic), seen)
@@ -284,35 +429,35 @@ class KafkaProvider:
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return where records of a topic are written: that of its link where it is a mirror."""
-        from reconciler.providers.kafka.copying.opening import sink_of  # noqa: PLC0415 - only who copies pays
-        from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.links.links import sink_of  # noqa: PLC0415 - only who copies pays
+        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
     def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
         """Return the one thing that brokers do not see to themselves: limits that a killed change of replicas left."""
-        from reconciler.providers.kafka.changing.replicas import swept  # noqa: PLC0415 - plans need none of it
-        from reconciler.providers.keeping import Upkept  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.admin_requests import swept  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.protocol import Upkept  # noqa: PLC0415 - as above
 
         return {"sweep": lambda: Upkept("topics", swept(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:
-        from reconciler.providers.kafka.mounting.opening import Mountings  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.kafka.mounts.migrations import Mountings  # noqa: PLC0415 - only who mounts pays
 
         return Mountings(self._declared, self._edge, self._client, self._ledger)
 
     @cached_property
     def _ledger(self) -> Ledger:
         from reconciler.providers.kafka.ledger import Ledger  # noqa: PLC0415 - only who mirrors pays
-        from reconciler.providers.kafka.linking.site import make_ledger  # noqa: PLC0415 - as above
-        from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.links.link_site import make_ledger  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         settings = record_settings(self._declared, self._edge)
         return Ledger(settings, self._client.name, lambda: make_ledger(self._client))
 
     def _site(self) -> Site:
-        from reconciler.providers.kafka.linking.site import Site  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.links.link_site import Site  # noqa: PLC0415 - as above
 
         edge = self._edge
         return Site(self._client, self._naming, self._ledger, edge.now_ms, edge.new_id, lambda: self.capabilities)
@@ -324,7 +469,7 @@ class KafkaProvider:
     def _kept(self, topics: Mapping[str, TopicSeen]) -> tuple[Entries, dict[str, Seal]]:
         """Return what the ledger has of links, and the seals of topics."""
         from reconciler.providers.kafka.ledger import STATES  # noqa: PLC0415 - only who mirrors or moves pays
-        from reconciler.providers.kafka.mounting.keeping import SEALED, seals_in  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.mounts.mount_ledger import SEALED, seals_in  # noqa: PLC0415 - as above
 
         entries = self._ledger.read(*STATES, SEALED)
         seals = seals_in(entries)
@@ -352,3 +497,24 @@ class KafkaProvider:
     def _cannot(self, what: str) -> UserError:
         message = f"{self._declared.address}: this version cannot {what} on Kafka clusters"
         return UserError(message, hint="Leave it out with --exclude.")
+
+
+# Names and shapes of all that may be described: what a listing needs, and no more.
+
+
+def overview_of(cluster: str, naming: Naming, every: Mapping[str, TopicSeen], entries: Entries | None) -> Overview:
+    """Return what there is beside what the platform made for itself; `entries` is the ledger, where there is one."""
+    topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
+    mirrors: Mapping[str, TopicShown] = {}
+    if entries is not None:
+        from reconciler.providers.kafka.links.link_states import shown_mirrors  # noqa: PLC0415 - only who mirrors pays
+
+        mirrors = shown_mirrors(entries, topics, cluster)
+    there = {tier for name in topics for tier in tiers_of(naming.placed(name)[0])}
+    shown = [
+        mirrors.get(name)
+        or TopicShown(address_of("topic", cluster, naming.full_name(name)), len(seen.replicas), len(seen.replicas[0]))
+        for name, seen in sorted(topics.items())
+        if seen.replicas
+    ]
+    return Overview(shown, {name: {} for name in sorted(there)})

@@ -1,4 +1,4 @@
-"""The seal of a topic: its brokers refuse every batch of records, so that the last look at it is the last indeed.
+"""Seal a topic: brokers refuse every batch, so that the last look at its end stays true.
 
 A topic is deleted after it was copied. Between the last look at its end and the deletion a producer could write, and
 its acknowledged record would be in neither place. Brokers have no switch for that, and access rules do not reach every
@@ -17,11 +17,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UnansweredError, UserError
-from reconciler.providers.kafka.changing import onetopic
+from reconciler.providers.kafka import admin
+from reconciler.providers.kafka.connection import pause
 from reconciler.providers.kafka.metadata import own_values
-from reconciler.providers.kafka.mounting.keeping import SEALED, WRITER, Seal, seal_key, seals_in
+from reconciler.providers.kafka.mounts.mount_ledger import SEALED, WRITER, Seal, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
-from reconciler.providers.kafka.reaching.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Ledger
     from reconciler.providers.kafka.metadata import TopicSeen
+
 
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
 """What a sealed topic says itself."""
@@ -70,7 +71,7 @@ class Seals:
         if self.of(topic_id) is None:
             self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): self._said(name)}, SEALED)
         may_go_on()
-        onetopic.configure(self.client, name, CONFIGS)
+        admin.configure(self.client, name, CONFIGS)
         self._wait_until_shown(name, topic_id, CONFIGS)
         self._wait_until_refused(name, topic_id, may_go_on)
         ends = self._replicated(name, topic_id, may_go_on)
@@ -91,9 +92,9 @@ class Seals:
         kept = self.of(topic_id)
         if kept is None:
             return
-        seen = onetopic.seen(self.client, kept.topic)
+        seen = admin.seen(self.client, kept.topic)
         if seen is not None and seen.id == topic_id:
-            onetopic.configure(self.client, kept.topic, kept.own)
+            admin.configure(self.client, kept.topic, kept.own)
             self._wait_until_shown(kept.topic, topic_id, kept.own)
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
 
@@ -108,7 +109,7 @@ class Seals:
         return {"topic": name, "own": {key: own.get(key) for key in CONFIGS}, "said": said}
 
     def _same(self, name: str, topic_id: str) -> TopicSeen:
-        seen = onetopic.seen(self.client, name)
+        seen = admin.seen(self.client, name)
         if seen is None or seen.id != topic_id:
             what = "is gone" if seen is None else "was deleted and made anew (its topic id changed)"
             raise StalePlanError(f"topic {name} {what} since it was looked at", hint="Plan again.")

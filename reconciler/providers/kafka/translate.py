@@ -1,28 +1,81 @@
-"""Our words and the broker's: descriptions as resources, and what actions ask for. Pure."""
+"""Names, topics and access rules: our words and the broker's. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.resources import internaltopics
-from reconciler.resources.address import split_name
-from reconciler.resources.internaltopics import LEDGER
-from reconciler.resources.metadata import InNamespace, OfNamespace
+from reconciler.resources import kafka_configs
+from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl
+from reconciler.resources.address import full_name_of, join_name, kind_of, split_name, tiers_of
+from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.resources.acls import NamespaceAcl, TopicAcl
+    from reconciler.resources.address import Address
 
-__all__ = ["LEDGER", "Models", "is_internal"]
+
+# Our names and the flat ones of a broker. Pure.
+#
+# `shop:eu:orders` is `shop.eu.orders` there. The flat name is the identity: read back, it belongs to the longest known
+# namespace whose prefix it carries, else to the default one (facts, 2).
+
+
+_NAMED = frozenset({"topic", "mirror", "mounting"})
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The names of one cluster. `prefixes`: what names of a namespace begin with → the namespace."""
+
+    separator: str
+    prefixes: Mapping[str, str]
+
+    def physical(self, full_name: str) -> str:
+        """Return what the broker calls a topic."""
+        return full_name.replace(":", self.separator)
+
+    def prefix(self, namespace: str) -> str:
+        """Return what every name of a namespace begins with; it ends with the separator."""
+        return namespace.replace(":", self.separator) + self.separator if namespace else ""
+
+    def full_name(self, physical: str) -> str:
+        """Return our name of a topic of the broker."""
+        namespace, rest = self.placed(physical)
+        return join_name(namespace, rest) if rest else physical
+
+    def placed(self, name: str) -> tuple[str, str]:
+        """Return the longest known namespace whose prefix a name carries, and what follows it."""
+        if self.prefixes:
+            at = name.rfind(self.separator)
+            while at >= 0:
+                namespace = self.prefixes.get(name[: at + 1])
+                if namespace is not None:
+                    return namespace, name[at + 1 :]
+                at = name.rfind(self.separator, 0, at)
+        return "", name
+
+
+def naming_of(separator: str, known: Iterable[Address]) -> Naming:
+    """Return the names of a cluster of which these addresses are declared or recorded."""
+    namespaces: set[str] = set()
+    for address in known:
+        if kind_of(address) == "namespace":
+            namespaces.update(tiers_of(full_name_of(address)))
+        elif kind_of(address) in _NAMED:
+            namespaces.update(tiers_of(split_name(full_name_of(address))[0]))
+    bare = Naming(separator, {})
+    return Naming(separator, {bare.prefix(namespace): namespace for namespace in sorted(namespaces)})
 
 
 def is_internal(topic: TopicSeen) -> bool:
     """Tell whether a topic is the platform's own, one of its tools', or ours."""
-    return topic.is_internal or internaltopics.is_internal(topic.name)
+    return topic.is_internal or kafka_configs.is_internal(topic.name)
 
 
 class Models:
@@ -58,3 +111,106 @@ class Models:
         return Namespace(
             metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
         )
+
+
+# Access rules and the broker's bindings: one binding for each operation, on a name or on a prefix (facts, 2). Pure.
+
+
+TOPICS: Final = "topics"
+
+_ALL: Final = frozenset({"all", "describe"})
+OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
+    TOPICS: _ALL | {"read", "write", "create", "delete", "alter", "describe-configs", "alter-configs"},
+    "groups": _ALL | {"read", "delete"},
+    "transactional-ids": _ALL | {"write"},
+}
+"""What there is to allow or deny of each kind of thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rules as namespaces and topics carry them, by full name; `rest` belongs to neither."""
+
+    namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
+    topics: Mapping[str, tuple[TopicAcl, ...]]
+    rest: tuple[Binding, ...]
+
+
+def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Binding]:
+    """Yield what the broker is to have for the rules of one topic."""
+    for rule in rules:
+        for operation in rule.operations:
+            yield Binding(
+                TOPICS,
+                physical,
+                is_prefix=False,
+                principal=rule.principal,
+                host=rule.host,
+                operation=operation,
+                permission=rule.permission,
+            )
+
+
+def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
+    """Yield what the broker is to have for the rules of a namespace; of each kind, what can be said of it."""
+    for rule in rules:
+        for resource in rule.resources:
+            for name in rule.names:
+                for operation in rule.operations:
+                    if operation in OPERATIONS[resource]:
+                        yield Binding(
+                            resource,
+                            prefix + name.removesuffix("*"),
+                            name.endswith("*"),
+                            rule.principal,
+                            rule.host,
+                            operation,
+                            rule.permission,
+                        )
+
+
+def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:
+    """Sort bindings by what carries them: a topic that is there, or the longest known namespace of their prefix."""
+    of_namespaces: dict[str, dict[tuple[Any, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
+    of_topics: dict[str, dict[tuple[Any, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
+    rest: list[Binding] = []
+    for each in sorted(bindings):
+        who = (each.permission, each.principal, each.host)
+        if each.resource == TOPICS and not each.is_prefix and each.name in topics:
+            of_topics[naming.full_name(each.name)][who].add(each.operation)
+            continue
+        namespace, name = naming.placed(each.name)
+        # Of a topic that is not there: rules may precede it.
+        is_of_one_topic = each.resource == TOPICS and not each.is_prefix
+        if not namespace or is_of_one_topic or each.resource not in OPERATIONS or not (name or each.is_prefix):
+            rest.append(each)
+            continue
+        name += "*" if each.is_prefix else ""
+        of_namespaces[namespace][(*who, each.resource, name)].add(each.operation)
+    return Placed(
+        {
+            name: tuple(_namespace_rule(key, found[key]) for key in sorted(found))
+            for name, found in of_namespaces.items()
+        },
+        {name: tuple(_topic_rule(key, found[key]) for key in sorted(found)) for name, found in of_topics.items()},
+        tuple(rest),
+    )
+
+
+def _namespace_rule(key: tuple[Any, ...], operations: Iterable[Any]) -> NamespaceAcl:
+    permission, principal, host, resource, name = key  # Of the wire: what it says is not checked again.
+    return NamespaceAcl.model_construct(
+        permission=permission,
+        principal=principal,
+        host=host,
+        resources=(resource,),
+        names=(name,),
+        operations=tuple(sorted(operations)),
+    )
+
+
+def _topic_rule(key: tuple[Any, ...], operations: Iterable[Any]) -> TopicAcl:
+    permission, principal, host = key
+    return TopicAcl.model_construct(
+        permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))
+    )

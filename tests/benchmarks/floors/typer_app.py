@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 if os.environ.get("FLOOR_MODELS"):
-    from reconciler.resources.kinds import WRITABLE
+    from reconciler.resources.inventory import WRITABLE
 
     for kind in ("Workspace", "Cluster", "Namespace", "Topic"):
         WRITABLE[kind].model_rebuild()  # ready to validate, which pydantic otherwise puts off

@@ -10,19 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Caller, Run, ToDo, Wish
-from reconciler.applying.threads import ThreadEffects
+from reconciler.applying.run import Caller, Run, ToDo, Wish
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.plan import plan
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import LocalSpool, Stop, _ended
 from reconciler.planning.actions import ControlAction
-from reconciler.providers.base import Done
-from reconciler.resources.capabilities import Capabilities
-from reconciler.state.acquiring import Claim
+from reconciler.providers.protocol import Done
+from reconciler.resources.inventory import Capabilities
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Owner
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.plan import plan
-from reconciler.workflow.running.spooling import LocalSpool
-from reconciler.workflow.running.stopping import Stop
-from reconciler.workflow.running.underlease import _ended
 from tests.applying.platform import Works
 from tests.embedded.watched import WatchedStore
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from reconciler.manifests.loading import load
-from reconciler.manifests.variables import Variables
-from reconciler.providers.base import Edge, Provider
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables
+from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import StagedSink
 from reconciler.records.schema import HEADERS, RECORD_SCHEMA

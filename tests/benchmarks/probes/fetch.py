@@ -12,12 +12,12 @@ from pathlib import Path
 from floors.parquet_files import read_from
 from probes.upload import MIB, append, cluster_in, in_turns, lengthen, records
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.head import Head, head_register
+from reconciler.embedded.segments.head import Head, head_register
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3.arrow import arrow_filesystem
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_client import arrow_filesystem
 from reconciler.records.log import OffsetRange
 from tests.embedded.watched import WatchedStore
 from tests.servers.weed import S3Server

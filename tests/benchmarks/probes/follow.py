@@ -11,16 +11,16 @@ import time
 import uuid
 from pathlib import Path
 
-from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.providers.base import Edge
+from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.workflow.linking.copying import Copier
-from reconciler.workflow.upkeep.rounds import Rounds
+from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.samples import values
 
 TOPIC = "events"

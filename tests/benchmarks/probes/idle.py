@@ -1,7 +1,7 @@
 """Hold a lease for ten minutes and do nothing; print how many writes that takes each fifteen seconds."""
 
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import acquire
+from reconciler.state.lease import acquire
 from tests.embedded.watched import WatchedStore
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate

@@ -14,14 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kafkabare import PARTITIONS, TOPIC, consume, fill
-from reconciler.embedded.archiving.archive import Archive
-from reconciler.embedded.archiving.archivelog import ArchiveLog
-from reconciler.embedded.archiving.archivesink import ArchiveSink
-from reconciler.embedded.archiving.writing import ArchivedTopic, begin
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.remote.storagefile import create_storage, read_storage_id
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.archive import Archive, ArchivedTopic, begin
+from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
+from reconciler.embedded.tiered.remote_tier import create_storage, read_storage_id
 from reconciler.jobs.archive import Archiving, archive
-from reconciler.jobs.mirror import mirror
+from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.workspace import SparkSpec

@@ -15,9 +15,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from mirrormaker import EXACTLY_ONCE, TUNED, seconds_for
-from reconciler.jobs.mirror import mirror
+from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
-from reconciler.providers.kafka.copying.sink import CopySink, Target
+from reconciler.providers.kafka.records.copy_sink import CopySink, Target
 from reconciler.resources.workspace import SparkSpec
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import kafka_log, make_topic, record_settings

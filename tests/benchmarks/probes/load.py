@@ -4,8 +4,8 @@ import sys
 import time
 from pathlib import Path
 
-from reconciler.manifests.loading import load
-from reconciler.manifests.variables import Variables
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables
 
 began = time.perf_counter()
 loaded = load(Path(sys.argv[1]), environment=None, variables=Variables())

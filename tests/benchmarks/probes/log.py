@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from floors.parquet_files import put_objects, read, write_synced
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.head import Head, head_register
-from reconciler.embedded.partition.spilling import Spill
+from reconciler.embedded.segments.head import Head, head_register
+from reconciler.embedded.segments.pages import Spill
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.open import open_store
 from reconciler.records.log import OffsetRange
 from tests.servers.weed import S3Server
 

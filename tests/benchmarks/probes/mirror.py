@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from probes.embedded import fill, providers, topic
-from reconciler.jobs.mirror import mirror
+from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
 from reconciler.resources.workspace import SparkSpec
 

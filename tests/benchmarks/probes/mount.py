@@ -14,10 +14,10 @@ import pyarrow as pa
 from floors.copy_to_bucket import copy
 from probes.upload import MIB, SEGMENT_MIB, TIERED, append, cluster_in, in_turns, records
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3.arrow import arrow_filesystem
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_client import arrow_filesystem
 from tests.embedded.asked import GIB, Counted
 from tests.servers.weed import S3Server
 

@@ -6,9 +6,8 @@ from datetime import date
 
 from reconciler.planning.plan import Given
 from reconciler.planning.planner import decide, judge
-from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Declared, Observed, Recorded
+from reconciler.resources.inventory import Capabilities, ClusterIdentity, Declared, Observed, Recorded
 from reconciler.resources.topic import Topic
 
 CLUSTER_ID = "67f5505a-32f3-4677-bcad-3c75a1a702a6"

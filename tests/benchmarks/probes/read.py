@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from floors.memory_source import MemorySource
 from probes.embedded import fill, providers, topic
-from reconciler.jobs import datasource
+from reconciler.jobs import source
 from reconciler.jobs.session import start_session
 from reconciler.records.log import OffsetRange
 from reconciler.resources.workspace import SparkSpec
@@ -35,9 +35,9 @@ def body_of(batch: pa.RecordBatch) -> str:
 
 
 with start_session(SparkSpec(), environ=os.environ) as spark:
-    datasource.register(spark.session, lambda _: log)
+    source.register(spark.session, lambda _: log)
     spark.session.dataSource.register(MemorySource)
-    ours = spark.session.read.format(datasource.NAME).options(cluster="west", topic="events").load()
+    ours = spark.session.read.format(source.NAME).options(cluster="west", topic="events").load()
     tasks = ours.rdd.getNumPartitions()
     batch = next(log.read(0, OffsetRange(0, records)))
     given = {"tasks": str(tasks), "rows": str(records // tasks), "body": body_of(batch)}

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, link_writer
+from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, link_writer
 from tests.embedded.linking.linked import LINK, Linked
 from tests.workflow.mirrorrounds import counting, rounds
 

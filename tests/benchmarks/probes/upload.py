@@ -16,21 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from floors.copy_to_bucket import copy
-from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.partition.head import Head, head_register
-from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.remote.manifests.manifest import Manifest
-from reconciler.embedded.remote.manifests.swaps import ManifestSwap
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.head import Head, head_register
+from reconciler.embedded.segments.pages import Spill
+from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3.arrow import arrow_filesystem
-from reconciler.providers.embedded.tending import jobs_of
-from reconciler.providers.keeping import Means
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.providers.embedded.maintenance import jobs_of
+from reconciler.providers.protocol import Means
 from tests.embedded.watched import WatchedStore
 from tests.servers.weed import S3Server
 

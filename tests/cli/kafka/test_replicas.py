@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.providers.kafka.changing import replicas
+from reconciler.providers.kafka import admin_requests
 from tests.cli.conftest import environment
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
@@ -25,12 +25,12 @@ SLOW: Final = 128 * 1024
 SLOWLY: Final = f"""
 import sys
 from reconciler.cli.main import main
-from reconciler.providers.kafka.changing import replicas
+from reconciler.providers.kafka import admin_requests as replicas
 replicas.RATE = {SLOW}
 sys.exit(main(["apply", "--yes"]))
 """
 VALUE: Final = bytes(700 * 1024)
-LIMITS: Final = {replicas.LEADERS, replicas.FOLLOWERS}
+LIMITS: Final = {admin_requests.LEADERS, admin_requests.FOLLOWERS}
 RATES: Final = {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
 
 
@@ -123,7 +123,7 @@ def test_rates_that_somebody_set_are_theirs(desk: Desk) -> None:
 def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "RATE", SLOW)
+    monkeypatch.setattr(admin_requests, "RATE", SLOW)
     factor(desk, 3)
     killed(desk)
     assert limits(desk) == (LIMITS, RATES)
@@ -138,7 +138,7 @@ def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(
 
 
 def test_what_was_begun_is_taken_back_by_the_old_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "RATE", SLOW)
+    monkeypatch.setattr(admin_requests, "RATE", SLOW)
     before = placed(desk)
     factor(desk, 3)
     killed(desk)
@@ -151,7 +151,7 @@ def test_what_was_begun_is_taken_back_by_the_old_number(desk: Desk, monkeypatch:
 
 
 def test_fewer_were_begun_and_other_numbers_are_asked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "RATE", SLOW)
+    monkeypatch.setattr(admin_requests, "RATE", SLOW)
     factor(desk, 3)
     killed(desk)
     factor(desk, 2)

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.linking import linking
-from reconciler.embedded.linking.linking import Linking
-from reconciler.embedded.partition import gate, sink
-from reconciler.embedded.partition.gate import Gate
-from reconciler.resources import mirrorstates, standing
-from reconciler.workflow.linking.transitions import driving
-from reconciler.workflow.linking.transitions.driving import Driver
+from reconciler.embedded import link_side
+from reconciler.embedded.clients import topic_sink
+from reconciler.embedded.link_side import Linking
+from reconciler.embedded.segments import gate
+from reconciler.embedded.segments.gate import Gate
+from reconciler.operations.steps import transitions
+from reconciler.operations.steps.transitions import Driver
+from reconciler.resources import mirrors
 from tests.embedded.mounting.brokenmigrations import Broken
 
 if TYPE_CHECKING:
-    from reconciler.resources.linkentries import MirrorEntry
-    from reconciler.resources.mirroring import MirrorSeen, Operation
+    from reconciler.resources.mirrors import MirrorEntry, MirrorSeen, Operation
 
 _hand, _ask, _advance, _join, _stand = (
     Linking._hand,
@@ -42,16 +42,16 @@ def _opens_early(self: Linking, full_name: str, to: Any, *, operation: str) -> M
 
 def _seals_what_is_there(self: Linking, topic: Any) -> Any:
     """Make no heads where there are none."""
-    real = linking.hand_over
+    real = link_side.hand_over
 
     def only_there(*asked: Any, **named: Any) -> Any:
         return real(*asked, **{**named, "makes": False})
 
-    linking.hand_over = only_there
+    link_side.hand_over = only_there
     try:
         return _hand(self, topic)
     finally:
-        linking.hand_over = real
+        link_side.hand_over = real
 
 
 def _keeps_transactions(self: Linking, full_name: str) -> None:
@@ -62,7 +62,7 @@ def _stands_first(self: Driver, links: Any, here: MirrorSeen, operation: Operati
     """Note that it equals its source before what diverged is cut, and cut nothing."""
     links.stand(here.name, here.source_topic_id or "", self._bounds(here), operation=operation.id)
     assert cut is not None
-    return self._advance(links, here, driving.MirrorStatus.ACTIVE)
+    return self._advance(links, here, transitions.MirrorStatus.ACTIVE)
 
 
 def _opens_whatever(self: Driver, links: Any, here: MirrorSeen) -> None:
@@ -78,7 +78,7 @@ def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation
     self._copy_all(links, here)
     there = self._links(here.source_cluster)
     there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
-    return self._advance(links, here, driving.MirrorStatus.PENDING_STOPPED)
+    return self._advance(links, here, transitions.MirrorStatus.PENDING_STOPPED)
 
 
 def _confirms_nothing(self: Gate, _partition: int) -> Any:
@@ -107,14 +107,14 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "it stands before it is cut": Broken("restore died", ((Driver, "_restore", _stands_first),)),
     "nothing is noted of what it equals": Broken("just swapped", ((Linking, "stand", _nothing),)),
     "no group is clamped": Broken(
-        "failover died", ((linking, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
+        "failover died", ((link_side, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
     ),
     "groups are clamped by who fails over alone": Broken("failover died", ((Gate, "_clamp", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken("append", ((Driver, "_synchronize", _joins_late),)),
-    "what was failed over is begun again": Broken("late join", ((mirrorstates, "_over", _forgets),)),
-    "a mirror opens though its source was rescued": Broken("west rescued", ((driving, "check_shut", _nothing),)),
-    "what was looked at long ago is published": Broken("late copy", ((sink, "check_current", _nothing),)),
-    "whatever has offsets is the same": Broken("restore died", ((standing, "_copied", _all_fetched),)),
+    "what was failed over is begun again": Broken("late join", ((mirrors, "_over", _forgets),)),
+    "a mirror opens though its source was rescued": Broken("west rescued", ((transitions, "check_shut", _nothing),)),
+    "what was looked at long ago is published": Broken("late copy", ((topic_sink, "check_current", _nothing),)),
+    "whatever has offsets is the same": Broken("restore died", ((mirrors, "_copied", _all_fetched),)),
     "a first append is refused after it is there": Broken("first append", ((Gate, "_confirm", _confirms_nothing),)),
 }

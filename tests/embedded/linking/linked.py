@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.jobs.ranges import missing
+from reconciler.jobs.flows import missing
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.base import Edge
+from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.linkmodels import link_entry
+from reconciler.providers.models import link_entry
+from reconciler.providers.protocol import Edge
 from reconciler.records.log import SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirrorlink import MirrorLink
-from reconciler.workflow.linking.transitions.driving import Driver
+from reconciler.resources.mirror_link import MirrorLink
 from tests.embedded.samples import ids
 from tests.embedded.upkeeping import Clock
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.resources.mirroring import MirrorSeen, Position
+    from reconciler.resources.mirrors import MirrorSeen, Position
 
 LINK = "dr"
 ORDERS = "shop:orders"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.lookups import topic_named
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Severity
-from reconciler.embedded.consuming.groups import list_groups, read_group
-from reconciler.embedded.partition import sink
-from reconciler.embedded.partition.gate import writer_of
+from reconciler.embedded.catalog.tables import topic_named
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Severity
+from reconciler.embedded.clients import topic_sink
+from reconciler.embedded.segments.gate import writer_of
+from reconciler.embedded.segments.groups import list_groups, read_group
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
-from reconciler.workflow.linking.transitions.driving import UNDER_WAY
+from reconciler.operations.steps.transitions import UNDER_WAY
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.linking.linked import ORDERS, Linked
 from tests.embedded.mortal import Fault, MortalStore
 from tests.embedded.mounting.migrating import HOWS, Inline, Silent, refusal, without_threads
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pytest
 
     from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
-    from reconciler.resources.mirroring import MirrorSeen
+    from reconciler.resources.mirrors import MirrorSeen
 
     Do = Callable[[Linked], object]
 
@@ -38,7 +37,7 @@ EVERYTHING = OffsetRange(0, 1 << 40)
 def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the n-th write be the same one every time."""
     without_threads(monkeypatch)
-    monkeypatch.setattr(sink, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(topic_sink, "ThreadPoolExecutor", Inline)
 
 
 def again(linked: Linked) -> Linked:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.embedded.catalog.links import MirrorShape, alter_link
-from reconciler.embedded.partition.headswaps import Partition, swap_head
+from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
+from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import RetryableError
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.workflow.linking.copying import FETCHING
-from reconciler.workflow.linking.transitions.driving import UNDER_WAY
+from reconciler.operations.steps.mirror_copy import FETCHING
+from reconciler.operations.steps.transitions import UNDER_WAY
 from tests.embedded.linking.linked import ORDERS, Linked
 from tests.embedded.linking.linkedpoints import takes_records
 from tests.embedded.linking.linkmodel import CLUSTERS, GROUP, LINKS, LinkModel, Row, Trouble
@@ -21,8 +21,8 @@ from tests.embedded.mortal import DAY_MS, Fault
 from tests.embedded.mounting.migrating import refusal
 
 if TYPE_CHECKING:
-    from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.segments.head import Head
 
 JOBS = ("roll", "retain", "compact")
 PARTITIONS = 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.workflow.linking.transitions.driving import UNDER_WAY
+from reconciler.operations.steps.transitions import UNDER_WAY
 from tests.embedded.linking.linked import ORDERS, Linked
 from tests.embedded.linking.linkedpoints import committed, mirrors_of, process
 from tests.embedded.mortal import Fault
@@ -16,7 +16,7 @@ from tests.embedded.watched import DiedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.resources.mirroring import MirrorSeen
+    from reconciler.resources.mirrors import MirrorSeen
 
 CLUSTERS: Final = ("west", "east", "south")
 LINKS: Final = {"we": ("west", "east"), "es": ("east", "south"), "ws": ("west", "south")}

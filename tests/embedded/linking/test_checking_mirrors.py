@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Kind, Severity
-from reconciler.embedded.checking.mending import mend
-from reconciler.embedded.partition.headswaps import Partition, swap_head
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind, Severity
+from reconciler.embedded.check.mend import mend
+from reconciler.embedded.segments.head import Partition, swap_head
 from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.embedded.linking.test_truncating_crashes import deaths
 from tests.embedded.truncated import archived, joined
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.checking.findings import Finding
-    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.check.damage import CheckFinding
+    from reconciler.embedded.segments.head import Head
 
 
-def found(linked: Linked, cluster: str = "east") -> list[Finding]:
+def found(linked: Linked, cluster: str = "east") -> list[CheckFinding]:
     return check_cluster(linked.stores[cluster], deep=True).findings
 
 

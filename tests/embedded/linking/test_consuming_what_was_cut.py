@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.consuming.offsets import Committed
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.upkeep.cleanup import cleanup_policy
-from reconciler.embedded.upkeep.retention import raise_start
+from reconciler.embedded.segments.groups import Committed
+from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.errors import UserError
 from tests.embedded.linking.test_truncating import filled
 from tests.embedded.truncated import archived, cut, joined, mirror_more, truncate
 from tests.embedded.upkeeping import TOPIC, held
 
 if TYPE_CHECKING:
-    from reconciler.embedded.consuming.consumer import Consumer
+    from reconciler.embedded.clients.consumer import Consumer
     from tests.embedded.tiered import Tiered
 
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from reconciler.embedded.linking.starts import follow_starts
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
+from reconciler.embedded.link_side import follow_starts
+from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.embedded.test_tiered_crashes import Ticking
 from tests.embedded.truncated import archived, both_copied, faults, is_sound, joined, mirror_more, rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.jobs.ranges import missing
+from reconciler.jobs.flows import missing
 from reconciler.records.log import SourceSeen
 from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.embedded.linking.linkedpoints import equal, process, values

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.partition.headswaps import Partition, swap_head
+from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import SourceChangedError
+from reconciler.jobs.copy import Copying, mirror, mirrors
 from reconciler.jobs.flows import Flow
-from reconciler.jobs.mirror import Copying, mirror, mirrors
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
 from tests.embedded.linking.linked import ORDERS, Linked, mirrored
@@ -19,7 +19,7 @@ from tests.embedded.samples import numbered, read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.segments.head import Head
     from reconciler.jobs.flows import Copy
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.catalog.links import alter_link
+from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
-from reconciler.providers.linkmodels import link_entry
-from reconciler.resources.mirroring import Trouble
+from reconciler.providers.models import link_entry
+from reconciler.resources.mirrors import Trouble
 from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 from tests.embedded.mirrorstates import WAYS, Placed, east_of, mirror_in, pause_link
 

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.errors import BlockedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.linkentries import LinkEntry
-from reconciler.resources.sourcetopic import SourceTopic
+from reconciler.resources.mirrors import LinkEntry, SourceTopic
 from tests.embedded.samples import NOW, cluster_in, numbered, read
 
 if TYPE_CHECKING:
+    from reconciler.embedded.clients.topic_sink import EmbeddedSink
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
 
 LINK = LinkEntry("link-1", "west")

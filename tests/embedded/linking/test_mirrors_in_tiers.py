@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.embedded.catalog.links import MirrorShape
-from reconciler.resources.linkentries import LinkEntry
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.mounting.bucket import Bucket
 from tests.embedded.tiered import BOTH
 

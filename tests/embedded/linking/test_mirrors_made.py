@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.errors import UserError
-from reconciler.resources.sourcetopic import SourceTopic
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, NEVER_SYNCED
+from reconciler.resources.mirror_link import ALWAYS_SYNCED, NEVER_SYNCED
+from reconciler.resources.mirrors import SourceTopic
 from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 from tests.embedded.upkeeping import TWO_PARTS
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.linking.truncating import Cutting
-from reconciler.embedded.partition.head import link_writer
-from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.partition.pages import all_entries, all_pages
+from reconciler.embedded.restore_cut import Cutting
+from reconciler.embedded.segments.head import Partition, link_writer, swap_head
+from reconciler.embedded.segments.pages import all_entries, all_pages
 from reconciler.errors import UserError
-from reconciler.resources.mirroring import Truncated
+from reconciler.resources.mirrors import Truncated
 from tests.embedded.samples import values
 from tests.embedded.tiered import Tiered
 from tests.embedded.transacting import plain as send
@@ -23,7 +22,7 @@ from tests.embedded.upkeeping import TOPIC, append, append_parts, head_of, parts
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
-    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.segments.head import Head
 
 
 def filled(parts: int, *, partitions: int = 1, **configs: str) -> Tiered:

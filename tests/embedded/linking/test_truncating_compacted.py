@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
-from reconciler.resources.mirroring import Truncated
+from reconciler.resources.mirrors import Truncated
 from tests.embedded.linking.linked import ORDERS, Linked
 from tests.embedded.test_tiered_compacting import newest
 from tests.embedded.tiered import Tiered, tiered

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Finding, Severity
-from reconciler.resources.mirroring import Truncated
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import CheckFinding, Severity
+from reconciler.resources.mirrors import Truncated
 from tests.contracts.lossy import LossyStore
 from tests.embedded.test_tiered_crashes import Ticking
 from tests.embedded.truncated import (
@@ -53,7 +53,7 @@ def deaths(it: Tiered, at: int) -> Iterator[Tiered]:
                 break
 
 
-def errors_of(it: Tiered) -> list[Finding]:
+def errors_of(it: Tiered) -> list[CheckFinding]:
     """Return what a check calls broken: what a death leaves behind is none of it."""
     report = check_cluster(it.store, deep=True, storage=it.storage)
     return [finding for finding in report.findings if finding.severity is Severity.ERROR]

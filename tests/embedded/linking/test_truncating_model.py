@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Severity
-from reconciler.resources.mirroring import Truncated
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Severity
+from reconciler.resources.mirrors import Truncated
 from tests.embedded.test_tiered_crashes import Ticking
 from tests.embedded.tiered import tiered
 from tests.embedded.transacting import writer

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Kind
-from reconciler.resources.mirroring import Truncated
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind
+from reconciler.resources.mirrors import Truncated
 from tests.embedded.tiered import BOTH, Tiered
 from tests.embedded.truncated import cut, is_sound, joined, let_go, mirror_more, rows
 from tests.embedded.upkeeping import append_parts, head_of, with_topic

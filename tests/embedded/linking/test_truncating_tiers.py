@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.remote.leaving.evicting import evict
-from reconciler.embedded.upkeep.cleanup import cleanup_policy
-from reconciler.embedded.upkeep.retention import live_entries
-from reconciler.embedded.upkeep.segments import segments_of
+from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
+from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.errors import UserError
-from reconciler.resources.mirroring import Truncated
+from reconciler.resources.mirrors import Truncated
 from tests.embedded.samples import ids
 from tests.embedded.tiered import Tiered
 from tests.embedded.truncated import archived, cut, faults, is_sound, joined, let_go, mirror_more, rows, truncate

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from reconciler.embedded.catalog import migrations
-from reconciler.embedded.catalog.migrations import follow
-from reconciler.embedded.mounting import claims, inbound, outbound, releasing
-from reconciler.embedded.mounting.flushing import Flush
-from reconciler.embedded.mounting.handing import Handing
-from reconciler.embedded.mounting.inbound import Inbound
-from reconciler.embedded.mounting.outbound import Outbound
-from reconciler.embedded.mounting.ownership import ownership_register
-from reconciler.embedded.partition import log
-from reconciler.lifecycles.mounting import UNMOUNT, MigrationState
+from reconciler.embedded.catalog import migration_tables
+from reconciler.embedded.catalog.migration_tables import follow
+from reconciler.embedded.clients import topic_log
+from reconciler.embedded.mounts import inbound, mounts, outbound
+from reconciler.embedded.mounts.handover import Handing
+from reconciler.embedded.mounts.inbound import Inbound
+from reconciler.embedded.mounts.outbound import Flush, Outbound
+from reconciler.embedded.tiered import ownership
+from reconciler.embedded.tiered.ownership import ownership_register
+from reconciler.lifecycles.mount import UNMOUNT, MigrationState
 from reconciler.lifecycles.table import Move
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.migrationentries import MigrantEntry
+    from reconciler.embedded.catalog.model import MigrantEntry
 
 Patched = tuple[Any, str, Any]
 """Where, the name there, and what is put in its place."""
@@ -46,7 +46,7 @@ class Broken:
 
 
 _update, _work, _detach, _cut_over, _upload = (
-    claims.update_ownership,
+    ownership.update_ownership,
     Outbound._work,
     Outbound._detach,
     Inbound._cut_over,
@@ -148,16 +148,16 @@ def _closed_segments_alone(self: Flush, rounds: int | None = None) -> int:
 
 
 def _does_not_fence(storage: Any, location: Any, cluster_id: str, claim: str, now_ms: int) -> None:
-    with patch.object(claims, "_claiming", lambda claim: f"another-{claim}"):
+    with patch.object(ownership, "_claiming", lambda claim: f"another-{claim}"):
         _unclaim(storage, location, cluster_id, claim, now_ms)
 
 
-_unclaim = claims.unclaim_topic
+_unclaim = ownership.unclaim_topic
 
 _CANCELS_LATE: Final = replace(UNMOUNT, moves=(*UNMOUNT.moves, Move(_S.CUT_OVER, "cancel", _S.CANCELING)), refusals=())
 
 VARIANTS: Final[Mapping[str, Broken]] = {
-    "a claim is read and put": Broken("race", ((claims, "update_ownership", _reads_and_puts),)),
+    "a claim is read and put": Broken("race", ((ownership, "update_ownership", _reads_and_puts),)),
     "no head is sealed": Broken("append", ((Outbound, "_seal", _seals_nothing),)),
     "heads are sealed before the catalog says so": Broken(
         "append", ((Outbound, "_flush", _seals_early), (Outbound, "_seal", _seals_nothing))
@@ -170,7 +170,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "manifests change hands unasked": Broken(
         "late driver", ((Handing, "__call__", _unasked), (outbound, "check_current", _nothing))
     ),
-    "a cancel is legal in cut_over": Broken("unmount cancelled", ((migrations, "UNMOUNT", _CANCELS_LATE),)),
+    "a cancel is legal in cut_over": Broken("unmount cancelled", ((migration_tables, "UNMOUNT", _CANCELS_LATE),)),
     "a claim that comes after its cancel is made": Broken(
         "mount cancelled", ((inbound, "unclaim_topic", _does_not_fence),)
     ),
@@ -180,11 +180,11 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "a release seizes nothing": Broken(
         "release",
         (
-            (releasing, "seize_topic", _nothing),
-            (claims, "check_seized", _nothing),
-            (releasing, "check_seized", _nothing),
+            (mounts, "seize_topic", _nothing),
+            (ownership, "check_seized", _nothing),
+            (mounts, "check_seized", _nothing),
         ),
     ),
     "groups stay behind": Broken("unmount died", ((Outbound, "_groups", lambda _self, _topic: {}),)),
-    "a reader takes what is gone for the end": Broken("reader", ((log.EmbeddedLog, "_check_open", _nothing),)),
+    "a reader takes what is gone for the end": Broken("reader", ((topic_log.EmbeddedLog, "_check_open", _nothing),)),
 }

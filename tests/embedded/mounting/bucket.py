@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tiering import location_of
+from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.mounts import Mount, Mounts
+from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import ids
 from tests.embedded.tiered import BOTH

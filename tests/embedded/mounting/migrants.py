@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.holding import is_served
-from reconciler.embedded.catalog.tiering import TopicLocation, location_of
+from reconciler.embedded.catalog.tables import is_served
+from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
+from reconciler.embedded.clients.transactions import State, decide
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.ownership import Owning, read_ownership
-from reconciler.embedded.remote.manifests.manifest import NOBODY, read_manifest
-from reconciler.embedded.remote.tier import remote_partition
-from reconciler.embedded.transactions.registers import decide
-from reconciler.embedded.transactions.state import State
-from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange
+from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
+from reconciler.embedded.tiered.ownership import Owning, read_ownership
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.mortal import DAY_MS
 from tests.embedded.mounting.bucket import CLICKS, Bucket, Mount
 from tests.embedded.mounting.migrating import process, tail
@@ -24,7 +22,7 @@ from tests.embedded.tiered import BOTH
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
     Do = Callable[[EmbeddedCluster], object]
 

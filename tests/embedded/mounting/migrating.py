@@ -6,17 +6,17 @@ import itertools
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from reconciler.embedded import threads
 from reconciler.embedded.catalog import commits
+from reconciler.embedded.check import sweep
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition import head
-from reconciler.embedded.remote.leaving import deletion as remote_deletion
-from reconciler.embedded.remote.leaving import sweeping as remote_sweeping
-from reconciler.embedded.remote.recovery import wholeness
-from reconciler.embedded.remote.uploading import upload
-from reconciler.embedded.upkeep import choretasks, deletion, sweeping
+from reconciler.embedded.maintenance import chores
+from reconciler.embedded.segments import head
+from reconciler.embedded.tiered import recoverable, topic_deletion, upload
+from reconciler.embedded.tiered import remote_sweep as remote_deletion
+from reconciler.embedded.tiered import remote_sweep as remote_sweeping
 from reconciler.errors import ReconcilerError, RetryableError, UnansweredError
 from reconciler.objectstore import register
+from reconciler.runtime import threads
 from tests.embedded.mortal import Fault, Fuse, MortalStore
 from tests.embedded.mounting.bucket import Bucket
 from tests.embedded.upkeeping import Clock, copied
@@ -51,7 +51,7 @@ class Inline(Executor):
 
 def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is done side by side be done one after the other; nothing is damaged here, so none is sought."""
-    for module in (threads, choretasks, head, upload, wholeness, sweeping, remote_sweeping, deletion, remote_deletion):
+    for module in (threads, chores, head, upload, recoverable, sweep, remote_sweeping, topic_deletion, remote_deletion):
         monkeypatch.setattr(module, "ThreadPoolExecutor", Inline)
     for module in (register, commits):
         monkeypatch.setattr(module, "check_shape", lambda _found, _shape: None)

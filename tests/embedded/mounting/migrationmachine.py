@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.ownership import read_ownership
-from reconciler.embedded.mounting.releasing import release
+from reconciler.embedded.mounts.mounts import release
+from reconciler.embedded.tiered.ownership import read_ownership
 from reconciler.errors import ProducerFencedError
 from tests.embedded.mortal import DAY_MS, Fault
 from tests.embedded.mounting.bucket import Mount

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.holding import is_closed
-from reconciler.embedded.catalog.tiering import location_of
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.check.check import check_cluster
 from reconciler.errors import ReconcilerError, RetryableError
 from tests.embedded.mounting.bucket import Bucket
 from tests.embedded.mounting.migrants import holders, manifest_owners, owner_of, rows, send
@@ -18,9 +18,9 @@ from tests.embedded.watched import DiedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.transactions.producer import TransactionalProducer
     from tests.embedded.mortal import Fault
 
 CLUSTERS: Final = ("west", "east", "south")

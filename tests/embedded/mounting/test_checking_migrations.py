@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.embedded.catalog.entries import HoldEntry
-from reconciler.embedded.catalog.holding import sealed_by
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.checking.findings import Kind, Severity
-from reconciler.embedded.checking.mending import mend
+from reconciler.embedded.catalog.model import HoldEntry
+from reconciler.embedded.catalog.tables import sealed_by
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind, Severity
+from reconciler.embedded.check.mend import mend
 from reconciler.embedded.keys import head_key, mountable_key
-from reconciler.embedded.mounting.claims import claim_topic, unclaim_topic
-from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
-from reconciler.embedded.mounting.releasing import release
-from reconciler.embedded.partition.head import read_head
+from reconciler.embedded.mounts.mounts import release
+from reconciler.embedded.segments.head import read_head
+from reconciler.embedded.tiered.ownership import Ownership, Owning, claim_topic, read_ownership, unclaim_topic
 from reconciler.errors import OwnershipLostError, UserError
 from tests.embedded.mounting.bucket import CLICKS, Bucket, Mount, owners
 from tests.embedded.watched import WatchedStore
@@ -26,8 +25,8 @@ from tests.embedded.watched import WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.checking.check import Checked
-    from reconciler.embedded.checking.findings import Finding
+    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.damage import CheckFinding
 
 UNDER_WAY = [Kind.MIGRATION_UNDER_WAY]
 ORDERS = "shop:eu:orders"
@@ -46,7 +45,7 @@ def found(bucket: Bucket, cluster: str = "west") -> list[Kind]:
     return [finding.kind for finding in checked(bucket, cluster).findings]
 
 
-def one(bucket: Bucket, kind: Kind, cluster: str = "west") -> Finding:
+def one(bucket: Bucket, kind: Kind, cluster: str = "west") -> CheckFinding:
     (finding,) = [each for each in checked(bucket, cluster).findings if each.kind is kind]
     return finding
 

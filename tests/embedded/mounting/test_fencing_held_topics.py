@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.transactions.state import State
 from tests.embedded.mounting.bucket import CLICKS, Bucket
 from tests.embedded.samples import ids
 from tests.embedded.tiered import BOTH
@@ -17,7 +17,7 @@ from tests.embedded.watched import DiedError, WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
 
 def is_second(what: str, key: str) -> bool:

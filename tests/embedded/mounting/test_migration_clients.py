@@ -27,8 +27,8 @@ from tests.embedded.mounting.migrating import again, drive, process, refusal, ri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reconciler.embedded.clients.producer import Producer
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.producing.producer import Producer
 
 FOUND = (UserError, RetryableError)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.objectstore import register
 from tests.embedded.mounting.migrants import (
     CLICKS,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.ownership import read_ownership
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.tiered.ownership import read_ownership
 from reconciler.errors import OwnershipLostError, ReconcilerError, RetryableError, UserError
 from tests.embedded.mounting.migrants import (
     CLICKS,

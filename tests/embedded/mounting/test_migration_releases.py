@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.mounting.releasing import release
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.mounts import release
 from reconciler.errors import OwnershipLostError, ReconcilerError, RetryableError, UserError
 from tests.embedded.mounting.migrants import (
     CLICKS,

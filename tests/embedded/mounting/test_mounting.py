@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.records.log import OffsetRange
 from tests.embedded.mounting.bucket import CLICKS, Bucket

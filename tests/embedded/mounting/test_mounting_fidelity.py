@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.catalog.entries import AclEntry
-from reconciler.embedded.checking.check import check_cluster
-from reconciler.embedded.consuming.groups import group_register
-from reconciler.embedded.consuming.offsets import Committed, Group
-from reconciler.embedded.mounting.mounts import Mount
-from reconciler.embedded.remote.recovery.locating import located
+from reconciler.embedded.catalog.model import AclEntry
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.segments.groups import Committed, Group, group_register
+from reconciler.embedded.tiered.recoverable import located
 from reconciler.errors import ProducerFencedError, UserError
-from reconciler.resources.clusterproperties import CONFIG_DEFAULTS, CREATION_DEFAULTS
-from reconciler.resources.pinning import pinned, told
-from reconciler.resources.tierrules import disable_policy_in, lay_over, switches_in, targets_in
+from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
+from reconciler.resources.mount import pinned, told
+from reconciler.resources.tiering_policy import disable_policy_in, lay_over, switches_in, targets_in
 from tests.embedded.keyed import KeyedStore
 from tests.embedded.mounting.bucket import CLICKS, Bucket
 from tests.embedded.samples import values
@@ -29,8 +28,8 @@ from tests.embedded.upkeeping import DAY, TWO_PARTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.embedded.mounting.mounts import Mounts
-    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.mounts.mounts import Mounts
 
 Surroundings = tuple[dict[str, str], dict[str, str], dict[str, str]]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError, RetryableError
 from reconciler.objectstore import register
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import swap as s3swap
+from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience
 from tests.embedded.tiered import BOTH
 from tests.servers.proxy import Mute, Proxy, Refused

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.entries import QuotaEntry
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.catalog.model import QuotaEntry
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import InvalidNamespaceError, NewerFormatError, OwnershipLostError, ReconcilerError, UserError
-from reconciler.lifecycles.mounting import MigrationState
-from reconciler.objectstore.faults import from_os_error
+from reconciler.lifecycles.mount import MigrationState
+from reconciler.objectstore.directory import from_os_error
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
 from tests.embedded.mounting.bucket import CLICKS, Bucket
@@ -21,7 +21,7 @@ from tests.embedded.upkeeping import DAY, copied
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.mounting.mounts import Mounts
+    from reconciler.embedded.mounts.mounts import Mounts
 
 
 @pytest.fixture

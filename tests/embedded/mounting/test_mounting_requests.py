@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.remote.manifests.manifest import Manifest, manifest_register
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.tiered.manifest import Manifest, manifest_register
+from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.objectstore.directory import DirectoryStore
 from tests.embedded.asked import GIB, MIB, Counted
 from tests.embedded.mounting.bucket import CLICKS, Bucket, Mount

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.remote.recovery.locating import lying_in
+from reconciler.embedded.tiered.recoverable import lying_in
 from reconciler.errors import UserError
 from reconciler.jobs.verify import verify
 from tests.embedded.mounting.bucket import CLICKS, Bucket
@@ -181,8 +181,8 @@ def test_tiering_is_switched_off_after_a_mount_as_of_any_topic(bucket: Bucket, p
 
 
 def test_a_released_topic_whose_tiering_was_off_is_read_as_before(bucket: Bucket) -> None:
-    from reconciler.embedded.catalog.tiering import TopicLocation  # noqa: PLC0415
-    from reconciler.embedded.mounting.releasing import release  # noqa: PLC0415
+    from reconciler.embedded.catalog.tiering_state import TopicLocation  # noqa: PLC0415
+    from reconciler.embedded.mounts.mounts import release  # noqa: PLC0415
 
     location, mounts = bucket.filled(), bucket.west.mounts
     number = mounts.unmount(CLICKS, is_automatic=False)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.entries import RewriteEntry
-from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.model import RewriteEntry
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import location_prefix
-from reconciler.embedded.mounting.releasing import release
-from reconciler.embedded.remote.leaving.sweeping import OLD_MS
-from reconciler.embedded.remote.measuring.report import StorageReport
-from reconciler.embedded.upkeep.scrubs import scrub
+from reconciler.embedded.maintenance.passes import scrub
+from reconciler.embedded.mounts.mounts import release
+from reconciler.embedded.tiered.remote_sweep import OLD_MS
+from reconciler.embedded.tiered.usage import StorageReport
 from reconciler.errors import OwnershipLostError
 from reconciler.resources.address import Address
 from tests.embedded.mounting.bucket import CLICKS, Bucket, Mount
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.upkeep.passes import Upkeep
-    from reconciler.embedded.upkeep.tended import Tended
+    from reconciler.embedded.maintenance.passes import Upkeep
+    from reconciler.embedded.maintenance.survey import Tended
     from reconciler.objectstore.base import ObjectStore
 
 SMALL = {"segment.bytes": "14", "retention.ms": "-1"}

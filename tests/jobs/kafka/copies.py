@@ -17,17 +17,17 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from reconciler.jobs.mirror import mirror
-from reconciler.providers.kafka.copying.progress import map_of
-from reconciler.providers.kafka.copying.sink import CopySink, Limits, Target
+from reconciler.jobs.copy import mirror
 from reconciler.providers.kafka.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
-from reconciler.providers.kafka.records.log import KafkaLog
+from reconciler.providers.kafka.records.copy_progress import map_of
+from reconciler.providers.kafka.records.copy_sink import CopySink, Limits, Target
+from reconciler.providers.kafka.records.record_log import KafkaLog
 from tests.servers.kafka import Kafka
 
 if TYPE_CHECKING:
     from reconciler.jobs.flows import Copy
     from reconciler.records.log import TopicLog
-    from reconciler.records.offsetmap import OffsetMap
+    from reconciler.records.offset_map import OffsetMap
 
 LONG_AGO = 1_500_000_000_000
 """Retention of the target would take such records at once, were it not the source's."""

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconciler.jobs.mirror import mirror
-from reconciler.jobs.renumbered import verify_renumbered, whole_spans
+from reconciler.jobs.copy import mirror
+from reconciler.jobs.ordered import verify_renumbered, whole_spans
 from reconciler.jobs.verify import verify
-from reconciler.providers.kafka.copying.sink import Limits
-from reconciler.workflow.verify import renumbered
+from reconciler.operations.verify import renumbered
+from reconciler.providers.kafka.records.copy_sink import Limits
 from tests.jobs.doubles import TOPIC
 from tests.jobs.kafka.copies import Place, copied, never, produce
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.jobs.renumbered import verify_renumbered
-from reconciler.providers.kafka.records.log import KafkaLog
+from reconciler.jobs.ordered import verify_renumbered
+from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange, Spans
 from tests.jobs.kafka.copies import Place, copied
 

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.errors import SourceChangedError
-from reconciler.jobs.mirror import mirror
-from reconciler.providers.kafka.copying.sink import Limits
+from reconciler.jobs.copy import mirror
 from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
+from reconciler.providers.kafka.records.copy_sink import Limits
 from reconciler.records.log import OffsetRange
 from tests.jobs.doubles import TOPIC, fill
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from reconciler.errors import LostRaceError, RetryableError
+from reconciler.jobs.copy import Copying, mirrors
 from reconciler.jobs.flows import Flow
-from reconciler.jobs.mirror import Copying, mirrors
-from reconciler.providers.kafka.copying.sink import CopySink, Limits
 from reconciler.providers.kafka.ledger import TOPIC as LEDGER
+from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.records.log import OffsetRange
 from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, leader_of, read_raw, write_raw

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.jobs.mirror import mirror
-from reconciler.providers.kafka.copying.rekeyed import KeyedSink
-from reconciler.providers.kafka.copying.sink import Limits
+from reconciler.jobs.copy import mirror
+from reconciler.providers.kafka.records.copy_sink import Limits
+from reconciler.providers.kafka.records.rekey_copy import KeyedSink
 from tests.jobs.doubles import TOPIC
 from tests.jobs.kafka.copies import Place, copied, never
 from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reconciler.workflow.beginning.invocation import Invocation
-from reconciler.workflow.importing.run import Imported, ImportOptions, import_files
+from reconciler.operations.imports import Imported, ImportOptions, import_files
+from reconciler.operations.steps.invocation import Invocation
 
 SAMPLES = Path(__file__).parent / "samples"
 TOOLS = ("jikkou", "julie", "kafka-gitops", "strimzi", "terraform-state", "topicctl")

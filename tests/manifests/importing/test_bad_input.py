@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.manifests.documents import parse
-from reconciler.manifests.importing.compose import compose
-from reconciler.manifests.importing.tools import read_files
-from reconciler.workflow.importing.factoring import gather
-from reconciler.workflow.importing.run import Imported, ImportOptions, import_files
-from reconciler.workflow.importing.targets import Surroundings, targets_of
+from reconciler.importers.resources import compose
+from reconciler.importers.tools import read_files
+from reconciler.manifests.yaml_documents import parse
+from reconciler.operations.imports import Imported, ImportOptions, Surroundings, gather, import_files, targets_of
 from tests.manifests.importing.sampling import SAMPLES, TOOLS, invocation_in
 
 STATE = {"version": 4, "terraform_version": "1.11.4", "resources": []}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.manifests.fmt import format_text
-from reconciler.manifests.loading import load
-from reconciler.manifests.variables import Variables
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.validate import validate
+from reconciler.manifests.format import format_text
+from reconciler.manifests.load import load
+from reconciler.manifests.overlays import Variables
+from reconciler.operations.authoring import validate
+from reconciler.operations.steps.invocation import Select
 from tests.manifests.importing.sampling import SAMPLES, TOOLS, imported, invocation_in, losses, manifests_in
 
 MARK = "correct-horse-battery"

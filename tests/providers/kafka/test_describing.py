@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.frame import KafkaBytes
 
-from reconciler.providers.kafka.describing import VERSION, DescribeAllConfigsRequest
+from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.metadata import ConfigSeen
 
 TEXTS = st.text(max_size=5) | st.text(min_size=120, max_size=300)

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from reconciler.errors import LostRaceError, ProducerFencedError
-from reconciler.providers.kafka.copying.messages import Sent
-from reconciler.providers.kafka.copying.transaction import Transactions
-from reconciler.providers.kafka.ledgerwire import Writer
+from reconciler.providers.kafka.ledger import Writer
+from reconciler.providers.kafka.records.copy_transaction import Sent, Transactions
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
 

@@ -23,18 +23,13 @@ from confluent_kafka.admin import (
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.reaching.connecting import opened_admin
-from reconciler.providers.kafka.reaching.diagnosing import Route
-from reconciler.providers.kafka.reaching.revealing import revealed
-from reconciler.providers.kafka.reaching.security import admin_settings, record_settings
-from reconciler.providers.kafka.reaching.tokens import Tokens
-from reconciler.providers.kafka.reaching.unreached import told
-from reconciler.providers.kafka.records.log import KafkaLog
-from reconciler.providers.kafka.records.producing import KafkaProducer
+from reconciler.providers.kafka.connection import Route, opened_admin, told
+from reconciler.providers.kafka.records.record_log import KafkaLog
+from reconciler.providers.kafka.records.record_producer import KafkaProducer
+from reconciler.providers.kafka.security import Tokens, admin_settings, record_settings, revealed
 from reconciler.providers.secrets import Secret
-from reconciler.records.headers import text_of
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.records.schema import INPUT_SCHEMA, text_of
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
 from tests.servers.kafkatopics import make_topic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.stating.unlocking import state_unlock
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
 from tests.processes import ran
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 _DYING: Final = """
 import importlib, os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, Hooks, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
 
 module, name, nth = sys.argv[2], sys.argv[3], int(sys.argv[4])
 owner = importlib.import_module(module)

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.providers.base import Edge
 from reconciler.providers.kafka.provider import KafkaProvider
+from reconciler.providers.protocol import Edge
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
@@ -19,8 +19,8 @@ from tests.embedded.samples import ids
 if TYPE_CHECKING:
     from conftest import Bench
 
+    from reconciler.operations.plan import Planned
     from reconciler.records.log import TopicLog
-    from reconciler.workflow.plan import Planned
     from tests.servers.kafka import Kafka
 
 SITES = """\

@@ -25,11 +25,10 @@ from kafka.admin import (
 from kafka.admin import ACLResourcePatternType as Pattern
 
 from reconciler.errors import UserError
-from reconciler.manifests.fmt import format_text
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.export import Exported, ExportOptions, export
-from reconciler.workflow.exporting.bare import bare_named
-from reconciler.workflow.validate import validate
+from reconciler.manifests.format import format_text
+from reconciler.operations.authoring import validate
+from reconciler.operations.export import Exported, ExportOptions, bare_named, export
+from reconciler.operations.steps.invocation import Select
 from tests.servers.kafka import Kafka
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.changing.onetopic import configure
-from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
+from reconciler.operations.clusters.mounts import Underway
+from reconciler.providers.kafka.admin import configure
+from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
 from reconciler.resources.address import address_of
-from reconciler.workflow.mounting.migrations import Underway
 from tests.servers.rawrecords import ODD, read_raw, write_raw
 from tests.workflow.kafka.hibernated import SITES, read_all, unnumbered
 
 if TYPE_CHECKING:
-    from reconciler.providers.hibernating import Kept
+    from reconciler.providers.protocol import Kept
     from tests.workflow.kafka.hibernated import Site
 
 READABLE = 58

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
 
 
-CLUSTER = "reconciler.providers.kafka.mounting.hibernating"
-WRITING = "reconciler.embedded.archiving.writing"
-TAKING = "reconciler.embedded.archiving.taking"
+CLUSTER = "reconciler.providers.kafka.mounts.mounts"
+WRITING = "reconciler.embedded.mounts.archive"
+TAKING = "reconciler.embedded.mounts.archive"
 
 
 def rarely(*step: object) -> object:
@@ -29,9 +29,9 @@ UNMOUNTING = [
     rarely(CLUSTER, "KafkaHibernation.keep", 1),
     rarely(WRITING, "begin", 1),
     (CLUSTER, "KafkaHibernation.keep", 2),
-    rarely("reconciler.embedded.archiving.archivesink", "ArchiveSink.publish", 1),
+    rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
     ("reconciler.providers.kafka.ledger", "Ledger.change", 4),
-    ("reconciler.providers.kafka.changing.onetopic", "configure", 1),
+    ("reconciler.providers.kafka.admin", "configure", 1),
     rarely("reconciler.providers.kafka.seal", "Seals.put", 1),
     rarely("reconciler.jobs.archive", "archive", 1),
     rarely(WRITING, "describe", 1),
@@ -46,7 +46,7 @@ MOUNTING = [
     rarely(TAKING, "claim", 1),
     (CLUSTER, "KafkaHibernation.make", 1),
     rarely(CLUSTER, "KafkaHibernation.keep", 2),
-    ("reconciler.jobs.restore", "restore", 1),
+    ("reconciler.jobs.archive", "restore", 1),
     rarely(CLUSTER, "KafkaHibernation.keep", 3),
     rarely(CLUSTER, "KafkaHibernation.keep", 4),
     rarely(CLUSTER, "KafkaHibernation.finish", 1),

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.applying.events import ActionDone
-from reconciler.providers.kafka.changing.onetopic import configure
+from reconciler.operations.steps.invocation import Select
+from reconciler.providers.kafka.admin import configure
 from reconciler.resources.address import address_of
-from reconciler.workflow.beginning.invocation import Select
 from tests.workflow.kafka.dying import die_after
 from tests.workflow.kafka.hibernated import read_all, unnumbered
 
@@ -97,11 +97,11 @@ def unplaced(rows: object) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("module", "name", "nth"),
     [
-        ("reconciler.jobs.move", "fill", 1),
-        ("reconciler.providers.kafka.mounting.moving", "KafkaCopyMoves.begin", 1),
-        ("reconciler.providers.kafka.mounting.moving", "KafkaCopyMoves.shut_out", 1),
-        ("reconciler.providers.kafka.mounting.moving", "KafkaCopyMoves.switch_groups", 1),
-        ("reconciler.providers.kafka.mounting.moving", "KafkaCopyMoves.end", 1),
+        ("reconciler.jobs.copy", "fill", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.begin", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.shut_out", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.switch_groups", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.end", 1),
     ],
 )
 def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:

@@ -13,11 +13,11 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
+from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
-from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.drift import drift
 from tests.workflow.kafka.dying import die_after
 from tests.workflow.kafka.hibernated import read_all
 

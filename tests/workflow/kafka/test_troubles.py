@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.workflow.beginning.invocation import Select
+from reconciler.operations.steps.invocation import Select
 from tests.servers.kafka import Kafka
 from tests.servers.kafkaproxy import (
     ALTER_CONFIGS,
@@ -29,8 +29,8 @@ from tests.servers.kafkaproxy import (
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.workflow.apply import Applied
-    from reconciler.workflow.plan import Planned
+    from reconciler.operations.apply import Applied
+    from reconciler.operations.plan import Planned
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
 

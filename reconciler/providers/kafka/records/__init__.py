@@ -1,1 +1,1 @@
-"""Records of topics on Kafka over confluent-kafka: read, produced, copied exactly once. Picklable, for executors."""
+"""Records of Kafka topics: read, produced, copied exactly once. Picklable, for executors."""

@@ -1,4 +1,4 @@
-"""Messages of confluent-kafka as Arrow columns and back: no Python code runs for each record.
+"""Messages of confluent-kafka as Arrow columns and back.
 
 Messages come in small lots, for what the client makes of them is fastest while it stays in the processor's cache; to
 build arrays of so few would cost more than all the rest. So lots are only joined, and arrays are built of many.
@@ -13,13 +13,22 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
-from reconciler.records.headers import has_marks, has_nul, name_of, texts_of
-from reconciler.records.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, RECORD_SCHEMA
+from reconciler.records.schema import (
+    CREATE_TIME,
+    HEADERS,
+    LOG_APPEND_TIME,
+    RECORD_SCHEMA,
+    has_marks,
+    has_nul,
+    name_of,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
 
 Header = tuple[str | bytes, bytes | None]
 """A name is bytes where a client cannot have it as text."""

@@ -13,17 +13,16 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from reconciler.planning.actions import Create, Delete, Transition
-from reconciler.providers.base import Done, Edge, Failed, Outcome, Provider, Scope
-from reconciler.providers.kafka.copying.opening import sink_of
-from reconciler.providers.kafka.linking.links import KafkaLinks
-from reconciler.providers.kafka.linking.site import Site
+from reconciler.providers.kafka.links.link_site import Site
+from reconciler.providers.kafka.links.links import KafkaLinks, sink_of
 from reconciler.providers.kafka.provider import KafkaProvider
+from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Provider, Scope
 from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Inventory
-from reconciler.resources.mirroring import MirrorSeen
-from reconciler.resources.mirrorlink import MirrorLink
+from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mirrors import MirrorSeen
 from tests.servers.kafka import Kafka
 
 PREFIX = "copy-"

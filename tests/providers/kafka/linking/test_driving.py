@@ -14,21 +14,18 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.operations.steps.link_pass import FinalSync, bring_groups, sync_links
+from reconciler.operations.steps.link_sides import LinkSynced, Pace
+from reconciler.operations.steps.mirror_copy import Copier
+from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Edge, Provider
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.kafka.acls import create_bindings
+from reconciler.providers.kafka.client import create_bindings
+from reconciler.providers.protocol import Edge, Provider
+from reconciler.resources.acls import Binding
 from reconciler.resources.address import address_of
-from reconciler.resources.bindings import Binding
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirroring import MirrorSeen
-from reconciler.resources.syncs import AccessRules
-from reconciler.workflow.linking.copying import Copier
-from reconciler.workflow.linking.following.finals import FinalSync
-from reconciler.workflow.linking.following.pacing import Pace
-from reconciler.workflow.linking.following.sides import LinkSynced
-from reconciler.workflow.linking.following.syncing import bring_groups, sync_links
-from reconciler.workflow.linking.transitions.driving import Driver
+from reconciler.resources.mirrors import AccessRules, MirrorSeen
 from tests.embedded.samples import ids
 from tests.providers.kafka.linking.linked import EAST, NOW_MS, PREFIX, WEST, Linked
 from tests.servers.kafka import Kafka

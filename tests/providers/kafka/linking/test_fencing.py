@@ -9,12 +9,11 @@ import pytest
 
 from reconciler.errors import LostRaceError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
-from reconciler.providers.kafka.copying import sink as module
 from reconciler.providers.kafka.ledger import PROGRESS, Ledger, writer_of
-from reconciler.providers.kafka.linking.changing import Changing
-from reconciler.providers.kafka.linking.making import Making
-from reconciler.workflow.linking.copying import FETCHING
+from reconciler.providers.kafka.links.link_changes import Changing, Making
+from reconciler.providers.kafka.records import copy_sink as module
 from tests.providers.kafka.linking.linked import Linked
 from tests.servers.kafka import Kafka
 

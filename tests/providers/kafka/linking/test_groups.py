@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from reconciler.errors import ReconcilerError
-from reconciler.providers.kafka.linking import grouping
-from reconciler.resources.syncs import Brought, GroupOffsets
+from reconciler.providers.kafka.links import link_groups
+from reconciler.resources.mirrors import Brought, GroupOffsets
 from tests.providers.kafka.linking.linked import Linked
 from tests.servers.kafka import Kafka
 
@@ -122,12 +122,12 @@ def test_what_was_noted_and_not_committed_is_brought_by_whoever_comes_next(linke
     _commit(linked, group, linked.topic, 3)
     _bring(linked, group)
     _commit(linked, group, linked.topic, 6)
-    real = grouping._Bringing._commit
-    grouping._Bringing._commit = lambda *_given: True  # type: ignore[method-assign,assignment]
+    real = link_groups._Bringing._commit
+    link_groups._Bringing._commit = lambda *_given: True  # type: ignore[method-assign,assignment]
     try:
         _bring(linked, group)
     finally:
-        grouping._Bringing._commit = real  # type: ignore[method-assign]
+        link_groups._Bringing._commit = real  # type: ignore[method-assign]
     assert _bring(linked.other(), group).is_changed
     there = _there(linked, group)
     assert there is not None

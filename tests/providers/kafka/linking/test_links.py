@@ -8,9 +8,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
-from reconciler.providers.base import Failed
+from reconciler.providers.protocol import Failed
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.mirroring import Trouble
+from reconciler.resources.mirrors import Trouble
 from tests.providers.kafka.linking.linked import EAST, NOW_MS, PREFIX, WEST, Linked
 from tests.servers.kafka import Kafka
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.providers.kafka.changing.onetopic import configure
+from reconciler.providers.kafka.admin import configure
 from reconciler.resources.address import address_of
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mirror_link import MirrorTopic
 from tests.providers.kafka.linking.linked import NOW_MS, WEST, Linked
 from tests.servers.kafka import Kafka
 

@@ -9,10 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.errors import UserError
-from reconciler.providers.kafka.records.producing import KafkaProducer
-from reconciler.records.headers import text_of
+from reconciler.providers.kafka.records.record_producer import KafkaProducer
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.records.schema import INPUT_SCHEMA, text_of
 from tests.embedded.samples import NOW, read
 from tests.providers.kafka.records.writing import write
 from tests.servers.kafkatopics import kafka_log, make_topic, record_settings

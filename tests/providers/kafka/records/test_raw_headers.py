@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.records.headers import name_of
 from reconciler.records.log import OffsetRange
+from reconciler.records.schema import name_of
 from tests.servers.kafkatopics import kafka_log, make_topic
 from tests.servers.rawrecords import Raw, read_raw, write_raw
 

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.records import clients
+from reconciler.providers.kafka.records import record_log
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import contents, read
 from tests.providers.kafka.records.writing import transact, write
@@ -152,7 +152,7 @@ def test_a_reading_that_ends_early_leaves_nothing_to_the_next(kafka: Kafka, topi
         assert next(iter(reading)).column("offset")[0].as_py() == start
         reading.close()  # type: ignore[attr-defined]  # it is a generator
     assert [row["offset"] for row in read(log, 0, 4_990)] == list(range(4_990, 5_000))
-    clients.close_consumers()
+    record_log.close_consumers()
     assert len(read(log)) == 5_000
 
 
@@ -168,7 +168,7 @@ def test_brokers_that_come_back_are_waited_for(start_kafka: Callable[..., Kafka]
     for batch in reading:
         offsets += batch.column("offset").to_pylist()
     assert offsets == list(range(3_000))
-    clients.close_consumers()
+    record_log.close_consumers()
 
 
 def truncate(kafka: Kafka, topic: str, offset: int) -> None:

@@ -1,0 +1,468 @@
+"""One run, from taking the lease to its result.
+
+Everything it does to the world goes through `Setting`, so the same run is driven by a simulation with a clock of its
+own, where it can be killed at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
+from reconciler.applying.events import Detached, PlanMade, ResultMissing, Summary, alike, first_few
+from reconciler.applying.ports import Means
+from reconciler.applying.recovery import Recovery, Settled
+from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
+from reconciler.planning.record import after_action, after_refusal, learn
+from reconciler.planning.saved_plan import stored_action
+from reconciler.runtime.text import ended_sentence
+from reconciler.state.journal import (
+    ActionEnded,
+    ActionRefused,
+    Closed,
+    Journal,
+    ResultFile,
+    RunFile,
+    detached,
+    write_result,
+)
+from reconciler.state.lease import Claim, Patience, acquire, tell_nobody
+
+if TYPE_CHECKING:
+    from reconciler.applying.ports import Setting
+    from reconciler.planning.actions import Action, Transition
+    from reconciler.planning.plan import Plan
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Record
+    from reconciler.runtime.effects import Effects
+    from reconciler.state.journal import Entry
+    from reconciler.state.lease import Lease, Notice
+    from reconciler.state.snapshots import Snapshot
+
+
+# The end of a run: what is in doubt is looked at, what is done is committed, the lease is let go in the same swap.
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one run ends."""
+
+    setting: Setting
+    lease: Lease
+    journal: Journal
+    run: str
+
+    async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
+        """Record what came of the run, close it unless something is left, and say so.
+
+        Raises:
+            LeaseError: It was lost: nothing of this was written.
+            IncompleteError: The state cannot be written; the run stays open, and the next one takes it up.
+        """
+        if result.ended_by is not None:
+            self._give_up(result, result.ended_by, began)
+        try:
+            result = await self._settle(result)
+        except LeaseError as error:
+            self._give_up(result, error, began)
+        except ReconcilerError as error:
+            result = replace(result, unknown=_unknown(error))
+        try:
+            serial = await self._commit(result, keeps_lease=keeps_lease)
+        except ReconcilerError as error:
+            self._give_up(result, error, began)
+        await self._tell(result, serial, began)
+        if result.trouble is not None:
+            raise result.trouble
+        return result
+
+    async def _settle(self, result: RunResult) -> RunResult:
+        """Look at the actions of which a platform did not say what became of them."""
+        if not result.in_doubt:
+            return result
+        if self.setting.stop.is_requested:
+            names = first_few([action.id for action in result.in_doubt])
+            raise IncompleteError(
+                f"stopped, and the platform did not say whether these happened: {names}",
+                hint="The next run finds out: reconciler apply",
+            )
+        recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
+        entries, verdicts = await recovery.settle(result.in_doubt, self.journal, result.record)
+        waiting = await self._refuse_absent(result, verdicts)
+        by_id = {action.id: action for action in result.in_doubt}
+        ended = [entry for entry in entries if isinstance(entry, ActionEnded)]
+        record = dict(result.record)
+        for entry in ended:
+            learn(record, after_action(by_id[entry.id], entry, record, self.run))
+        half_made = [entry for entry in entries if isinstance(entry, ActionRefused) and entry.is_made]
+        for refused in half_made:
+            learn(record, after_refusal(by_id[refused.id], refused, record, self.run))
+        found = {entry.id for entry in ended}
+        return replace(
+            result,
+            record=record,
+            done=(*result.done, *(entry.id for entry in ended)),
+            failed=tuple(item for item in result.failed if item.id not in found),
+            in_doubt=waiting,
+            unknown=_yet_to_come(waiting) if waiting else None,
+            is_changed=result.is_changed or bool(ended or half_made),
+        )
+
+    async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:
+        """Write why what is not there has failed; return what is not there, and may be on its way still."""
+        failed = {item.id: item for item in result.failed}
+        absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
+        waiting = tuple(action for action in absent if may_yet_happen(failed[action.id]))
+        refused = [failed[action.id] for action in absent if action not in waiting]
+        await self.journal.append(
+            [ActionRefused(id=item.id, error=item.error.message, hint=item.error.hint) for item in refused]
+        )
+        return waiting
+
+    async def _commit(self, result: RunResult, *, keeps_lease: bool) -> int:
+        record = result.record if result.is_changed else None
+        keeps_run = result.unknown is not None
+        if result.not_started:
+            self.setting.report(Detached(result.not_started))
+            await self.journal.append(detached(result.not_started))
+            keeps_run = True
+        elif not keeps_run:
+            await self.journal.append([Closed(status="partial" if is_partial(result) else "done")])
+        if keeps_lease and not keeps_run:
+            return await self.lease.end_run(record)
+        return await self.lease.close(record, keeps_run=keeps_run)
+
+    async def _tell(self, result: RunResult, serial: int, began: float) -> None:
+        effects = self.setting.effects
+        file = ResultFile(
+            run=self.run,
+            status=status_of(result),
+            serial=serial,
+            done=result.done,
+            failed=tuple(
+                {"id": item.id, "error": item.error.message, "hint": item.error.hint} for item in result.failed
+            ),
+            skipped=tuple({"id": item.id, "because": item.because} for item in result.skipped),
+            not_started=result.not_started,
+            in_doubt=tuple(action.id for action in result.in_doubt),
+            ended=stamp(effects),
+        )
+        missing = await self._write_result(file)
+        self._summarize(result, serial, began)
+        if missing is not None:
+            self.setting.report(missing)
+
+    def _summarize(self, result: RunResult, serial: int | None, began: float) -> None:
+        self.setting.report(
+            Summary(
+                self.run,
+                done=len(result.done),
+                failed=len(result.failed),
+                skipped=len(result.skipped),
+                not_started=len(result.not_started),
+                seconds=self.setting.effects.now() - began,
+                serial=serial,
+                skipped_because={item.id: item.because for item in result.skipped},
+                failures=alike(result.failed),
+                in_doubt=tuple(action.id for action in result.in_doubt),
+            )
+        )
+
+    async def _write_result(self, file: ResultFile) -> ResultMissing | None:
+        """Write the file; where it cannot be, return why: everything that counts is in the state."""
+        try:
+            await self.setting.effects.call(lambda: write_result(self.lease.store, file))
+        except StoppedError:
+            return None  # whether it is there is not known
+        except ReconcilerError as error:
+            return ResultMissing(self.run, error.message, file.serial)
+        return None
+
+    def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
+        """Say what is known, keep on this machine what of it is written nowhere, and say where; the run stays open."""
+        self._summarize(_with_unwritten(result), None, began)
+        hint, kept = ended_sentence(error.hint), self._keep(result.unwritten)
+        if isinstance(error, LeaseError):
+            raise LeaseError(error.message, hint=f"{hint}{kept}") from error
+        raise IncompleteError(
+            f"the state cannot be written: {error.message}",
+            hint=f"{hint} What was done is found by the next run: reconciler apply.{kept}",
+        ) from error
+
+    def _keep(self, unwritten: Sequence[Entry]) -> str:
+        """Return the sentence that says what became of what could not be written."""
+        if not unwritten:
+            return ""
+        try:
+            where = self.setting.spool.keep(self.run, unwritten)
+        except UserError as error:
+            return f" What is known could not be kept on this machine either: {error}"
+        return f" What is known and could not be written is kept in {where}."
+
+
+def _with_unwritten(result: RunResult) -> RunResult:
+    """Return what became of every action, be it written or not; what failed is known to the run either way."""
+    ended = tuple(entry.id for entry in result.unwritten if isinstance(entry, ActionEnded))
+    known = frozenset(ended)
+    left = tuple(name for name in result.not_started if name not in known)
+    return replace(result, done=(*result.done, *ended), not_started=left)
+
+
+def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:
+    names = first_few([action.id for action in waiting])
+    return IncompleteError(
+        f"not answered, and not there: {names}. It may yet happen, so the run stays open",
+        hint="The next one looks again, and does what is missing: reconciler apply",
+    )
+
+
+def _unknown(error: ReconcilerError) -> IncompleteError:
+    """Return why nobody could look, whatever it was: what is done is committed all the same."""
+    return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
+
+
+def status_of(result: RunResult) -> str:
+    """Return how a run ended, in one word."""
+    if result.not_started:
+        return "stopped" if result.is_stopped else "detached"
+    if result.unknown is not None:
+        return "in doubt"
+    return "partial" if is_partial(result) else "done"
+
+
+def is_partial(result: RunResult) -> bool:
+    """Tell whether something was not done; skipped may stand alone, where what failed turned out to be done."""
+    return bool(result.failed or result.skipped)
+
+
+def stamp(effects: Effects) -> str:
+    """Return the time for people, in UTC."""
+    return effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class ToDo:
+    """What a run is to do, decided under the lease."""
+
+    actions: Sequence[Action]
+    digest: str
+    plan: Plan | None = None
+    """Where the actions come from, if from a plan."""
+    options: Mapping[str, Any] | None = None
+    """What was typed, so that another machine can plan the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a decision rests on."""
+
+    snapshot: Snapshot
+    """The state under the lease."""
+    settled: Settled | None = None
+    """The open run that was found, if there was one."""
+    is_again: bool = False
+    """The plan is done; what the settled run had left in doubt is looked at once more."""
+
+
+Decide: TypeAlias = Callable[[Basis], ToDo]
+
+
+def drives_nothing(_action: Transition) -> bool:
+    """Leave everything to `run`."""
+    return False
+
+
+def gives_up_nothing(_address: Address) -> bool:
+    """Look at everything."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a run was asked for. Times are in seconds."""
+
+    resumes: bool = False
+    """Finish the open run's own plan, whoever began it, and nothing else; it is closed only when its rest begins."""
+    leaves_jobs: bool = False
+    """Do what needs no Spark; the jobs are left to `--resume` or `run`."""
+    parallelism: int = 8
+    """So many calls to platforms at once; jobs and writes of the state are beside them."""
+    lock_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whose run it is, as others read it."""
+
+    claim: Claim
+    tool: str = ""
+    git_commit: str | None = None
+    tell: Callable[[Notice], None] = tell_nobody
+    """Takes who holds the lease, while it is waited for."""
+    new_run: Callable[[], str]
+    """Makes the id of a second round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One wish to change something: how it is called, and how it deals with what others left."""
+
+    command: str
+    options: RunOptions = field(default_factory=RunOptions)
+    drives: Callable[[Transition], bool] = drives_nothing
+    """Which transitions over two clusters that an open run has left under way are ended, before all else."""
+    gives_up: Callable[[Address], bool] = gives_up_nothing
+    """Addresses whose doubt may end without a look: their cluster was left out by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of a run. `result` is `None` where there was nothing to do."""
+
+    result: RunResult | None
+    settled: Settled | None = None
+
+
+class Run:
+    """One run of one wish."""
+
+    def __init__(self, setting: Setting, caller: Caller, wish: Wish) -> None:
+        """Nothing is asked of anybody yet."""
+        self._setting = setting
+        self._caller = caller
+        self._wish = wish
+        self._effects = setting.effects
+        self._began = setting.effects.now()
+
+    async def run(self, decide: Decide) -> Ended:
+        """Do what `decide` makes of the state. It may raise: then nothing was done, and the lease is free again.
+
+        Raises:
+            LeaseError: Someone else holds it, or took over on the way.
+            InterruptedRunError: Stopped before anything started.
+            IncompleteError: What an earlier run left in doubt cannot be settled; or the state can no longer be written.
+        """
+        wish, resumes = self._wish, self._wish.options.resumes
+        async with await self._acquired() as lease:
+            self._check_stop()
+            recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=resumes)
+            settled = await recovery.settle_open_run(closes=not resumes)
+            if settled is None and resumes:
+                raise UserError(
+                    "there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply"
+                )
+            result = await self._round(lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run)
+            if self._has_to_look_again(result, settled):
+                await self._look_again(lease, decide, settled)
+        return Ended(result, settled)
+
+    async def _acquired(self) -> Lease:
+        claim = self._caller.claim
+        patience = Patience(
+            lock_timeout_s=self._wish.options.lock_timeout_s,
+            tell=self._caller.tell,
+            is_stopped=lambda: self._setting.stop.is_requested,
+        )
+        try:
+            return await acquire(self._setting.state, self._effects, claim, patience)
+        except StoppedError as error:
+            raise InterruptedRunError(
+                "stopped before anything started: the state store does not answer",
+                hint=f"Nothing was changed. If it had just given run {claim.run} the lease, that one is free again "
+                f"{claim.terms.lease_s:.0f} s from now.",
+            ) from error
+
+    # -- one round: begin, do, conclude
+
+    async def _round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:
+        try:
+            todo = await self._effects.call(lambda: decide(basis))
+        except StoppedError as error:
+            raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.") from error
+        self._check_stop()
+        if todo.plan is not None and not basis.is_again:
+            self._setting.report(PlanMade(todo.plan))
+        if not todo.actions:
+            if lease.lockfile.open_run is not None:
+                await lease.end_run(None)
+            if not basis.is_again:
+                self._tell_nothing(lease, run)
+            return None
+        if not self._wish.options.leaves_jobs:
+            await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
+        await lease.begin(self._run_file(run, todo, basis, lease))
+        journal = Journal(lease, self._effects, run)
+        result = await self._do(lease, journal, todo, basis.snapshot.record)
+        keeps_lease = not basis.is_again and self._has_to_look_again(result, basis.settled)
+        ending = Ending(self._setting, lease, journal, run)
+        return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
+
+    async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
+        setting, options = self._setting, self._wish.options
+        means = Means(
+            providers=setting.providers,
+            jobs=setting.jobs,
+            turn=LeaseTurn(lease, journal, self._effects),
+            effects=self._effects,
+            report=setting.report,
+            parallelism=options.parallelism,
+        )
+        engine = Engine(todo.actions, means, record=record, run=journal.run, leaves_jobs=options.leaves_jobs)
+        with setting.stop.ends(engine.stop):
+            return await engine.run()
+
+    def _has_to_look_again(self, result: RunResult | None, settled: Settled | None) -> bool:
+        """Tell whether a call of the settled run, under way when it was taken over, may have landed since."""
+        is_over = result is None or result.is_whole
+        return is_over and settled is not None and bool(settled.doubtful)
+
+    async def _look_again(self, lease: Lease, decide: Decide, settled: Settled | None) -> None:
+        if self._setting.stop.is_requested:
+            raise IncompleteError(
+                "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
+                hint="Look with: reconciler plan",
+            )
+        doubtful = settled.doubtful if settled else frozenset()
+
+        def decide_again(basis: Basis) -> ToDo:
+            todo = decide(basis)
+            return replace(todo, actions=[action for action in todo.actions if action.address in doubtful])
+
+        await self._round(
+            lease, decide_again, Basis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
+        )
+
+    # -- what it says of itself
+
+    def _run_file(self, run: str, todo: ToDo, basis: Basis, lease: Lease) -> RunFile:
+        caller, claim = self._caller, self._caller.claim
+        resumed = basis.settled.run.file.run if basis.settled and self._wish.options.resumes else None
+        return RunFile(
+            run=run,
+            command=self._wish.command,
+            plan_digest=todo.digest,
+            actions=tuple(stored_action(action) for action in todo.actions),
+            workspace=claim.owner.workspace,
+            environment=claim.owner.environment,
+            base_serial=basis.snapshot.serial,
+            base_sha256=basis.snapshot.sha256,
+            epoch=lease.lockfile.lease.epoch,
+            options=todo.options,
+            resumes=resumed,
+            git_commit=caller.git_commit,
+            tool=caller.tool,
+            who=claim.who,
+            ci_url=claim.ci_url,
+            started=stamp(self._effects),
+        )
+
+    def _tell_nothing(self, lease: Lease, run: str) -> None:
+        """Say how a run ended that had nothing to do: whoever reads events waits for its summary."""
+        seconds, serial = self._effects.now() - self._began, lease.lockfile.serial
+        self._setting.report(Summary(run, done=0, failed=0, skipped=0, not_started=0, seconds=seconds, serial=serial))
+
+    def _check_stop(self) -> None:
+        if self._setting.stop.is_requested:
+            raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.")

@@ -1,0 +1,316 @@
+"""`init`, `validate`, `fmt`, `schema`, `export` and `import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Argument, Option
+
+from reconciler.cli.console import out
+from reconciler.cli.options import Files, Here, IntoFolder, OutFolder, Place, TextOrJson, bundled
+from reconciler.cli.present import present, raise_verdict, warn_all
+from reconciler.cli.text.amounts import counted
+from reconciler.cli.text.lines import EMPTY, line
+from reconciler.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.cli.json.base import Document
+    from reconciler.manifests.positions import Problem
+    from reconciler.operations.authoring import Validated
+
+
+@bundled
+def init_command(
+    here: Here,
+    directory: Annotated[Path, Argument(metavar="DIR", help="Where to make it.", show_default=True)] = Path(),
+    state: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where its state lies: file://folder or s3://bucket/prefix.", show_default=False),
+    ] = None,
+) -> None:
+    """Make a workspace to start from; overwrites nothing."""
+    from reconciler.operations.init import init
+
+    made = init(here.invocation(), directory, state=state)
+    screen = out()
+    screen.show([line(f"Made a workspace in {made.folder}, its state in {made.state}")])
+    screen.show([line("  + ", str(path.relative_to(made.folder))) for path in made.files])
+    screen.show([EMPTY, line("Next:  edit manifests/example.yaml, then  reconciler plan")])
+
+
+# `reconciler validate`.
+
+
+@bundled
+def validate_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
+    """Check manifests, life cycles and the guards that need no cluster. Reads files, asks nobody."""
+    from reconciler.cli.present import validated_lines
+    from reconciler.operations.authoring import validate
+
+    try:
+        validated = validate(place.invocation(), files.select())
+    except UserError as error:
+        if form == "json" and (problems := getattr(error, "problems", ())):
+            present(form, lambda: (), lambda: _of_problems(problems))
+        raise
+    warn_all(validated.warnings)
+    present(form, lambda: validated_lines(validated), lambda: _of(validated))
+    raise_verdict(validated.verdict)
+
+
+def _of(validated: Validated) -> Document:
+    from reconciler.cli.json.checks_json import ValidateDocument
+
+    return ValidateDocument.of(validated)
+
+
+def _of_problems(problems: Sequence[Problem]) -> Document:
+    from reconciler.cli.json.checks_json import ValidateDocument
+
+    return ValidateDocument.of_problems(problems)
+
+
+# `reconciler fmt`.
+
+
+@bundled
+def fmt_command(
+    place: Place,
+    paths: Annotated[
+        list[Path] | None,
+        Argument(metavar="PATH", help="Files or folders; by default the workspace's.", show_default=False),
+    ] = None,
+    check: Annotated[bool, Option("--check", help="Change nothing; exit 1 where something would change.")] = False,
+) -> None:
+    """Put manifests into canonical form. Comments stay."""
+    from reconciler.operations.authoring import fmt
+
+    formatted = fmt(place.invocation(), tuple(paths or ()), check=check)
+    word = "would change" if check else "changed"
+    screen = out()
+    screen.show([line(f"{word}  {path}") for path in formatted.changed])
+    screen.show([line(f"{counted(formatted.files, 'file')}, {len(formatted.changed)} {word}")])
+    raise_verdict(formatted.verdict)
+
+
+# `reconciler schema`.
+
+
+@bundled
+def schema_command(
+    kind: Annotated[
+        str | None, Argument(metavar="KIND", help="Which schema; by default their names.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="DIR", help="Write them here, one file each.", show_default=False),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a kind of manifest or of an output, for editors and programs."""
+    from reconciler.cli.json.schemas import schema_bytes
+    from reconciler.cli.output_files import check_name
+
+    bodies = schema_bytes()
+    if kind is not None:
+        bodies = {_named(kind, bodies): bodies[_named(kind, bodies)]}
+    if folder is not None:
+        check_name("--out", folder)
+        _write(folder, bodies)
+    elif kind is not None:
+        out().write_bytes(next(iter(bodies.values())))
+    else:
+        out().show([line(name) for name in bodies])
+
+
+def _named(kind: str, bodies: Mapping[str, bytes]) -> str:
+    for name in bodies:
+        if name.lower() == kind.lower():
+            return name
+    raise UsageError(f"there is no schema '{kind}'", hint=f"Schemas: {', '.join(bodies)}")
+
+
+def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
+    from reconciler.cli.output_files import checked_output
+    from reconciler.objectstore.directory import write_whole
+
+    paths = {name: checked_output("--out", folder / f"{name}.json", "a JSON Schema") for name in bodies}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, body in bodies.items():
+        write_whole(paths[name], body)
+    out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])
+
+
+# `reconciler export`.
+
+
+@bundled
+def export_command(
+    files: Files,
+    place: Place,
+    cluster: Annotated[
+        str,
+        Argument(metavar="CLUSTER", help="A cluster: declared, or a new name."),
+    ],
+    out: OutFolder,
+    from_object_storage: Annotated[
+        bool, Option("--from-object-storage", help="Read its objectStorage alone: topics come with recoverFrom.")
+    ] = False,
+    cluster_id: Annotated[
+        str | None,
+        Option(
+            "--cluster-id",
+            metavar="UUID",
+            help="Of object storage: what this cluster made; by default CLUSTER itself.",
+            show_default=False,
+        ),
+    ] = None,
+    force: IntoFolder = False,
+    bootstrap_server: Annotated[
+        list[str] | None,
+        Option(
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            help="A Kafka cluster that nothing declares yet: writes a whole workspace.",
+            show_default=False,
+        ),
+    ] = None,
+    security: Annotated[
+        list[str] | None,
+        Option(
+            "--security",
+            metavar="FIELD=VALUE",
+            help="With --bootstrap-server, as in a Cluster: protocol=SASL_SSL, 'password=${env:NAME}' …",
+            show_default=False,
+        ),
+    ] = None,
+    namespace_separator: Annotated[
+        Literal[".", "_", "-"] | None,
+        Option(
+            "--namespace-separator",
+            help="With --bootstrap-server: what ends a namespace in topic names; by default a dot.",
+            show_default=False,
+        ),
+    ] = None,
+    min_topics: Annotated[
+        int,
+        Option(
+            "--min-topics",
+            min=0,
+            metavar="N",
+            help="Of flat names: so many topics that begin alike are a namespace; 0: no number is.",
+        ),
+    ] = 3,
+    form: TextOrJson = "text",
+) -> None:
+    """Write manifests of what is there. The next plan adopts it; from object storage, it recovers it."""
+    from reconciler.cli.json.exports_json import ExportDocument
+    from reconciler.cli.text.export_text import export_text
+    from reconciler.operations.export import ExportOptions, bare_named, export
+
+    invocation = place.invocation()
+    folder = invocation.cwd / out
+    bare = bare_named(
+        cluster, bootstrap_server or (), security or (), namespace_separator, here=invocation.cwd, out=folder
+    )
+    options = ExportOptions(
+        out=folder,
+        is_archived=from_object_storage,
+        cluster_id=cluster_id,
+        is_forced=force,
+        bare=bare,
+        at_least=min_topics,
+    )
+    exported = export(invocation, files.select(), cluster, options)
+    present(form, lambda: export_text(exported), lambda: ExportDocument.of(exported))
+    raise_verdict(exported.verdict)
+
+
+# `reconciler import`.
+
+
+Tool = Literal[
+    "terraform",
+    "terraform-state",
+    "topicctl",
+    "jikkou",
+    "julie",
+    "kafka-gitops",
+    "strimzi",
+]
+
+
+@bundled
+def import_command(
+    place: Place,
+    path: Annotated[Path, Argument(metavar="PATH", help="The file or folder of the other tool.")],
+    tool: Annotated[
+        Tool,
+        Option(
+            "--from",
+            help="Whose it is; terraform: its state, or what `terraform show -json` prints.",
+            show_default=False,
+        ),
+    ],
+    out: OutFolder,
+    cluster: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME",
+            help="What the cluster is called here; THEIRS=OURS where the files know of several.",
+            show_default=False,
+        ),
+    ] = None,
+    min_topics: Annotated[
+        int,
+        Option(
+            "--min-topics",
+            min=0,
+            metavar="N",
+            help="So many topics that begin alike are a namespace; 0: only what access rules begin with.",
+        ),
+    ] = 0,
+    namespace_separator: Annotated[
+        Literal[".", "_", "-"] | None,
+        Option(
+            "--namespace-separator",
+            help="What ends a namespace in topic names; by default as declared, else a dot.",
+            show_default=False,
+        ),
+    ] = None,
+    init: Annotated[
+        bool, Option("--init", help="Make DIR a workspace of its own, with the clusters that the files name.")
+    ] = False,
+    bootstrap_server: Annotated[
+        list[str] | None,
+        Option(
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            help="The same, of a cluster of which the files do not say where it is.",
+            show_default=False,
+        ),
+    ] = None,
+    force: IntoFolder = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""
+    from reconciler.cli.json.exports_json import ImportDocument
+    from reconciler.cli.text.export_text import import_text
+    from reconciler.operations.imports import ImportOptions, import_files
+
+    options = ImportOptions(
+        tool=tool,
+        path=path,
+        out=out,
+        clusters=tuple(cluster or ()),
+        separator=namespace_separator,
+        at_least=min_topics,
+        bootstrap_servers=tuple(bootstrap_server or ()),
+        is_workspace=init,
+        is_forced=force,
+    )
+    imported = import_files(place.invocation(), options)
+    present(form, lambda: import_text(imported), lambda: ImportDocument.of(imported))
+    raise_verdict(imported.verdict)

@@ -1,0 +1,115 @@
+"""`group`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from reconciler.cli.ask import approved
+from reconciler.cli.options import Files, Place, TextOrJson, bundled
+from reconciler.cli.present import present
+from reconciler.cli.text.topics_text import deletion_done_text, deletion_text_groups_text, reset_done_text, reset_text
+
+if TYPE_CHECKING:
+    from reconciler.operations.clusters.groups import GroupDeletion, GroupReset
+
+
+@bundled
+def delete_command(
+    files: Files,
+    place: Place,
+    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
+    group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
+    topic: Annotated[
+        str | None, Option(metavar="NAME", help="Only what it has of this topic.", show_default=False)
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Also while the group is reading.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Forget a consumer group, or what it has committed of one topic. What that is, is shown first."""
+    from reconciler.cli.json.clusters_json import GroupDeletionDocument
+    from reconciler.operations.clusters.groups import GroupChange, delete_group
+
+    def confirm(deletion: GroupDeletion) -> bool:
+        return approved(deletion_text_groups_text(deletion), "Delete it?", yes=yes, form=form)
+
+    change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
+    done = delete_group(place.invocation(), files.select(), change, confirm=confirm)
+    present(form, lambda: deletion_done_text(done), lambda: GroupDeletionDocument.of(done))
+
+
+# `reconciler group describe`.
+
+
+@bundled
+def describe_command(
+    files: Files,
+    place: Place,
+    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
+    group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
+    form: TextOrJson = "text",
+) -> None:
+    """Describe one consumer group: what it has committed, its lag, and whether it is reading."""
+    from reconciler.cli.json.clusters_json import GroupDocument
+    from reconciler.cli.text.topics_text import group_text
+    from reconciler.operations.clusters.groups import describe_group
+
+    described = describe_group(place.invocation(), files.select(), cluster, group)
+    present(form, lambda: group_text(described), lambda: GroupDocument.of(described))
+
+
+# `reconciler group list`.
+
+
+@bundled
+def list_command(
+    files: Files,
+    place: Place,
+    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
+    form: TextOrJson = "text",
+) -> None:
+    """List the consumer groups of a cluster."""
+    from reconciler.cli.json.clusters_json import GroupsDocument
+    from reconciler.cli.text.topics_text import names_text
+    from reconciler.operations.clusters.groups import list_groups
+
+    found = list_groups(place.invocation(), files.select(), cluster)
+    present(form, lambda: names_text(found), lambda: GroupsDocument.of(found))
+
+
+# `reconciler group reset`.
+
+
+@bundled
+def reset_command(
+    files: Files,
+    place: Place,
+    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
+    group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
+    to: Annotated[str, Option("--to", metavar="earliest|latest|TIME|OFFSET|±N", help="Where it goes on reading.")],
+    topic: Annotated[
+        str | None, Option(metavar="NAME", help="Only this topic, as shop:eu:orders.", show_default=False)
+    ] = None,
+    partition: Annotated[
+        int | None, Option(metavar="N", min=0, help="Only this partition.", show_default=False)
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Also while the group is reading.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Set where a consumer group goes on reading. What moves from where to where is shown first."""
+    from reconciler.cli.json.clusters_json import GroupResetDocument
+    from reconciler.operations.clusters.groups import GroupChange, reset_group
+
+    def confirm(reset: GroupReset) -> bool:
+        return approved(reset_text(reset), "Reset it?", yes=yes, form=form)
+
+    change = GroupChange(cluster=cluster, group=group, topic=topic, partition=partition, force=force)
+    done = reset_group(place.invocation(), files.select(), change, to, confirm=confirm)
+    present(
+        form,
+        lambda: reset_done_text(done) if done.moves else reset_text(done),
+        lambda: GroupResetDocument.of(done),
+    )

@@ -1,0 +1,161 @@
+"""`show`, `explain`, `graph`, `verify` and `cluster check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Argument, Option
+
+from reconciler.cli.console import out
+from reconciler.cli.options import Files, Place, TextOrJson, bundled
+from reconciler.cli.present import present, raise_verdict
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.operations.show import Picture
+
+
+@bundled
+def show_command(
+    files: Files,
+    place: Place,
+    what: Annotated[
+        str | None, Argument(metavar="ADDR|PLANFILE", help="An address or a saved plan; by default everything.")
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
+    if what is not None and _is_file(what):
+        from reconciler.cli.show import show_document
+        from reconciler.operations.show import show_plan
+
+        show_document(show_plan(Path(what)), form)
+        return
+    from reconciler.cli.json.inventory_json import ShowDocument
+    from reconciler.cli.text.inventory_text import show_text
+    from reconciler.operations.show import show
+
+    rows = show(place.invocation(), files.select(), what)
+    present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows))
+
+
+def _is_file(what: str) -> bool:
+    """Tell a plan from an address: an address is no file, and a path that begins with `.` or `/` no address."""
+    return what.startswith((".", "/")) or Path(what).is_file()
+
+
+# `reconciler explain`.
+
+
+@bundled
+def explain_command(
+    files: Files,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    form: TextOrJson = "text",
+) -> None:
+    """Say where each value of a resource comes from, and why an action is planned for it."""
+    from reconciler.cli.json.inventory_json import ExplainDocument
+    from reconciler.cli.text.inventory_text import explain_text
+    from reconciler.operations.show import explain
+
+    explained = explain(place.invocation(), files.select(), address)
+    present(form, lambda: explain_text(explained), lambda: ExplainDocument.of(explained))
+
+
+# `reconciler graph`.
+
+
+@bundled
+def graph_command(
+    files: Files,
+    place: Place,
+    plan: Annotated[
+        Path | None,
+        Argument(metavar="PLANFILE", help="The order of a saved plan; by default the workspace.", show_default=False),
+    ] = None,
+    lifecycle: Annotated[
+        str | None,
+        Option("--lifecycle", metavar="NAME", help="A state machine, such as mirror or mount.", show_default=False),
+    ] = None,
+    form: Annotated[
+        Literal["text", "json", "mermaid", "dot"],
+        Option("--format", help="What to print; `dot -Tsvg` of Graphviz makes a picture of dot."),
+    ] = "text",
+) -> None:
+    """Draw the clusters with their links and mounts, the order of a plan, or a state machine; asks no cluster."""
+    if plan is not None and lifecycle is not None:
+        raise UsageError("a plan and a lifecycle are two pictures", hint="Give PLANFILE or --lifecycle, not both.")
+    picture = _picture(files, place, plan, lifecycle)
+    if form in {"text", "json"}:
+        from reconciler.cli.json.inventory_json import GraphDocument
+        from reconciler.cli.text.inventory_text import graph_text
+
+        present("json" if form == "json" else "text", lambda: graph_text(picture), lambda: GraphDocument.made(picture))
+        return
+    from reconciler.cli.text.inventory_text import dot_text, mermaid_text
+
+    out().write(mermaid_text(picture) if form == "mermaid" else dot_text(picture))
+
+
+def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | None) -> Picture:
+    from reconciler.operations.show import draw_lifecycle, draw_plan, draw_workspace
+
+    if lifecycle is not None:
+        return draw_lifecycle(lifecycle)
+    if plan is not None:
+        from reconciler.operations.show import show_plan
+
+        return draw_plan(show_plan(plan))
+    return draw_workspace(place.invocation(), files.select())
+
+
+# `reconciler verify`.
+
+
+@bundled
+def verify_command(
+    files: Files,
+    place: Place,
+    left: Annotated[str, Argument(metavar="ADDR", help="One topic log.")],
+    right: Annotated[
+        str | None, Argument(metavar="ADDR", help="The other; by default the source of a mirror.", show_default=False)
+    ] = None,
+    deep: Annotated[bool, Option("--deep", help="Read every record anew; trust no kept digest.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Compare two topic logs, partition by partition, by count, ends and digest; exits 1 where they differ."""
+    from reconciler.cli.json.runs_json import VerifyDocument
+    from reconciler.cli.progress import reporter
+    from reconciler.cli.text.runs_text import verified_text
+    from reconciler.operations.verify import verify
+
+    with reporter("text") as report:
+        verified = verify(place.invocation(), files.select(), left, right, deep=deep, report=report)
+    present(form, lambda: verified_text(verified), lambda: VerifyDocument.of(verified))
+    raise_verdict(verified.verdict)
+
+
+# `reconciler cluster check`.
+
+
+@bundled
+def check_command(
+    files: Files,
+    place: Place,
+    cluster: Annotated[str, Argument(metavar="CLUSTER", help="The name of an embedded cluster.")],
+    repair: Annotated[
+        bool, Option("--repair", help="Finish what was left half-way, delete what is left over; loses no record.")
+    ] = False,
+    deep: Annotated[bool, Option("--deep", help="Read every record of both tiers as well.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
+    from reconciler.cli.json.checks_json import CheckDocument
+    from reconciler.cli.text.topics_text import checked_text
+    from reconciler.operations.clusters.cluster_check import check
+
+    checked = check(place.invocation(), files.select(), cluster, repair=repair, deep=deep)
+    present(form, lambda: checked_text(checked), lambda: CheckDocument.of(checked))
+    raise_verdict(checked.verdict)

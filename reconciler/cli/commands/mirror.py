@@ -1,0 +1,229 @@
+"""`mirror`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from reconciler.cli.acting import Addresses, Timeout, Yes, asked, show
+from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
+from reconciler.cli.present import present, raise_verdict
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.operations.mirrors.mirror_commands import Verb
+
+
+@bundled
+def create_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    link: Annotated[str, Option("--link", metavar="NAME", help="The link that makes them; it has to be there.")],
+    source: Annotated[
+        str | None,
+        Option(
+            "--source-topic",
+            metavar="NAME",
+            help="Full name on the source; by default the mirror's, without the prefix of the link.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        Option("--config", metavar="KEY=VALUE", help="A config that is not synced.", show_default=False),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
+    from reconciler.operations.mirrors.mirror_commands import NewMirrors, create_mirrors
+
+    new = NewMirrors(link=link, source=source, configs=pairs("--config", config))
+    with acting.emergency(files, place, "mirror create") as emergency:
+        answers = create_mirrors(emergency, addresses, new)
+    show(answers, form)
+
+
+# `reconciler mirror describe`.
+
+
+@bundled
+def describe_command(
+    files: Files,
+    by_state: ByState,
+    place: Place,
+    addresses: Addresses,
+    form: TextOrJson = "text",
+) -> None:
+    """Show mirrors: state, lag and last fetched offset of each partition, what is wrong, what may be asked for."""
+    from reconciler.cli.json.mirrors_json import MirrorDescriptionDocument
+    from reconciler.cli.text.mirrors_text import described_text
+    from reconciler.operations.mirrors.mirror_views import describe_mirrors
+
+    rows = describe_mirrors(by_state.reach(files, place), addresses)
+    present(form, lambda: described_text(rows), lambda: MirrorDescriptionDocument.of(rows))
+
+
+# `reconciler mirror errors`.
+
+
+@bundled
+def errors_command(
+    files: Files,
+    by_state: ByState,
+    place: Place,
+    addresses: Annotated[
+        list[str] | None,
+        Argument(metavar="ADDR", help="Mirrors or links; by default all there are.", show_default=False),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """List what is wrong: of links and their tasks, and what keeps mirrors from fetching or transitions from ending."""
+    from reconciler.cli.json.mirrors_json import MirrorErrorsDocument
+    from reconciler.cli.text.mirrors_text import errors_text
+    from reconciler.operations.mirrors.mirror_views import mirror_errors
+
+    found = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
+    present(form, lambda: errors_text(found), lambda: MirrorErrorsDocument.of(found))
+    raise_verdict(found.verdict)
+
+
+# `reconciler mirror failover`.
+
+
+@bundled
+def failover_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    yes: Yes = False,
+    cluster: Annotated[
+        list[str] | None,
+        Option(
+            "--cluster",
+            metavar="NAME=URL",
+            help="Where an embedded cluster is, in place of a workspace; with --no-state.",
+            show_default=False,
+        ),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Let mirrors take records at once, with what they have: what they lack is lost. Needs neither source nor state."""
+    places = pairs("--cluster", cluster)
+    if places and (not acting.no_state or acting.state is not None):
+        raise UsageError(
+            "--cluster is for where there is neither a workspace nor a state",
+            hint="Give --no-state with it, and no --state.",
+        )
+    asked(acting, files, place, "failover", addresses, yes=yes, at=places, form=form)
+
+
+# `reconciler mirror list`.
+
+
+@bundled
+def list_command(
+    files: Files,
+    by_state: ByState,
+    place: Place,
+    clusters: Annotated[
+        list[str] | None,
+        Argument(metavar="CLUSTER", help="Destinations; by default all clusters.", show_default=False),
+    ] = None,
+    link: Annotated[
+        str | None, Option("--link", metavar="NAME", help="Only those of this link.", show_default=False)
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """List the mirrors of clusters, stopped ones too, with their states and how far behind they are."""
+    from reconciler.cli.json.mirrors_json import MirrorsDocument
+    from reconciler.cli.text.mirrors_text import mirrors_text
+    from reconciler.operations.mirrors.mirror_views import list_mirrors
+
+    found = list_mirrors(by_state.reach(files, place), clusters or (), link)
+    present(form, lambda: mirrors_text(found), lambda: MirrorsDocument.of(found))
+    raise_verdict(found.verdict)
+
+
+# `reconciler mirror pause`.
+
+
+@bundled
+def pause_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    form: TextOrJson = "text",
+) -> None:
+    """Stop mirrors from fetching; they keep what they have, and are read as before."""
+    asked(acting, files, place, "pause", addresses, form=form)
+
+
+# `reconciler mirror promote`.
+
+
+@bundled
+def promote_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    yes: Yes = False,
+    timeout: Timeout = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Let mirrors become ordinary topics without loss: waits for lag 0 first, and needs both clusters."""
+    asked(acting, files, place, "promote", addresses, yes=yes, timeout=timeout, form=form)
+
+
+# `reconciler mirror restore`.
+
+
+@bundled
+def restore_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
+    asked(acting, files, place, "truncate-and-restore", addresses, yes=yes, form=form)
+
+
+# `reconciler mirror resume`.
+
+
+@bundled
+def resume_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    form: TextOrJson = "text",
+) -> None:
+    """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
+    asked(acting, files, place, "resume", addresses, form=form)
+
+
+# `reconciler mirror reverse`.
+
+
+@bundled
+def reverse_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    pause: Annotated[bool, Option("--pause", help="Leave the new mirror paused.")] = False,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Let mirrors and their sources change roles without loss, over a bidirectional link."""
+    verb: Verb = "reverse-and-pause" if pause else "reverse-and-start"
+    asked(acting, files, place, verb, addresses, yes=yes, form=form)

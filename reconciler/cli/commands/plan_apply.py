@@ -1,0 +1,285 @@
+"""`plan`, `apply`, `destroy`, `drift` and `run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from typer import Argument, Option
+
+from reconciler.cli import signals
+from reconciler.cli.console import are_one, err, out
+from reconciler.cli.environment import speaks
+from reconciler.cli.options import AnyForm, Chosen, Files, Place, TextOrJson, bundled, seconds
+from reconciler.cli.present import blocked_above, present, raise_verdict
+from reconciler.cli.show import Doing, carry_out
+from reconciler.cli.text.lines import line
+from reconciler.errors import BlockedError, UsageError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.applying.events import Event
+    from reconciler.operations.apply import Applied, Hooks
+    from reconciler.operations.mirrors.mirror_rounds import Upkeep
+
+
+@bundled
+def plan_command(
+    chosen: Chosen,
+    place: Place,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
+    ] = None,
+    form: AnyForm = "text",
+    detailed_exitcode: Annotated[
+        bool, Option("--detailed-exitcode", help="Exit 7 if anything is blocked, else 2 if anything would change.")
+    ] = False,
+) -> None:
+    """Show what would change. Changes nothing and takes no lock."""
+    from reconciler.cli.output_files import checked_output
+
+    file = None if out is None else checked_output("--out", out, "a saved plan")
+    invocation = place.invocation()
+    from reconciler.cli.show import show_planned
+    from reconciler.operations.plan import plan
+
+    planned = plan(invocation, chosen.select(), out=file)
+    show_planned(planned, form)
+    if file is not None:
+        err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
+    verdict = planned.verdict(detailed=detailed_exitcode)
+    raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
+
+
+# `reconciler apply`.
+
+
+@bundled
+def apply_command(
+    chosen: Chosen,
+    doing: Doing,
+    place: Place,
+    file: Annotated[
+        Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
+    ] = None,
+    strict: Annotated[
+        bool, Option("--strict", help="With FILE: refuse also less, a state that went on, and another git commit.")
+    ] = False,
+    only_drift: Annotated[
+        bool, Option("--only-drift", help="Only set back what drifted; what the files changed stays undone.")
+    ] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="Finish the open run's own plan and nothing else; it was approved.")
+    ] = False,
+    detach: Annotated[
+        bool, Option("--detach", help="Leave the copying of records to a later `apply --resume`, and need no Spark.")
+    ] = False,
+) -> None:
+    """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
+
+    def do(hooks: Hooks) -> Applied:
+        from reconciler.operations.apply import ApplyOptions, apply
+
+        options = doing.options(
+            ApplyOptions, file=file, strict=strict, only_drift=only_drift, resumes=resume, leaves_jobs=detach
+        )
+        return apply(place.invocation(), chosen.select(), options, hooks)
+
+    carry_out(
+        do,
+        doing,
+        question="Apply this plan?",
+        is_approved=doing.yes or file is not None or resume,
+    )
+
+
+# `reconciler destroy`.
+
+
+@bundled
+def destroy_command(
+    chosen: Chosen,
+    doing: Doing,
+    place: Place,
+    recursive: Annotated[bool, Option("--recursive", help="Namespaces with all that is in them.")] = False,
+    include_adopted: Annotated[
+        bool, Option("--include-adopted", help="Delete also what was adopted; by default it is forgotten.")
+    ] = False,
+) -> None:
+    """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
+
+    def do(hooks: Hooks) -> Applied:
+        from reconciler.operations.apply import DestroyOptions, destroy
+
+        options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
+        return destroy(place.invocation(), chosen.select(), options, hooks)
+
+    carry_out(
+        do,
+        doing,
+        question="Destroy this?",
+        is_approved=doing.yes,
+    )
+
+
+# `reconciler drift`.
+
+
+@bundled
+def drift_command(
+    chosen: Chosen,
+    place: Place,
+    form: AnyForm = "text",
+    fail_on: Annotated[
+        list[str] | None,
+        Option("--fail-on", metavar="CLASS", help="Also fail on: unmanaged, pending, blocked.", show_default=False),
+    ] = None,
+    known: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Leave out what this file was told; rewrites it.", show_default=False),
+    ] = None,
+    accept: Annotated[
+        list[str] | None,
+        Option(metavar="ADDR", help="Print a patch to the files that says what is there instead.", show_default=False),
+    ] = None,
+) -> None:
+    """Say where clusters have moved away from the files. Read-only; exits 3 where they have."""
+    if accept:
+        if fail_on or known is not None or form != "text":
+            message = "--accept prints a patch and nothing else"
+            raise UsageError(message, hint="Leave out --fail-on, --known and --format.")
+        _print_patch(chosen, place, accept)
+        return
+    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.show import show_drifted
+    from reconciler.operations.drift import drift
+
+    if known is not None:
+        checked_output("--known", known, "a file of --known")
+    drifted = drift(place.invocation(), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+    show_drifted(drifted, form)
+    drifted.remember()
+    raise_verdict(drifted.verdict)
+
+
+def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
+    """Print the patch on standard output, and what it cannot say as comments on standard error."""
+    from reconciler.operations.drift_patch import accept
+
+    accepted = accept(place.invocation(), chosen.select(), patterns)
+    err().show([line(f"# {note}") for note in accepted.notes])
+    out().write_bytes(accepted.patch.encode())
+    if not accepted.patch:
+        message = "nothing of that can be accepted by a patch"
+        raise UserError(message, hint="The lines above say what to do instead.")
+    if accepted.left_out:
+        many = "1 finding is" if accepted.left_out == 1 else f"{accepted.left_out} findings are"
+        message = f"{many} not in the patch"
+        raise UserError(message, hint="The lines above say what to do instead; the patch is right as far as it goes.")
+
+
+# `reconciler run`.
+
+
+_SHORTEST_S: Final = 1.0
+"""A pass asks every cluster what it has: more often than this, it would do nothing else."""
+
+
+@bundled
+def run_command(
+    files: Files,
+    place: Place,
+    once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
+    interval: Annotated[
+        str | None,
+        Option(
+            "--interval", metavar="DURATION", help="Again and again, so long after each time: 30s.", show_default=False
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, Option("--only", metavar="JOBS", help="Only these jobs.", show_default=False)
+    ] = None,
+    metrics: Annotated[
+        Path | None,
+        Option(
+            "--metrics",
+            metavar="FILE",
+            help="Write metrics there each time: for Prometheus, or as JSON into FILE.json.",
+            show_default=False,
+        ),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Run the data pipeline: mirrors to their sources' ends, then what clusters do to themselves.
+
+    Closed segments are uploaded to object storage and may leave the local tier; what expired goes on both tiers; keys
+    are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
+
+    JOBS: mirror, migrations, deletions, disablings, recoveries, rewrites, transactions, roll, upload, retention,
+    compact, merge, scrub, sweep; several with commas between.
+    """
+    if once == (interval is not None):
+        raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
+    from reconciler.applying.events import ActionFailed
+    from reconciler.cli.metrics_file import MetricsFile
+    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.progress import reporter
+    from reconciler.cli.text.runs_text import upkeep_text
+    from reconciler.operations.run import run_every, run_once
+    from reconciler.operations.steps.runner import Stop
+
+    invocation, select = place.invocation(), files.select()
+    told = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), invocation, select)
+    stop = Stop()
+    jobs = tuple(name for text in only or () for name in text.split(",") if name)
+    if interval is not None:
+        every = _interval_s(interval)
+        with signals.stopping(stop), reporter("text") as report:
+
+            def refused(event: Event) -> None:
+                """Of a pass that is one line, only what failed is told on its own."""
+                if isinstance(event, ActionFailed):
+                    report(event)
+
+            passes = run_every(invocation, select, every, only=jobs, report=refused, stop=stop)
+            for number, upkeep in enumerate(passes, 1):
+                _say(upkeep, number, form)
+                if told is not None:
+                    told.write(upkeep)
+        raise_verdict(told.trouble if told is not None else None)
+        return
+    from reconciler.cli.json.runs_json import PipelineDocument
+
+    with signals.stopping(stop), reporter("text") as report:
+        upkeep = run_once(invocation, select, only=jobs, report=report, stop=stop)
+    present(
+        form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PipelineDocument.of(upkeep)
+    )
+    if told is not None:
+        told.write(upkeep)
+    raise_verdict(upkeep.verdict)
+    raise_verdict(told.trouble if told is not None else None)
+
+
+def _interval_s(text: str) -> float:
+    every = seconds("--interval", text)
+    if every < _SHORTEST_S:
+        raise UsageError(f"--interval {text} is too short", hint="It is at least 1s; write --interval 30s")
+    return every
+
+
+def _say(upkeep: Upkeep, number: int, form: str) -> None:
+    """Print one pass of many as one line."""
+    from reconciler.cli.console import out
+
+    if form == "json":
+        from reconciler.cli.json.base import document_line
+        from reconciler.cli.json.runs_json import PipelineDocument
+
+        out().write_bytes(document_line(PipelineDocument.of(upkeep)))
+    else:
+        from reconciler.cli.text.runs_text import pass_line
+
+        out().show([pass_line(upkeep, number)])

@@ -1,0 +1,259 @@
+"""`state`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from reconciler.cli import signals
+from reconciler.cli.acting import surgery
+from reconciler.cli.ask import approved, ask, require_someone_to_ask
+from reconciler.cli.console import err
+from reconciler.cli.options import AnyForm, Files, Place, TextOrJson, bundled
+from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.text.lines import line
+
+if TYPE_CHECKING:
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Recorded
+    from reconciler.state.repair import Repair
+
+
+@bundled
+def diff_command(
+    files: Files,
+    place: Place,
+    serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="A state, as `state history` numbers them.")],
+    other: Annotated[
+        int | None,
+        Argument(metavar="[SERIAL]", min=0, help="Another one; by default the current one.", show_default=False),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Show what two states say differently. Asks no cluster."""
+    from reconciler.cli.json.states_json import StateDiffDocument
+    from reconciler.cli.text.states_text import diff_text
+    from reconciler.operations.state_views import state_diff
+
+    found = state_diff(place.invocation(), files.select(), serial, other)
+    present(form, lambda: diff_text(found), lambda: StateDiffDocument.of(found))
+
+
+# `reconciler state history`.
+
+
+@bundled
+def history_command(
+    files: Files,
+    place: Place,
+    limit: Annotated[int, Option("--limit", metavar="N", min=0, help="Show the newest N; 0 shows all.")] = 20,
+    form: TextOrJson = "text",
+) -> None:
+    """List the snapshots of the state, newest first."""
+    from reconciler.cli.json.states_json import StateHistoryDocument
+    from reconciler.cli.text.states_text import history_text
+    from reconciler.operations.state_views import state_history
+
+    found = state_history(place.invocation(), files.select(), limit=limit or None)
+    present(form, lambda: history_text(found), lambda: StateHistoryDocument.of(found))
+
+
+# `reconciler state list`.
+
+
+@bundled
+def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
+    """List what this workspace owns."""
+    from reconciler.cli.json.states_json import StateListDocument
+    from reconciler.cli.text.states_text import listing_text
+    from reconciler.operations.state_views import state_list
+
+    listing = state_list(place.invocation(), files.select())
+    present(form, lambda: listing_text(listing), lambda: StateListDocument.of(listing))
+
+
+# `reconciler state mv`.
+
+
+@bundled
+def mv_command(
+    files: Files,
+    place: Place,
+    before: Annotated[str, Argument(metavar="ADDR", help="What is recorded, for example topic/west/shop:orders.")],
+    after: Annotated[str, Argument(metavar="ADDR", help="Its address from now on, of the same kind and cluster.")],
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m",
+    form: TextOrJson = "text",
+) -> None:
+    """Record a resource under another address, a namespace with all in it. Touches no cluster."""
+    from reconciler.cli.json.states_json import StateMovesDocument
+    from reconciler.cli.text.states_text import moves_text
+    from reconciler.operations.state_edit import state_mv
+
+    def confirm(moves: tuple[tuple[Address, Address], ...]) -> bool:
+        return approved(moves_text(moves), "Record them like that?", yes=yes, form=form)
+
+    with surgery(files, place, "state mv", lock_timeout) as cut:
+        moves = state_mv(cut, before, after, confirm=confirm)
+    present(form, list, lambda: StateMovesDocument.of(moves))
+
+
+# `reconciler state repair`.
+
+
+@bundled
+def repair_command(
+    files: Files,
+    place: Place,
+    snapshot: Annotated[
+        str | None,
+        Option(
+            "--snapshot",
+            metavar="SERIAL|KEY",
+            help="Go on from this state where the newest is lost.",
+            show_default=False,
+        ),
+    ] = None,
+    without_run: Annotated[
+        str | None,
+        Option("--without-run", metavar="RUN", help="Give up this run, whose journal is lost.", show_default=False),
+    ] = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Make a lost, damaged or outdated lockfile anew from the snapshots and journals beside it."""
+    from reconciler.cli.json.states_json import StateRepairDocument
+    from reconciler.cli.text.states_text import repair_text, repaired_text
+    from reconciler.operations.state_edit import state_repair
+    from reconciler.state.repair import Choice
+
+    def confirm(repair: Repair) -> bool:
+        return approved(repair_text(repair), "Repair it like that?", yes=yes, form=form)
+
+    choice = Choice(snapshot=snapshot, without_run=without_run)
+    repaired = state_repair(place.invocation(), files.select(), choice, confirm=confirm)
+    present(form, lambda: repaired_text(repaired), lambda: StateRepairDocument.of(repaired))
+
+
+# `reconciler state rm`.
+
+
+@bundled
+def rm_command(
+    files: Files,
+    place: Place,
+    addresses: Annotated[
+        list[str], Argument(metavar="ADDR...", help="What to forget; with --recursive also patterns with *.")
+    ],
+    recursive: Annotated[
+        bool, Option("--recursive", help="Also what lies in these namespaces and on these clusters.")
+    ] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m",
+    form: TextOrJson = "text",
+) -> None:
+    """Stop owning resources. Touches no cluster; what the files still declare, the next apply adopts again."""
+    from reconciler.cli.json.states_json import StateRemovalDocument
+    from reconciler.cli.text.states_text import forgetting_text, forgotten_text
+    from reconciler.operations.state_edit import state_rm
+
+    def confirm(rows: tuple[tuple[Address, Recorded], ...]) -> bool:
+        return approved(forgetting_text(rows), "Forget them?", yes=yes, form=form)
+
+    with surgery(files, place, "state rm", lock_timeout) as cut:
+        forgotten = state_rm(cut, addresses, recursive=recursive, confirm=confirm)
+    present(form, lambda: forgotten_text(forgotten), lambda: StateRemovalDocument.of(forgotten))
+
+
+# `reconciler state rollback-plan`.
+
+
+@bundled
+def rollback_plan_command(
+    files: Files,
+    place: Place,
+    serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="A state, as `state history` numbers them.")],
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        Option("--target", metavar="ADDR", help="Only this, and what it depends on.", show_default=False),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, Option("--exclude", metavar="ADDR", help="Leave this alone.", show_default=False)
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="VERB:ADDR", help="Allow what a guard would block.", show_default=False),
+    ] = None,
+    form: AnyForm = "text",
+) -> None:
+    """Plan back to what was applied as an earlier state. Changes nothing; `apply FILE` does it."""
+    from dataclasses import replace
+
+    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.show import show_planned
+    from reconciler.operations.state_views import rollback_plan
+
+    file = None if out is None else checked_output("--out", out, "a saved plan")
+    select = replace(
+        files.select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
+    )
+    planned = rollback_plan(place.invocation(), select, serial, out=file)
+    show_planned(planned, form)
+    if file is not None:
+        err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
+    raise_verdict(planned.verdict())
+
+
+# `reconciler state show`.
+
+
+@bundled
+def show_command(
+    files: Files,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    form: TextOrJson = "text",
+) -> None:
+    """Show one resource as it was last applied."""
+    from reconciler.cli.json.states_json import StateShowDocument
+    from reconciler.cli.text.states_text import recorded_text
+    from reconciler.operations.state_views import state_show
+
+    recorded = state_show(place.invocation(), files.select(), address)
+    present(form, lambda: recorded_text(address, recorded), lambda: StateShowDocument.of(address, recorded))
+
+
+# `reconciler state unlock`.
+
+
+@bundled
+def unlock_command(
+    files: Files,
+    place: Place,
+    run: Annotated[
+        str | None, Argument(metavar="RUN", help="The run that holds it, as who waits prints.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
+    from reconciler.cli.json.states_json import StateUnlockDocument
+    from reconciler.cli.text.states_text import unlocked_text
+    from reconciler.operations.state_edit import state_unlock
+    from reconciler.operations.steps.runner import Stop
+
+    def confirm(said: str) -> bool:
+        if not yes:
+            require_someone_to_ask("Give --yes if that run is dead for certain")
+        return yes or ask(f"{said} Take it away?")
+
+    stop = Stop()
+    with signals.stopping(stop):
+        unlocked = state_unlock(place.invocation(), files.select(), run, confirm=confirm, stop=stop)
+    present(form, lambda: unlocked_text(unlocked), lambda: StateUnlockDocument.of(unlocked))

@@ -1,0 +1,266 @@
+"""`topic`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Argument, Option
+
+from reconciler.cli import signals
+from reconciler.cli.console import binary_stdin, binary_stdout, err, out
+from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs
+from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.text.amounts import bytes_text, count_text, counted
+from reconciler.cli.text.lines import line
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.cli.json.clusters_json import TopicsDocument
+    from reconciler.cli.text.lines import Line
+
+
+@bundled
+def alter_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    set_: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)
+    ] = None,
+    delete: Annotated[
+        list[str] | None, Option("--delete", metavar="KEY", help="Reset a config.", show_default=False)
+    ] = None,
+) -> None:
+    """Change a topic's configs now. For emergencies: the next drift shows what the files do not say."""
+    values = pairs("--set", set_)
+    if not values and not delete:
+        raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
+    from reconciler.cli.text.topics_text import altered_text
+    from reconciler.operations.clusters.topics import alter_topic
+
+    with acting.emergency(files, place, "topic alter") as emergency:
+        altered = alter_topic(emergency, address, values, tuple(delete or ()))
+    screen = out()
+    screen.show(altered_text(altered))
+    if not altered.changes:
+        screen.show([line(f"{altered.address} is like that already")])
+
+
+# `reconciler topic consume`.
+
+
+@bundled
+def consume_command(
+    files: Files,
+    place: Place,
+    address: Annotated[
+        str, Argument(metavar="ADDRESS|CLUSTER", help="For example topic/west/shop:eu:orders; with --regex a cluster.")
+    ],
+    output: Annotated[Path, Option("--output", "--out", "-o", metavar="FILE|-", help="Where they go.")] = Path("-"),
+    output_format: Annotated[
+        Literal["records", "values", "parquet"], Option("--output-format", help="How they are written.")
+    ] = "records",
+    partition: Annotated[
+        int | None, Option(metavar="N", min=0, help="Only this partition.", show_default=False)
+    ] = None,
+    start: Annotated[
+        str,
+        Option(
+            "--from",
+            metavar="earliest|latest|OFFSET|TIME",
+            help="Where to begin; with --group what it never committed.",
+        ),
+    ] = "earliest",
+    most: Annotated[
+        int | None, Option("--max", metavar="N", min=1, help="At most so many records.", show_default=False)
+    ] = None,
+    isolation: Annotated[
+        Literal["read_committed", "read_uncommitted"], Option(help="Whether to wait for transactions.")
+    ] = "read_committed",
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as records come, until interrupted.")] = False,
+    group: Annotated[
+        str | None,
+        Option(
+            metavar="NAME", help="Begin where this group left off, and commit what was written.", show_default=False
+        ),
+    ] = None,
+    regex: Annotated[
+        str | None,
+        Option(
+            metavar="REGEX",
+            help="Read all topics of CLUSTER whose full name matches as a whole, such as 'shop:.*'.",
+            show_default=False,
+        ),
+    ] = None,
+    skip_missing: Annotated[
+        bool,
+        Option("--skip-missing", help="Go on after offsets whose object is gone or damaged, and say which they are."),
+    ] = False,
+) -> None:
+    """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
+    from reconciler.cli.output_files import KINDS, checked_output
+    from reconciler.operations.clusters.consume import ConsumeOptions, consume
+    from reconciler.operations.steps.runner import Stop
+
+    file = None if str(output) == "-" else output
+    if file is None and output_format == "parquet" and out().is_terminal:
+        raise UsageError("Parquet is not for terminals", hint="Name a file with --output")
+    if file is not None:
+        is_added_to = group is not None and output_format == "values"
+        checked_output("--output", file, KINDS[output_format], is_added_to=is_added_to)
+    options = ConsumeOptions(
+        output=file,
+        output_format=output_format,
+        partition=partition,
+        start=start,
+        max_records=most,
+        isolation=isolation,
+        follow=follow,
+        group=group,
+        regex=regex,
+        skip_missing=skip_missing,
+    )
+    stop = Stop()
+    with signals.stopping(stop):
+        read = consume(place.invocation(), files.select(), address, options, stdout=binary_stdout(), stop=stop)
+    if file is not None:
+        err().show([line(f"Consumed {counted(read.records, 'record')} of {read.where} into {file}")])
+
+
+# `reconciler topic describe`.
+
+
+@bundled
+def describe_command(
+    files: Files,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
+    form: TextOrJson = "text",
+) -> None:
+    """Describe one topic: its partitions and offsets, its configs and where they come from."""
+    from reconciler.cli.json.clusters_json import TopicDocument
+    from reconciler.cli.text.topics_text import topic_text
+    from reconciler.operations.clusters.topics import describe_topic
+
+    topic = describe_topic(place.invocation(), files.select(), address)
+    present(form, lambda: topic_text(topic), lambda: TopicDocument.of(topic))
+
+
+# `reconciler topic list`.
+
+
+@bundled
+def list_command(
+    files: Files,
+    place: Place,
+    pattern: Annotated[
+        str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
+    ] = None,
+    sizes: Annotated[
+        bool, Option("--sizes", help="Measure records and bytes too, of at most 1,000 partitions of a cluster.")
+    ] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """List the topics on the clusters."""
+    from reconciler.operations.clusters.topics import list_topics
+    from reconciler.operations.steps.observe import burst
+
+    def lines() -> list[Line]:
+        from reconciler.cli.text.topics_text import topics_text
+
+        return topics_text(rows, sizes=sizes)
+
+    def document() -> TopicsDocument:
+        from reconciler.cli.json.clusters_json import TopicsDocument
+
+        return TopicsDocument.of(rows)
+
+    with burst():
+        rows = list_topics(place.invocation(), files.select(), pattern, sizes=sizes)
+        present(form, lines, document)
+    left_out = sum(row.bytes is None for row in rows) if sizes else 0
+    if left_out:
+        err().show([line(f"Not measured: {left_out:,} of {counted(len(rows), 'topic')}. Name fewer by a pattern")])
+
+
+# `reconciler topic produce`.
+
+
+@bundled
+def produce_command(
+    files: Files,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
+    given: Annotated[
+        Path, Option("--input", "-i", metavar="FILE|-", help="Where the records are.", show_default=False)
+    ],
+    input_format: Annotated[
+        Literal["jsonl", "csv", "parquet", "records"] | None,
+        Option("--input-format", help="By default what the file's name says.", show_default=False),
+    ] = None,
+    key_field: Annotated[
+        str | None, Option("--key-field", metavar="FIELD", help="The field that is the key.", show_default=False)
+    ] = None,
+    timestamp_field: Annotated[
+        str | None,
+        Option("--timestamp-field", metavar="FIELD", help="The field that is the time.", show_default=False),
+    ] = None,
+    partition: Annotated[
+        int | None, Option(metavar="N", min=0, help="Only into this partition.", show_default=False)
+    ] = None,
+) -> None:
+    """Write records from a file or standard input into a topic."""
+    from reconciler.cli.progress import counting
+    from reconciler.operations.clusters.consume import ProduceOptions, produce
+
+    options = ProduceOptions(
+        input=None if str(given) == "-" else given,
+        input_format=input_format,
+        key_field=key_field,
+        timestamp_field=timestamp_field,
+        partition=partition,
+    )
+    with counting("producing") as report:
+        made = produce(place.invocation(), files.select(), address, options, stdin=binary_stdin(), report=report)
+    where = f"{counted(len(made.ranges), 'partition')} of {made.address}"
+    out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
+
+
+# `reconciler topic storage`.
+
+
+@bundled
+def storage_command(
+    files: Files,
+    place: Place,
+    addresses: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="ADDRESS", help="For example topic/west/shop:eu:orders, or 'topic/west/*'.", show_default=False
+        ),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Show what topics take, tier by tier: one topic by partition, several or all of them by their sums."""
+    given = addresses or []
+    if len(given) == 1 and "*" not in given[0]:
+        from reconciler.cli.json.clusters_json import StorageDocument
+        from reconciler.cli.text.topics_text import storage_text
+        from reconciler.operations.clusters.topics import topic_storage
+
+        topic = topic_storage(place.invocation(), files.select(), given[0])
+        present(form, lambda: storage_text(topic), lambda: StorageDocument.of(topic))
+        raise_verdict(topic.problem)
+        return
+    from reconciler.cli.json.clusters_json import StoragesDocument
+    from reconciler.cli.text.topics_text import storages_text
+    from reconciler.operations.clusters.topics import topic_storages
+
+    found = topic_storages(place.invocation(), files.select(), given)
+    present(form, lambda: storages_text(found), lambda: StoragesDocument.of(found))
+    if found.unmeasured:
+        topics = f"{count_text(found.unmeasured)} of {count_text(found.unmeasured + len(found.topics))} topics"
+        err().show([line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")])
+    raise_verdict(next((topic.problem for topic in found.topics if topic.problem is not None), None))

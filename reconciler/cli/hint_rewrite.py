@@ -1,0 +1,111 @@
+"""Put the options that were typed into commands that hints name.
+
+A hint names a command from far below, where nobody knows what was typed. Typed as it is shown, it has to act on the
+same environment, and on no more than the command before it looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from reconciler.cli.text.lines import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.cli.text.lines import Line
+
+
+_COMMAND: Final = re.compile(
+    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|(?:state|mount|mirror) [a-z-]+))\b"
+    r"(?P<more>(?! --help)(?: --resume| [\w./]\S*)?)"
+)
+_OF_ALL: Final = ("reconciler state ", "reconciler mount ", "reconciler mirror ")
+"""What these act on is not chosen by a part of the workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedOptions:
+    """Options of the command line, as they would be typed again."""
+
+    place: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    part: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    """What stands in for a workspace, where a command takes that."""
+
+    def joined(self, other: TypedOptions) -> TypedOptions:
+        """Return these options and those of another bundle; each part comes from one of them."""
+        return TypedOptions(
+            self.place or other.place,
+            self.environment or other.environment,
+            self.variables or other.variables,
+            self.part or other.part,
+            self.state or other.state,
+        )
+
+    def after(self, command: str, more: str) -> tuple[str, ...]:
+        """Return what belongs behind a command; `more` is what follows it."""
+        if command.startswith(_OF_ALL):
+            return (*self.state, *self.place, *self.environment, *self.variables)
+        if more == " --resume":
+            return (*self.place, *self.environment)  # the open run brings the rest
+        if more:
+            return self.place  # so does a saved plan
+        return (*self.place, *self.environment, *self.variables, *self.part)
+
+
+@runtime_checkable
+class TypedBundle(Protocol):
+    """A bundle with options that belong into hints."""
+
+    def typed(self) -> TypedOptions:
+        """Return its options as they would be typed again."""
+        ...
+
+
+_NOTHING: Final = TypedOptions()
+_TYPED: Final = ContextVar("_TYPED", default=_NOTHING)
+
+
+def forget_typed() -> None:
+    """Begin a command line."""
+    _TYPED.set(_NOTHING)
+
+
+def remember_typed(bundles: Iterable[object]) -> None:
+    """Keep what a command was given, for as long as it is spoken of."""
+    typed = _NOTHING
+    for bundle in bundles:
+        if isinstance(bundle, TypedBundle):
+            typed = typed.joined(bundle.typed())
+    _TYPED.set(typed)
+
+
+def typed_again(text: str) -> str:
+    """Return a text whose commands act on what the one before acted on."""
+    typed = _TYPED.get()
+    return text if typed == _NOTHING or not _speaks(text) else _COMMAND.sub(lambda at: _filled(typed, at), text)
+
+
+def lines_again(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield lines in the same way."""
+    for each in lines:
+        if any(_speaks(span.text) for span in each):
+            yield tuple(Span(typed_again(span.text), span.tone) for span in each)
+        else:
+            yield each
+
+
+def _speaks(text: str) -> bool:
+    return "reconciler " in text
+
+
+def _filled(typed: TypedOptions, found: re.Match[str]) -> str:
+    command, more = found["command"], found["more"]
+    return " ".join([command, *map(shlex.quote, typed.after(command, more))]) + more

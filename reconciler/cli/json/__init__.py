@@ -1,0 +1,1 @@
+"""The JSON that commands print, as pydantic models."""

@@ -1,0 +1,252 @@
+"""JSON of `validate`, `drift`, `verify` and `cluster check`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from reconciler.cli.json.base import Document, Part, jsonable
+from reconciler.operations.drift import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.embedded.check.damage import CheckFinding
+    from reconciler.manifests.positions import Problem
+    from reconciler.operations.authoring import Validated
+    from reconciler.operations.clusters.cluster_check import CheckedCluster
+    from reconciler.operations.drift import Drifted, Found
+    from reconciler.planning.findings import Finding
+
+
+class ProblemPart(Part):
+    """Something wrong with a file."""
+
+    source: str | None = Field(description="`file:line:column`, as far as it is known.")
+    field: str | None = Field(default=None, description="The field it is about.")
+    address: str | None = Field(default=None, description="The resource it is about.")
+    message: str
+    hint: str
+
+    @classmethod
+    def of_problem(cls, problem: Problem) -> ProblemPart:
+        """Say what does not read."""
+        where = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
+        return cls(source=where or None, field=problem.field, message=problem.message, hint=problem.hint)
+
+    @classmethod
+    def of_finding(cls, finding: Finding) -> ProblemPart:
+        """Say what reads, but cannot be."""
+        return cls(source=finding.source, address=finding.address, message=finding.message, hint=finding.hint)
+
+
+class ValidateDocument(Document):
+    """What `validate` found."""
+
+    format: Literal["reconciler.validate/1"] = "reconciler.validate/1"
+    valid: bool
+    workspace: str | None = Field(description="Null where even that did not read.")
+    counts: dict[str, int] = Field(description="How many of each kind are declared.")
+    problems: tuple[ProblemPart, ...]
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, validated: Validated) -> ValidateDocument:
+        """Say what was checked."""
+        return cls(
+            valid=validated.verdict is None,
+            workspace=validated.workspace,
+            counts=dict(validated.counts),
+            problems=tuple(ProblemPart.of_finding(finding) for finding in validated.findings),
+            warnings=validated.warnings,
+        )
+
+    @classmethod
+    def of_problems(cls, problems: Sequence[Problem]) -> ValidateDocument:
+        """Say what kept the files from being read."""
+        found = tuple(ProblemPart.of_problem(problem) for problem in problems)
+        return cls(valid=False, workspace=None, counts={}, problems=found, warnings=())
+
+
+class FoundPart(Part):
+    """One way in which clusters and files differ."""
+
+    kind: Literal["drift", "missing", "in doubt", "unmanaged", "pending", "blocked"] = Field(
+        description="Its class: who has to act."
+    )
+    address: str
+    path: str = Field(description="The field; empty where it is the resource as a whole.")
+    recorded: Any = Field(description="What we last applied.")
+    observed: Any = Field(description="What the cluster says.")
+    fingerprint: str = Field(
+        description="The same for the same difference, run after run: sha256 of address, path and what was observed."
+    )
+    ignored: str | None = Field(
+        description="The rule that leaves it as it is, with its reason and last day; what is ignored never fails."
+    )
+    fails: bool = Field(description="Whether it is among what makes the command exit 3.")
+    message: str
+
+    @classmethod
+    def of(cls, found: Found, *, fails: bool) -> FoundPart:
+        """Say one difference."""
+        return cls(
+            kind=found.kind,
+            address=found.address,
+            path=found.path,
+            recorded=jsonable(found.recorded),
+            observed=jsonable(found.observed),
+            fingerprint=found.fingerprint,
+            ignored=found.ignored,
+            fails=fails,
+            message=found.message,
+        )
+
+
+class DriftSummary(Part):
+    """How many findings there are of each class."""
+
+    drift: int = 0
+    missing: int = 0
+    in_doubt: int = 0
+    unmanaged: int = 0
+    pending: int = 0
+    blocked: int = 0
+    ignored: int = Field(default=0, description="How many of them a reviewed rule leaves as they are.")
+
+
+class DriftDocument(Document):
+    """Where clusters have moved away from the files."""
+
+    format: Literal["reconciler.drift/1"] = "reconciler.drift/1"
+    workspace: str
+    environment: str | None
+    summary: DriftSummary
+    findings: tuple[FoundPart, ...]
+    errors: tuple[str, ...] = ()
+    """What kept parts of the workspace from being compared."""
+
+    @classmethod
+    def of(cls, drifted: Drifted) -> DriftDocument:
+        """Say all differences."""
+        findings = tuple(FoundPart.of(found, fails=found in drifted.failing) for found in drifted.findings)
+        counts = {kind.replace(" ", "_"): sum(each.kind == kind for each in findings) for kind in CLASSES}
+        counts["ignored"] = sum(each.ignored is not None for each in findings)
+        plan = drifted.planned.plan
+        return cls(
+            workspace=plan.workspace,
+            environment=plan.environment,
+            summary=DriftSummary(**counts),
+            findings=findings,
+            errors=tuple(f"{error.message}. {error.hint}" for error in drifted.errors),
+        )
+
+
+# JSON of `cluster check`.
+
+
+class OffsetsPart(Part):
+    """Offsets from `start` up to, not including, `stop`."""
+
+    start: int
+    stop: int
+
+
+class FindingPart(Part):
+    """One thing that is not as it should be."""
+
+    kind: str
+    severity: Literal["error", "warning", "note"]
+    what: str
+    key: str = Field(description="The object it is about, or the first of several.")
+    topic: str | None
+    partition: int | None
+    gone: tuple[OffsetsPart, ...] = Field(description="Offsets whose records cannot be read any more, or not trusted.")
+    objects: int
+    bytes: int
+    age_ms: int | None = Field(description="Of the oldest object, by the store's clock, where age matters.")
+    why: str
+    advice: str
+    repairable: bool = Field(description="Whether --repair mends it.")
+
+    @classmethod
+    def of(cls, finding: CheckFinding) -> FindingPart:
+        """Say one finding."""
+        return cls(
+            kind=finding.kind,
+            severity=finding.severity.value,
+            what=finding.what,
+            key=finding.place.key,
+            topic=finding.place.topic,
+            partition=finding.place.partition,
+            gone=tuple(OffsetsPart(start=each.start, stop=each.stop) for each in finding.gone),
+            objects=finding.objects,
+            bytes=finding.bytes,
+            age_ms=finding.age_ms,
+            why=finding.rule.matters,
+            advice=finding.rule.advice,
+            repairable=finding.rule.is_mended,
+        )
+
+
+class CountsPart(Part):
+    """How much was looked at."""
+
+    objects: int
+    bytes: int
+    namespaces: int
+    topics: int
+    partitions: int = Field(description="That were ever written.")
+    pages: int
+    parts: int
+    records: int
+    groups: int
+    transactions: int
+
+
+class MendedPart(Part):
+    """What a repair did about one kind of finding."""
+
+    kind: str
+    what: str
+
+
+class CheckDocument(Document):
+    """A cluster, checked; after a repair, as it is then."""
+
+    format: Literal["reconciler.check/1"] = "reconciler.check/1"
+    cluster: str
+    url: str
+    id: str | None
+    consistent: bool
+    counts: CountsPart
+    findings: tuple[FindingPart, ...]
+    left_out: int = Field(description="Findings that are counted and not listed.")
+    mended: tuple[MendedPart, ...]
+
+    @classmethod
+    def of(cls, found: CheckedCluster) -> CheckDocument:
+        """Say all of it."""
+        checked = found.checked
+        return cls(
+            cluster=found.address,
+            url=found.url,
+            id=checked.cluster_id,
+            consistent=checked.errors == 0,
+            counts=CountsPart(
+                objects=checked.objects,
+                bytes=checked.stored_bytes,
+                namespaces=checked.namespaces,
+                topics=checked.topics,
+                partitions=checked.partitions,
+                pages=checked.pages,
+                parts=checked.parts,
+                records=checked.records,
+                groups=checked.groups,
+                transactions=checked.transactions,
+            ),
+            findings=tuple(map(FindingPart.of, checked.findings)),
+            left_out=checked.left_out,
+            mended=tuple(MendedPart(kind=each.kind, what=each.what) for each in found.mended),
+        )

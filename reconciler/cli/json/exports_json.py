@@ -1,0 +1,181 @@
+"""JSON of `export` and `import`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from reconciler.cli.json.base import Document, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.importers.base import Lost
+    from reconciler.operations.export import Exported
+    from reconciler.operations.export_layout import LeftOut
+    from reconciler.operations.imports import Imported
+    from reconciler.resources.mount import Recoverable
+
+
+class PartitionEndPart(Part):
+    """What object storage has of a partition."""
+
+    partition: int
+    start: int
+    end: int = Field(description="The next offset to be uploaded; what came from there on is lost.")
+
+
+class RecoveryPart(Part):
+    """What a topic is recovered from."""
+
+    location: str
+    partitions: int
+    records: int
+    bytes: int
+    ends: tuple[PartitionEndPart, ...] = Field(description="Partitions of which something was uploaded.")
+    older: tuple[str, ...] = Field(description="Locations of topics that had its name before.")
+
+
+class ExportedPart(Part):
+    """One resource of which a manifest was written."""
+
+    address: str
+    recovery: RecoveryPart | None
+
+
+class LeftOutPart(Part):
+    """Something of which none was written."""
+
+    place: str = Field(description="Its key in object storage, its address, or the access rule.")
+    message: str
+    hint: str
+
+
+class ExportDocument(Document):
+    """What was exported."""
+
+    format: Literal["reconciler.export/1"] = "reconciler.export/1"
+    cluster: str
+    source: Literal["cluster", "object-storage"]
+    files: tuple[str, ...]
+    exported: tuple[ExportedPart, ...]
+    left_out: tuple[LeftOutPart, ...]
+    unsaid: tuple[LeftOutPart, ...] = Field(
+        description="What is there and has no words in manifests, such as access rules on the cluster: it stays."
+    )
+
+    @classmethod
+    def of(cls, exported: Exported) -> ExportDocument:
+        """Say all of it."""
+        archives = exported.archives
+        return cls(
+            cluster=exported.cluster,
+            source="object-storage" if exported.is_archived else "cluster",
+            files=tuple(map(str, exported.files)),
+            exported=tuple(
+                ExportedPart(
+                    address=address, recovery=_recovery(archives.found.get(address), archives.older.get(address, ()))
+                )
+                for address in exported.addresses
+            ),
+            left_out=tuple(map(_left_out, exported.left_out)),
+            unsaid=tuple(map(_left_out, exported.unsaid)),
+        )
+
+
+def _left_out(left: LeftOut) -> LeftOutPart:
+    return LeftOutPart(place=left.place, message=left.error.message, hint=left.error.hint)
+
+
+def _recovery(found: Recoverable | None, older: Sequence[str]) -> RecoveryPart | None:
+    if found is None:
+        return None
+    return RecoveryPart(
+        location=found.location,
+        partitions=found.partitions,
+        records=found.records,
+        bytes=found.bytes,
+        ends=tuple(
+            PartitionEndPart(partition=number, start=start, end=end)
+            for number, (start, end) in sorted(found.ends.items())
+        ),
+        older=tuple(older),
+    )
+
+
+# JSON of `import`.
+
+
+class ImportedPart(Part):
+    """One resource of which a manifest was written."""
+
+    address: str
+    source: str | None = Field(description="File and line it was written at; null where it was made of several.")
+
+
+class ImportedClusterPart(Part):
+    """A cluster that manifests name."""
+
+    name: str
+    declared: bool = Field(description="Whether the workspace, or what was written, declares it.")
+    manifest: str | None = Field(description="What declares it, as far as the files say how it is reached.")
+
+
+class LostPart(Part):
+    """Something that was not carried over."""
+
+    file: str
+    line: int | None
+    subject: str = Field(description="What it is about, such as `topic orders`.")
+    field: str = Field(description="Which field of it; empty where all of it is meant.")
+    message: str
+    hint: str
+
+
+class ImportDocument(Document):
+    """What was imported."""
+
+    format: Literal["reconciler.import/1"] = "reconciler.import/1"
+    tool: str
+    path: str
+    read: tuple[str, ...] = Field(description="The files that were read.")
+    unread: tuple[str, ...] = Field(description="Files of the same form that are none of the tool's.")
+    files: tuple[str, ...] = Field(description="What was written.")
+    clusters: tuple[ImportedClusterPart, ...]
+    imported: tuple[ImportedPart, ...]
+    left_out: tuple[LostPart, ...] = Field(description="What is carried over once it is written otherwise.")
+    unsaid: tuple[LostPart, ...] = Field(description="What manifests have no words for.")
+
+    @classmethod
+    def of(cls, imported: Imported) -> ImportDocument:
+        """Say all of it."""
+        places = imported.places
+        return cls(
+            tool=imported.tool,
+            path=imported.path,
+            read=imported.read,
+            unread=imported.unread,
+            files=tuple(map(str, imported.files)),
+            clusters=tuple(
+                ImportedClusterPart(name=each.name, declared=each.is_declared, manifest=each.manifest)
+                for each in imported.clusters
+            ),
+            imported=tuple(
+                ImportedPart(address=address, source=str(places[address]) if address in places else None)
+                for address in imported.addresses
+            ),
+            left_out=tuple(map(_lost, imported.left_out)),
+            unsaid=tuple(map(_lost, imported.unsaid)),
+        )
+
+
+def _lost(lost: Lost) -> LostPart:
+    return LostPart(
+        file=lost.place.file,
+        line=lost.place.line,
+        subject=lost.subject,
+        field=lost.field,
+        message=lost.why,
+        hint=lost.hint,
+    )

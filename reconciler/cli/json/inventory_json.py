@@ -1,0 +1,248 @@
+"""JSON of `show`, `explain` and `graph`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from reconciler.cli.json.base import Document, Part, jsonable
+from reconciler.cli.json.clusters_json import AclPart
+from reconciler.operations.show import Shape, Subject
+from reconciler.planning.plan_rows import changes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.operations.show import Arrow, Explained, Node, Picture, Refusal, Shown
+    from reconciler.operations.steps.effective import TieringRow
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Observed, Recorded
+
+
+ResourceJson = dict[str, Any]
+
+
+class RecordedPart(Part):
+    """A resource as it was last applied."""
+
+    resource: ResourceJson
+    incarnation: str | None
+    physical_name: str | None
+    ownership: Literal["created", "adopted"]
+    protect: bool
+    run: str
+    origins: dict[str, str] = Field(description="Field path to the address or file its value came from.")
+
+    @classmethod
+    def of(cls, recorded: Recorded) -> RecordedPart:
+        """Say what is remembered."""
+        return cls(
+            resource=recorded.resource.to_json(),
+            incarnation=recorded.incarnation,
+            physical_name=recorded.physical_name,
+            ownership=recorded.ownership,
+            protect=recorded.protect,
+            run=recorded.run,
+            origins=dict(recorded.origins),
+        )
+
+
+class ObservedPart(Part):
+    """A resource as the platform says it is."""
+
+    resource: ResourceJson
+    incarnation: str | None
+    physical_name: str | None
+    state: str | None
+
+    @classmethod
+    def of(cls, observed: Observed) -> ObservedPart:
+        """Say what is there."""
+        return cls(
+            resource=observed.resource.to_json(),
+            incarnation=observed.incarnation,
+            physical_name=observed.physical_name,
+            state=observed.state,
+        )
+
+
+class ShownPart(Part):
+    """One address, three times."""
+
+    address: str
+    source: str | None = Field(description="Where it is declared: `manifests/topics.yaml:88`.")
+    desired: ResourceJson | None
+    recorded: RecordedPart | None
+    observed: ObservedPart | None
+    hidden: str | None = Field(
+        default=None, description="Why whoever asks may not see what is there; `observed` is null then, too."
+    )
+
+    @classmethod
+    def of(cls, shown: Shown) -> ShownPart:
+        """Say one address."""
+        return cls(
+            address=shown.address,
+            source=shown.source,
+            desired=shown.desired.to_json() if shown.desired else None,
+            recorded=RecordedPart.of(shown.recorded) if shown.recorded else None,
+            observed=ObservedPart.of(shown.observed) if shown.observed else None,
+            hidden=shown.hidden.message if shown.hidden else None,
+        )
+
+
+class ShowDocument(Document):
+    """What is desired, recorded and observed."""
+
+    format: Literal["reconciler.show/1"] = "reconciler.show/1"
+    resources: tuple[ShownPart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[Shown]) -> ShowDocument:
+        """Say every address asked for."""
+        return cls(resources=tuple(ShownPart.of(row) for row in rows))
+
+
+class PlannedPart(Part):
+    """An action that is planned for the resource, and why."""
+
+    id: str
+    risk: str
+    reasons: tuple[str, ...]
+    changes: tuple[dict[str, Any], ...]
+    blocked: str | None
+
+    @classmethod
+    def of(cls, action: Action) -> PlannedPart:
+        """Say one action."""
+        return cls(
+            id=action.id,
+            risk=action.risk.value,
+            reasons=tuple(reason.value for reason in action.reasons),
+            changes=tuple(
+                {"path": change.path, "before": jsonable(change.before), "after": jsonable(change.after)}
+                for change in changes_of(action)
+            ),
+            blocked=action.blocked.message if action.blocked else None,
+        )
+
+
+class TieringPart(Part):
+    """A switch or a limit of tiering, and the rule by which it came about."""
+
+    key: str
+    value: str = Field(description="As the platform stores it; -1: no limit.")
+    rule: str
+
+    @classmethod
+    def of(cls, row: TieringRow) -> TieringPart:
+        """Say what holds, and why."""
+        return cls(key=row.key, value=row.value, rule=row.rule)
+
+
+class ExplainDocument(Document):
+    """Where each value of a resource comes from, and what is planned for it."""
+
+    format: Literal["reconciler.explain/1"] = "reconciler.explain/1"
+    resource: ShownPart
+    origins: dict[str, str] = Field(description="Field path to `file:line`, an address, or `default`.")
+    effective: dict[str, str] = Field(description="Configs as they act, inherited ones included.")
+    effective_origins: dict[str, str] = Field(
+        description="Origin of each acting config: an address with `file:line` in brackets, `brokers` or `default`."
+    )
+    tiering: tuple[TieringPart, ...] = Field(
+        default=(), description="Of a topic: what tiering makes of it now; empty where nobody speaks of tiering it."
+    )
+    tiering_planned: tuple[TieringPart, ...] = Field(
+        default=(), description="What of that is another once the plan is applied."
+    )
+    acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
+    actions: tuple[PlannedPart, ...]
+
+    @classmethod
+    def of(cls, explained: Explained) -> ExplainDocument:
+        """Say what is known of it."""
+        return cls(
+            resource=ShownPart.of(explained.shown),
+            origins=dict(explained.origins),
+            effective=dict(explained.effective),
+            effective_origins=dict(explained.effective_origins),
+            tiering=tuple(TieringPart.of(row) for row in explained.tiering),
+            tiering_planned=tuple(TieringPart.of(row) for row in explained.tiering_planned),
+            acls=tuple(AclPart.of(row) for row in explained.acls),
+            actions=tuple(PlannedPart.of(action) for action in explained.actions),
+        )
+
+
+# JSON of `graph`.
+
+
+class NodePart(Part):
+    """One thing in the picture."""
+
+    name: str
+    shape: Shape
+
+    @classmethod
+    def of(cls, node: Node) -> NodePart:
+        """Say which."""
+        return cls(name=node.name, shape=node.shape)
+
+
+class ArrowPart(Part):
+    """From one node to another."""
+
+    start: str
+    end: str
+    label: str = Field(description="The verb of a move, or what a link is; empty where there is nothing to say.")
+    condition: str = Field(description="When a verb leads this way, where it leads several ways.")
+    by_itself: bool = Field(description="Nobody asks for it.")
+
+    @classmethod
+    def of(cls, arrow: Arrow) -> ArrowPart:
+        """Say all of it."""
+        return cls(
+            start=arrow.start,
+            end=arrow.end,
+            label=arrow.label,
+            condition=arrow.condition,
+            by_itself=arrow.by_itself,
+        )
+
+
+class RefusalPart(Part):
+    """What people often ask for and do not get, and why."""
+
+    state: str
+    verb: str
+    reason: str
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> RefusalPart:
+        """Say it."""
+        return cls(state=refusal.state, verb=refusal.verb, reason=refusal.reason)
+
+
+class GraphDocument(Document):
+    """A picture: nodes, and arrows between them."""
+
+    format: Literal["reconciler.graph/1"] = "reconciler.graph/1"
+    of: Subject = Field(description="What is drawn.")
+    name: str
+    initial: str | None = Field(description="The state a lifecycle begins in. Null: it is none.")
+    nodes: tuple[NodePart, ...]
+    arrows: tuple[ArrowPart, ...]
+    refusals: tuple[RefusalPart, ...]
+
+    @classmethod
+    def made(cls, picture: Picture) -> GraphDocument:
+        """Say everything."""
+        return cls(
+            of=picture.of,
+            name=picture.name,
+            initial=picture.initial,
+            nodes=tuple(map(NodePart.of, picture.nodes)),
+            arrows=tuple(map(ArrowPart.of, picture.arrows)),
+            refusals=tuple(map(RefusalPart.of, picture.refusals)),
+        )

@@ -1,0 +1,235 @@
+"""JSON of the mirror commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.mounts_json import UnreadPart
+from reconciler.lifecycles.mirror import MirrorStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from reconciler.errors import ReconcilerError
+    from reconciler.operations.mirrors.mirror_commands import Answer, Answers, Cut
+    from reconciler.operations.mirrors.mirror_views import (
+        MirrorError,
+        MirrorErrors,
+        MirrorList,
+        MirrorRow,
+        PartitionLag,
+    )
+    from reconciler.resources.mirrors import Trouble
+
+
+class TroublePart(Part):
+    """What is wrong, by its code and in words."""
+
+    error_code: str
+    error_message: str
+    since_ms: int
+
+    @classmethod
+    def of(cls, trouble: Trouble) -> TroublePart:
+        """Say it."""
+        return cls(error_code=trouble.code, error_message=trouble.message, since_ms=trouble.since_ms)
+
+
+class MirrorPart(Part):
+    """One mirror."""
+
+    address: str
+    cluster: str = Field(description="The destination, on which it lives.")
+    link_name: str
+    mirror_topic_name: str
+    source_cluster: str
+    source_topic_name: str
+    mirror_status: MirrorStatus
+    status_time_ms: int = Field(description="When it came into that state; what its link imposes is not counted.")
+    num_partitions: int
+    max_mirror_lag: int | None = Field(description="Of its slowest partition. Null: not measured, or nobody can tell.")
+    automatic: bool = Field(description="Whether the link made it by itself.")
+
+    @classmethod
+    def of(cls, row: MirrorRow) -> MirrorPart:
+        """Say what is in a list."""
+        return cls(**_fields(row))
+
+
+class MirrorsDocument(Document):
+    """Mirrors, by cluster and name."""
+
+    format: Literal["reconciler.mirrors/1"] = "reconciler.mirrors/1"
+    mirrors: tuple[MirrorPart, ...]
+    unread: tuple[UnreadPart, ...]
+
+    @classmethod
+    def of(cls, found: MirrorList) -> MirrorsDocument:
+        """Say everything."""
+        return cls(mirrors=tuple(map(MirrorPart.of, found.rows)), unread=tuple(_unread(found.lost)))
+
+
+class MirrorLagPart(Part):
+    """One partition of a mirror."""
+
+    partition: int
+    lag: int | None = Field(
+        description="Source end - mirror end. Null: the source does not say, or is followed no more."
+    )
+    last_source_fetch_offset: int = Field(description="-1: nothing was ever copied.")
+    end: int = Field(description="Next offset of the mirror.")
+
+    @classmethod
+    def of(cls, lag: PartitionLag) -> MirrorLagPart:
+        """Say where it stands."""
+        return cls(partition=lag.partition, lag=lag.lag, last_source_fetch_offset=lag.fetched, end=lag.end)
+
+
+class MirrorDescriptionPart(MirrorPart):
+    """One mirror with its partitions."""
+
+    mirror_lags: tuple[MirrorLagPart, ...]
+    operation: str | None = Field(description="The verb under way, where that takes several steps.")
+    stopped_by: str | None = Field(description="The verb that stopped it.")
+    trouble: TroublePart | None = Field(
+        description="Why it cannot fetch, why it failed, or what its transition waits for."
+    )
+    legal: tuple[str, ...] = Field(description="The verbs that may be asked for in its state.")
+
+    @classmethod
+    def whole(cls, row: MirrorRow) -> MirrorDescriptionPart:
+        """Say all of it."""
+        seen = row.seen
+        return cls(
+            **_fields(row),
+            mirror_lags=tuple(map(MirrorLagPart.of, row.partitions)),
+            operation=None if seen.operation is None else seen.operation.verb,
+            stopped_by=seen.stopped_by,
+            trouble=None if seen.trouble is None else TroublePart.of(seen.trouble),
+            legal=row.legal,
+        )
+
+
+class MirrorDescriptionDocument(Document):
+    """Mirrors, as they were named."""
+
+    format: Literal["reconciler.mirror-description/1"] = "reconciler.mirror-description/1"
+    mirrors: tuple[MirrorDescriptionPart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[MirrorRow]) -> MirrorDescriptionDocument:
+        """Say everything."""
+        return cls(mirrors=tuple(map(MirrorDescriptionPart.whole, rows)))
+
+
+class MirrorErrorPart(TroublePart):
+    """What is wrong with a link, with one of its tasks, or with one of its mirrors."""
+
+    cluster: str
+    link_name: str
+    mirror_topic_name: str | None = Field(description="Null: it is not of one mirror.")
+    task_name: str | None = Field(description="Null: it is not of a task.")
+
+    @classmethod
+    def whole(cls, error: MirrorError) -> MirrorErrorPart:
+        """Say all of it."""
+        return cls(
+            cluster=error.cluster,
+            link_name=error.link,
+            mirror_topic_name=error.mirror,
+            task_name=error.task,
+            **TroublePart.of(error.trouble).model_dump(),
+        )
+
+
+class MirrorErrorsDocument(Document):
+    """What is wrong, by cluster and link."""
+
+    format: Literal["reconciler.mirror-errors/1"] = "reconciler.mirror-errors/1"
+    errors: tuple[MirrorErrorPart, ...]
+    unread: tuple[UnreadPart, ...]
+
+    @classmethod
+    def of(cls, found: MirrorErrors) -> MirrorErrorsDocument:
+        """Say everything."""
+        return cls(errors=tuple(map(MirrorErrorPart.whole, found.errors)), unread=tuple(_unread(found.lost)))
+
+
+def _fields(row: MirrorRow) -> dict[str, object]:
+    seen = row.seen
+    return {
+        "address": row.address,
+        "cluster": seen.cluster,
+        "link_name": seen.link,
+        "mirror_topic_name": seen.name,
+        "source_cluster": seen.source_cluster,
+        "source_topic_name": seen.source,
+        "mirror_status": seen.status,
+        "status_time_ms": seen.since_ms,
+        "num_partitions": seen.partitions,
+        "max_mirror_lag": row.max_lag,
+        "automatic": seen.is_automatic,
+    }
+
+
+def _unread(lost: Mapping[str, ReconcilerError]) -> Iterator[UnreadPart]:
+    for name in sorted(lost):
+        yield UnreadPart(cluster=name, problem=lost[name].message)
+
+
+# JSON of the commands that ask something of mirrors.
+
+
+class TruncatedPart(Part):
+    """One partition that a restore cuts."""
+
+    partition_id: int
+    offset_truncated_to: int
+    messages_truncated: int = Field(description="Offsets from there on, which are lost.")
+
+    @classmethod
+    def of(cls, cut: Cut) -> TruncatedPart:
+        """Say where, and how much."""
+        return cls(partition_id=cut.partition, offset_truncated_to=cut.offset, messages_truncated=cut.lost)
+
+
+class MirrorAnswerPart(Part):
+    """What came of one mirror."""
+
+    address: str
+    before: MirrorStatus | None = Field(description="Null: it was not there, or not looked at.")
+    after: MirrorStatus | None = Field(description="Null: it is not known.")
+    error_message: str | None = Field(description="Null: it is done.")
+    hint: str | None
+    mirror_lags: tuple[MirrorLagPart, ...] = Field(description="As they were when it was asked.")
+    partition_level_truncation_data: tuple[TruncatedPart, ...]
+
+    @classmethod
+    def of(cls, answer: Answer) -> MirrorAnswerPart:
+        """Say all of it."""
+        ready, error = answer.ready, answer.error
+        return cls(
+            address=answer.named.address,
+            before=answer.before,
+            after=answer.after,
+            error_message=None if error is None else error.message,
+            hint=None if error is None else error.hint,
+            mirror_lags=() if ready is None else tuple(map(MirrorLagPart.of, ready.lags)),
+            partition_level_truncation_data=() if ready is None else tuple(map(TruncatedPart.of, ready.cuts)),
+        )
+
+
+class MirrorAnswersDocument(Document):
+    """What came of asking a verb of mirrors, in the order in which they were named."""
+
+    format: Literal["reconciler.mirror-answers/1"] = "reconciler.mirror-answers/1"
+    verb: str
+    mirrors: tuple[MirrorAnswerPart, ...]
+
+    @classmethod
+    def of(cls, answers: Answers) -> MirrorAnswersDocument:
+        """Say everything."""
+        return cls(verb=answers.verb, mirrors=tuple(map(MirrorAnswerPart.of, answers.each)))

@@ -1,0 +1,221 @@
+"""JSON of the mount commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from reconciler.cli.json.base import Document, Part
+from reconciler.lifecycles.mount import MigrationState
+from reconciler.operations.clusters.mounts import Lying
+from reconciler.resources.mount import Direction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.errors import ReconcilerError
+    from reconciler.operations.clusters.mounts import (
+        DamagedRegister,
+        MountList,
+        MountRow,
+        MountStatus,
+        Release,
+        Underway,
+    )
+    from reconciler.resources.mount import Migrant
+
+
+_LOCATION = "<topic>/<cluster uuid>/<initial revision>, for life."
+_UNKNOWN = "When it was detached last. Null: it never was."
+
+
+class MovingPart(Part):
+    """A migration that has a topic."""
+
+    cluster: str
+    id: int
+    state: MigrationState
+
+    @classmethod
+    def of(cls, underway: Underway) -> MovingPart:
+        """Say which."""
+        return cls(cluster=underway.cluster, id=underway.migration.id, state=underway.state)
+
+
+class MountPart(Part):
+    """One location in object storage."""
+
+    location: str = Field(description=_LOCATION)
+    name: str = Field(description="What its owner calls it; of a mountable one, the name it was made with.")
+    state: Lying
+    owner: str | None = Field(description="Id of the cluster that has it, or is taking it. Null: nobody has.")
+    owner_cluster: str | None = Field(description="What the workspace calls the owner. Null: it is not one of it.")
+    partitions: int | None = Field(description="Null: not known.")
+    records: int | None = Field(description=_UNKNOWN)
+    bytes: int | None = Field(description=_UNKNOWN)
+    since_ms: int | None = Field(description="Null: since it was made.")
+    storage: str
+    clusters: tuple[str, ...] = Field(description="Those of the workspace that share the object storage.")
+    migrations: tuple[MovingPart, ...]
+
+    @classmethod
+    def of(cls, row: MountRow) -> MountPart:
+        """Say all of it."""
+        return cls(
+            location=row.location,
+            name=row.name,
+            state=row.state,
+            owner=row.owner,
+            owner_cluster=row.owner_name,
+            partitions=row.partitions,
+            records=row.records,
+            bytes=row.bytes,
+            since_ms=row.since_ms,
+            storage=row.storage,
+            clusters=row.clusters,
+            migrations=tuple(map(MovingPart.of, row.migrations)),
+        )
+
+
+class DamagedPart(Part):
+    """A register that does not say who owns a topic."""
+
+    storage: str
+    key: str
+    problem: str
+
+    @classmethod
+    def of(cls, damaged: DamagedRegister) -> DamagedPart:
+        """Say which, and why."""
+        return cls(storage=damaged.storage, key=damaged.key, problem=damaged.error.message)
+
+
+class UnreadPart(Part):
+    """A cluster of which nothing is known."""
+
+    cluster: str
+    problem: str
+
+
+class MountsDocument(Document):
+    """What can be mounted, is mounted, or is on its way, by location."""
+
+    format: Literal["reconciler.mounts/1"] = "reconciler.mounts/1"
+    topics: tuple[MountPart, ...]
+    damaged: tuple[DamagedPart, ...]
+    unread: tuple[UnreadPart, ...]
+
+    @classmethod
+    def of(cls, found: MountList) -> MountsDocument:
+        """Say everything."""
+        return cls(
+            topics=tuple(map(MountPart.of, found.rows)),
+            damaged=tuple(map(DamagedPart.of, found.damaged)),
+            unread=tuple(_unread(found.lost)),
+        )
+
+
+class MigrantPart(Part):
+    """One topic of a migration."""
+
+    name: str
+    location: str = Field(description=_LOCATION)
+    mounting: str | None = Field(description="The Mounting that asked for it. Null: somebody did by hand.")
+    partitions: int | None = Field(description="Null: it is not on the cluster.")
+
+    @classmethod
+    def of(cls, topic: Migrant) -> MigrantPart:
+        """Say which."""
+        return cls(name=topic.full_name, location=topic.location, mounting=topic.mounting, partitions=topic.partitions)
+
+
+class MigrationPart(Part):
+    """One migration."""
+
+    cluster: str
+    id: int = Field(description="Of that cluster: another one counts its own.")
+    direction: Direction = Field(description="inbound: a mount; outbound: an unmount.")
+    state: MigrationState
+    topics: tuple[MigrantPart, ...]
+    created_ms: int
+    completed_ms: int | None = Field(description="Null: it has not come to an end.")
+    bytes_left: int | None = Field(description="Stored bytes still to be uploaded. Null: nothing is.")
+    automatic: bool = Field(description="Whether it goes on by itself from state to state.")
+    waits: tuple[str, ...] = Field(description="What keeps it from going on, as far as a look tells.")
+    legal: tuple[str, ...] = Field(description="The verbs that may be asked for in its state.")
+
+    @classmethod
+    def of(cls, underway: Underway) -> MigrationPart:
+        """Say all of it."""
+        found = underway.migration
+        return cls(
+            cluster=underway.cluster,
+            id=found.id,
+            direction=found.direction,
+            state=underway.state,
+            topics=tuple(map(MigrantPart.of, found.topics)),
+            created_ms=found.created_ms,
+            completed_ms=found.completed_ms,
+            bytes_left=found.bytes_left,
+            automatic=found.is_automatic,
+            waits=found.waits,
+            legal=underway.legal,
+        )
+
+
+class MountStatusDocument(Document):
+    """The migrations there is a record of; one that is done has none."""
+
+    format: Literal["reconciler.mount-status/1"] = "reconciler.mount-status/1"
+    migrations: tuple[MigrationPart, ...]
+    unread: tuple[UnreadPart, ...]
+
+    @classmethod
+    def of(cls, found: MountStatus) -> MountStatusDocument:
+        """Say everything."""
+        return cls(migrations=tuple(map(MigrationPart.of, found.migrations)), unread=tuple(_unread(found.lost)))
+
+
+class MigrationDocument(Document):
+    """A migration that was cancelled or deleted, as it is after that."""
+
+    format: Literal["reconciler.migration/1"] = "reconciler.migration/1"
+    migration: MigrationPart
+
+    @classmethod
+    def of(cls, underway: Underway) -> MigrationDocument:
+        """Say all of it."""
+        return cls(migration=MigrationPart.of(underway))
+
+
+class MountReleaseDocument(Document):
+    """A topic that was taken from its owner, and is mountable now."""
+
+    format: Literal["reconciler.mount-release/1"] = "reconciler.mount-release/1"
+    location: str = Field(description=_LOCATION)
+    name: str = Field(description="What its owner called it.")
+    owner: str = Field(description="Id of the cluster that had it.")
+    partitions: int
+    records: int = Field(description="In object storage; what its owner had not uploaded is lost.")
+    bytes: int
+    clusters: tuple[str, ...] = Field(description="Those of the workspace that share the object storage.")
+
+    @classmethod
+    def of(cls, release: Release) -> MountReleaseDocument:
+        """Say what there is."""
+        topic = release.topic
+        return cls(
+            location=topic.location,
+            name=topic.name,
+            owner=release.owner,
+            partitions=topic.partitions,
+            records=topic.records,
+            bytes=topic.bytes,
+            clusters=release.clusters,
+        )
+
+
+def _unread(lost: Mapping[str, ReconcilerError]) -> Iterator[UnreadPart]:
+    for name in sorted(lost):
+        yield UnreadPart(cluster=name, problem=lost[name].message)

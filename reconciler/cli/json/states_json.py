@@ -1,0 +1,258 @@
+"""JSON of the state commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from reconciler.cli.json.base import Document, Part, jsonable
+from reconciler.cli.json.inventory_json import RecordedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.operations.state_edit import Repaired
+    from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
+    from reconciler.planning.actions import Change
+    from reconciler.resources.inventory import Recorded
+    from reconciler.state.repair import Unlocked
+
+
+class StateListDocument(Document):
+    """What a workspace owns."""
+
+    format: Literal["reconciler.state-list/1"] = "reconciler.state-list/1"
+    url: str
+    lineage: str | None
+    serial: int
+    resources: dict[str, RecordedPart]
+
+    @classmethod
+    def of(cls, listing: StateListing) -> StateListDocument:
+        """Say the whole record."""
+        return cls(
+            url=listing.url,
+            lineage=listing.lineage,
+            serial=listing.serial,
+            resources={address: RecordedPart.of(recorded) for address, recorded in listing.rows},
+        )
+
+
+class StateShowDocument(Document):
+    """One resource as it was last applied."""
+
+    format: Literal["reconciler.state-show/1"] = "reconciler.state-show/1"
+    address: str
+    recorded: RecordedPart
+
+    @classmethod
+    def of(cls, address: str, recorded: Recorded) -> StateShowDocument:
+        """Say what is remembered of it."""
+        return cls(address=address, recorded=RecordedPart.of(recorded))
+
+
+class SnapshotPart(Part):
+    """One snapshot of the state, and what the run that wrote it says of itself."""
+
+    serial: int
+    key: str
+    bytes: int
+    is_current: bool
+    run: str | None
+    command: str | None
+    who: str | None
+    started: str | None = Field(description="When the run began.")
+    git_commit: str | None
+
+    @classmethod
+    def of(cls, row: HistoryRow) -> SnapshotPart:
+        """Say one snapshot."""
+        return cls(
+            serial=row.serial,
+            key=row.key,
+            bytes=row.bytes,
+            is_current=row.is_current,
+            run=row.run,
+            command=row.command,
+            who=row.who,
+            started=row.started,
+            git_commit=row.git_commit,
+        )
+
+
+class StateHistoryDocument(Document):
+    """The newest snapshots of the state, newest first."""
+
+    format: Literal["reconciler.state-history/1"] = "reconciler.state-history/1"
+    snapshots: tuple[SnapshotPart, ...]
+    older: int = Field(description="How many older ones are kept and not shown: `--limit`.")
+
+    @classmethod
+    def of(cls, history: History) -> StateHistoryDocument:
+        """Say what was asked for."""
+        return cls(snapshots=tuple(SnapshotPart.of(row) for row in history.rows), older=history.older)
+
+
+class MovedPart(Part):
+    """One value that differs; null where there is none."""
+
+    path: str
+    before: Any
+    after: Any
+
+    @classmethod
+    def of(cls, changes: Iterable[Change]) -> tuple[MovedPart, ...]:
+        """Say what differs."""
+        return tuple(
+            cls(path=change.path, before=jsonable(change.before), after=jsonable(change.after)) for change in changes
+        )
+
+
+class DifferencePart(Part):
+    """One address on which two states differ."""
+
+    address: str
+    change: Literal["created", "deleted", "changed"]
+    fields: tuple[MovedPart, ...] = Field(description="What was applied, by field.")
+    facts: tuple[MovedPart, ...] = Field(description="`ownership`, `protect`, `incarnation`, `physicalName`.")
+    origins: tuple[MovedPart, ...] = Field(description="Where values come from, by field; null: the resource itself.")
+
+    @classmethod
+    def of(cls, difference: StateDifference) -> DifferencePart:
+        """Say one address."""
+        return cls(
+            address=difference.address,
+            change=difference.change,
+            fields=MovedPart.of(difference.fields),
+            facts=MovedPart.of(difference.facts),
+            origins=MovedPart.of(difference.origins),
+        )
+
+
+class StateDiffDocument(Document):
+    """What two states say differently."""
+
+    format: Literal["reconciler.state-diff/1"] = "reconciler.state-diff/1"
+    before: int = Field(description="The serial of the first.")
+    after: int = Field(description="The serial of the second.")
+    differences: tuple[DifferencePart, ...]
+
+    @classmethod
+    def of(cls, diff: StateDiff) -> StateDiffDocument:
+        """Say every difference, in the order of plans."""
+        return cls(
+            before=diff.before.serial,
+            after=diff.after.serial,
+            differences=tuple(DifferencePart.of(each) for each in diff.differences),
+        )
+
+
+class StateMovePart(Part):
+    """One address that was replaced."""
+
+    before: str
+    after: str
+
+
+class StateMovesDocument(Document):
+    """What is recorded under another address from now on."""
+
+    format: Literal["reconciler.state-moves/1"] = "reconciler.state-moves/1"
+    moves: tuple[StateMovePart, ...]
+
+    @classmethod
+    def of(cls, moves: Iterable[tuple[str, str]]) -> StateMovesDocument:
+        """Say every move."""
+        return cls(moves=tuple(StateMovePart(before=before, after=after) for before, after in moves))
+
+
+class StateRemovalDocument(Document):
+    """What is not owned any more; nothing of it was touched."""
+
+    format: Literal["reconciler.state-removal/1"] = "reconciler.state-removal/1"
+    forgotten: tuple[str, ...]
+
+    @classmethod
+    def of(cls, forgotten: Iterable[str]) -> StateRemovalDocument:
+        """Say what was forgotten."""
+        return cls(forgotten=tuple(forgotten))
+
+
+class StateUnlockDocument(Document):
+    """A lease that was taken from a run, and what that run left in doubt."""
+
+    format: Literal["reconciler.state-unlock/1"] = "reconciler.state-unlock/1"
+    was_free: bool
+    run: str | None = Field(description="The run that held the lease.")
+    who: str | None
+    epoch: int
+    open_run: str | None = Field(description="The run that had begun and not closed; the next apply settles it.")
+    in_doubt: tuple[str, ...] | None = Field(description="Ids of its actions. Null: its files cannot be read.")
+    left: tuple[str, ...] | None = Field(description="Ids of its actions that were not begun.")
+
+    @classmethod
+    def of(cls, unlocked: Unlocked) -> StateUnlockDocument:
+        """Say what was found and done."""
+        doubt = unlocked.doubt
+        is_told = doubt is None or doubt.unreadable is None
+        return cls(
+            was_free=unlocked.was_free,
+            run=unlocked.run,
+            who=unlocked.who,
+            epoch=unlocked.epoch,
+            open_run=unlocked.open_run.run if unlocked.open_run else None,
+            in_doubt=(doubt.in_doubt if doubt else ()) if is_told else None,
+            left=(doubt.left if doubt else ()) if is_told else None,
+        )
+
+
+class ForgottenRunPart(Part):
+    """A run whose work stays on the clusters, and in no record."""
+
+    run: str
+    command: str = Field(description="Empty where only its result is left.")
+    who: str | None
+    started: str | None
+    actions: tuple[str, ...] = Field(description="What it set out to do, by id; what it did, where only that is left.")
+
+
+class StateRepairDocument(Document):
+    """What was wrong with a state, and how it was mended."""
+
+    format: Literal["reconciler.state-repair/1"] = "reconciler.state-repair/1"
+    problems: tuple[str, ...] = Field(description="Empty: there was nothing to repair; the rest is null then.")
+    base: int | None = Field(description="Serial of the state it went on from.")
+    serial: int | None = Field(description="Serial of the state from now on.")
+    epoch: int | None
+    open_run: str | None = Field(description="The run that the next apply settles.")
+    rebuilt_from: str | None = Field(description="The run whose journal stood in for a lost snapshot.")
+    given_up: str | None = Field(description="The run that is not gone on with.")
+    forgotten: tuple[ForgottenRunPart, ...]
+    kept: str | None = Field(description="Where the lockfile that was there is kept.")
+
+    @classmethod
+    def of(cls, repaired: Repaired) -> StateRepairDocument:
+        """Say what was done."""
+        repair = repaired.repair
+        lockfile = repair.lockfile if repair else None
+        return cls(
+            problems=repair.problems if repair else (),
+            base=repair.base.serial if repair else None,
+            serial=lockfile.serial if lockfile else None,
+            epoch=lockfile.lease.epoch if lockfile else None,
+            open_run=lockfile.open_run.run if lockfile and lockfile.open_run else None,
+            rebuilt_from=repair.rebuilt_from if repair else None,
+            given_up=repair.given_up if repair else None,
+            forgotten=tuple(
+                ForgottenRunPart(
+                    run=run.run,
+                    command=run.command,
+                    who=run.who,
+                    started=run.started,
+                    actions=run.actions,
+                )
+                for run in (repair.forgotten if repair else ())
+            ),
+            kept=repaired.kept,
+        )

@@ -1,0 +1,129 @@
+"""Which file an option may write: a new one, or one that the same option wrote before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+import orjson
+
+from reconciler.cli.options import Form
+from reconciler.errors import UsageError
+from reconciler.manifests.files import WORKSPACE_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+Kind: TypeAlias = Literal[
+    "a saved plan", "metrics", "a file of --known", "a JSON Schema", "records as JSON", "Parquet", "values"
+]
+_MOST: Final = 1 << 30
+"""Bytes of a document: far more than a plan has."""
+_IN_LINES: Final = ("records as JSON", "Parquet", "values")
+"""Kinds whose first line tells."""
+_MANIFESTS: Final = (".yaml", ".yml")
+_STATE: Final = ("lockfile.json", "catalog/head.json")
+"""What tells the folder of a state and that of an embedded cluster."""
+_STATES: Final = ".reconciler"
+_REPOSITORY: Final = ".git"
+
+
+def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
+    """Return where an option writes, if nothing else is lost by that.
+
+    A file that is there is replaced only where it is `kind` already, or empty; links are followed. What is no file,
+    such as a pipe, may be written. Nothing is written among the files of a state or cluster, or under their names.
+    `is_added_to`: what is there stays, so it may be anything.
+
+    Raises:
+        UsageError: It may not be written; nothing was done.
+    """
+    check_name(option, path)
+    try:
+        _check_place(option, path)
+        if not is_added_to:
+            _check_held(option, path, kind)
+    except OSError as error:
+        message = f"{option} {path}: {error.strerror or error}"
+        raise UsageError(message, hint="Name a file in a folder that can be written.") from error
+    return path
+
+
+def check_name(option: str, path: Path) -> None:
+    """Refuse the name of a format: elsewhere `-o json` means the format, here it would be a file.
+
+    Raises:
+        UsageError: It is one, or `-`.
+    """
+    if str(path) in get_args(Form):
+        raise UsageError(
+            f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"
+        )
+    if str(path) == "-":
+        raise UsageError(
+            f"{option} is a file, and '-' is none",
+            hint="Leave it out and give --format json: that is printed. What is applied later has to be a file.",
+        )
+
+
+def _check_place(option: str, path: Path) -> None:
+    """Refuse a name that makes a file one of a state, a cluster, a repository or a workspace."""
+    target = path.resolve()
+    if target.is_dir():
+        raise UsageError(f"{option} {path} is a folder", hint="Name a file in it. Nothing was done.")
+    for folder in target.parents:
+        if folder.name == _STATES or any((folder / name).is_file() for name in _STATE):
+            message = f"{option} {path} lies in {folder}, which holds a state or a cluster"
+            raise UsageError(message, hint="Name a file elsewhere. Nothing was done.")
+        if folder.name == _REPOSITORY:
+            raise UsageError(f"{option} {path} lies in a git repository's own folder", hint="Name a file elsewhere.")
+    is_ours = any((folder / WORKSPACE_FILE).is_file() for folder in target.parents)
+    if target.name == WORKSPACE_FILE or (is_ours and target.suffix in _MANIFESTS):
+        message = f"{option} {path} has the name of a manifest, and lies in a workspace"
+        raise UsageError(message, hint="Name a file that does not end in .yaml or .yml. Nothing was done.")
+
+
+def _check_held(option: str, path: Path, kind: Kind) -> None:
+    """Refuse to replace what is something else."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        body = file.readline(_MOST) if kind in _IN_LINES else file.read(_MOST)
+    if body and not _IS[kind](body):
+        message = f"{option} {path} is there already, and is not {kind}"
+        raise UsageError(message, hint="It would be replaced. Name another file, or remove it. Nothing was done.")
+
+
+def _is_format(begin: str) -> Callable[[bytes], bool]:
+    """Return the test of a JSON document by its `format`."""
+    return lambda body: str(_document(body).get("format")).startswith(begin)
+
+
+def _document(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_metrics(body: bytes) -> bool:
+    return body.startswith((b"# HELP reconciler_", b"# TYPE reconciler_")) or _is_format("reconciler.metrics/")(body)
+
+
+def _is_records(line: bytes) -> bool:
+    return {"partition", "offset", "timestamp_ms"} <= _document(line).keys()
+
+
+_IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
+    "a saved plan": _is_format("reconciler.plan/"),
+    "metrics": _is_metrics,
+    "a file of --known": _is_format("reconciler.known-drift/"),
+    "a JSON Schema": lambda body: {"$schema", "title"} <= _document(body).keys(),
+    "records as JSON": _is_records,
+    "Parquet": lambda head: head.startswith(b"PAR1"),
+    "values": lambda _head: False,
+}
+KINDS: Final[Mapping[str, Kind]] = {"records": "records as JSON", "values": "values", "parquet": "Parquet"}
+"""What `topic consume` writes, by its format."""

@@ -1,0 +1,98 @@
+"""Print a result in the form that was asked for, and findings as text."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+from reconciler.cli.console import err, out
+from reconciler.cli.text.amounts import counted
+from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.errors import BlockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from reconciler.cli.json.base import Document
+    from reconciler.errors import ReconcilerError
+    from reconciler.operations.authoring import Validated
+    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Plan
+
+
+def present(
+    form: Literal["text", "json"], lines: Callable[[], Iterable[Line]], document: Callable[[], Document]
+) -> None:
+    """Print a result on standard output."""
+    if form == "json":
+        from reconciler.cli.json.base import document_bytes
+
+        out().write_bytes(document_bytes(document()))
+    else:
+        out().show(lines())
+
+
+def warn_all(warnings: Iterable[str]) -> None:
+    """Print warnings on standard error, where no pipe mistakes them for the result."""
+    err().show([line(Span("Warning: ", Tone.CHANGE), warning) for warning in warnings])
+
+
+def raise_verdict(verdict: ReconcilerError | None) -> None:
+    """Leave with a verdict, if there is one; its list has been shown already, so only its first line is said."""
+    if verdict is not None:
+        verdict.message = verdict.message.partition(":\n")[0]
+        raise verdict
+
+
+def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
+    """Return the error of a plan that is blocked and was shown: what stands in it is not said twice."""
+    count = counted(len(plan.blocked), "action is", "actions are")
+    return BlockedError(f"{consequence}{count} blocked", hint="The plan above says why, and what allows it")
+
+
+# With JSON the last line of a stream says how it ended where it did not end well.
+
+
+@contextmanager
+def last_line(form: Literal["text", "json"]) -> Iterator[None]:
+    """Write the error that ends the block as one more line of JSON; it goes on to be an exit code."""
+    try:
+        yield
+    except BaseException as error:
+        if form == "json":
+            from reconciler.cli.json.base import document_line
+            from reconciler.cli.json.runs_json import ErrorEvent
+
+            out().write_bytes(document_line(ErrorEvent.of(error)))
+        raise
+
+
+# `validate` as text.
+
+
+_NOUNS: Final = {
+    "Cluster": "cluster",
+    "Namespace": "namespace",
+    "Topic": "topic",
+    "TieringPolicy": "tiering policy",
+    "Mounting": "mounting",
+    "MirrorLink": "mirror link",
+    "MirrorTopic": "mirror",
+}
+_PLURALS: Final = {"TieringPolicy": "tiering policies"}
+
+
+def validated_lines(validated: Validated) -> list[Line]:
+    """Return what is wrong, or what was checked."""
+    lines = [finding_line(finding) for finding in validated.findings]
+    kinds = [counted(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
+    word = "Not valid" if validated.findings else "Valid"
+    held = ", ".join(kinds) or "nothing declared"
+    return [*lines, line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {held}")]
+
+
+def finding_line(finding: Finding) -> Line:
+    """Return one finding as compilers print them: where, what, what to do."""
+    where = finding.source or finding.address or "workspace"
+    about = f"{finding.address}: " if finding.source and finding.address else ""
+    return line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")

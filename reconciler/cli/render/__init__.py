@@ -1,1 +1,0 @@
-"""Turn results into lines, markdown and JSON; pure, and the same from the same input."""

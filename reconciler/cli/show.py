@@ -1,0 +1,234 @@
+"""Show plans, drift and the result of a run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, assert_never
+
+from typer import Option
+
+from reconciler.cli import signals
+from reconciler.cli.ask import ask, require_someone_to_ask
+from reconciler.cli.console import Screen, are_one, err, out
+from reconciler.cli.environment import speaks
+from reconciler.cli.options import TextOrJson, seconds
+from reconciler.cli.present import blocked_above, last_line, raise_verdict, warn_all
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.errors import BlockedError, StalePlanError
+from reconciler.runtime.text import json_shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.applying.events import Summary
+    from reconciler.cli.options import Form
+    from reconciler.operations.apply import Applied, ApplyOptions, Hooks
+    from reconciler.operations.drift import Drifted
+    from reconciler.operations.plan import Planned
+    from reconciler.planning.findings import Finding
+    from reconciler.planning.saved_plan import PlanDocument
+
+
+def show_planned(planned: Planned, form: Form) -> None:
+    """Print a plan on standard output, its warnings on standard error."""
+    warn_about(planned)
+    screen = out()
+    match form:
+        case "text":
+            show_as_text(planned, screen)
+        case "json":
+            from reconciler.planning.saved_plan import canonical_bytes
+
+            screen.write_bytes(json_shown(canonical_bytes(planned.document)) + b"\n")
+        case "markdown":
+            from reconciler.cli.text.markdown import plan_markdown
+
+            screen.write(plan_markdown(planned.plan))
+        case "junit":
+            from reconciler.cli.text.remarks import junit, plan_remarks
+
+            screen.write_bytes(junit(plan_remarks(planned.plan)))
+        case "sarif":
+            from reconciler.cli.git import prefix_of
+            from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+            from reconciler.cli.text.remarks import plan_remarks
+
+            screen.write_bytes(
+                sarif_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
+            )
+        case _:
+            assert_never(form)
+
+
+def warn_about(planned: Planned) -> None:
+    """Print what is odd about the files or the plan, on standard error."""
+    warn_all(planned.warnings)
+    warn_all(warning_text(finding) for finding in planned.plan.warnings)
+
+
+def warning_text(finding: Finding) -> str:
+    """Return a warning of a plan: what it is about, where that is declared, what is odd, what to do."""
+    about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
+    where = f"{finding.source}: " if finding.source else ""
+    return f"{where}{about}{finding.message}. {finding.hint}"
+
+
+def show_as_text(planned: Planned, screen: Screen) -> None:
+    """Print a plan as people read it, on any screen."""
+    screen.show(plan_text(planned.plan, planned.header, width=screen.width))
+
+
+def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
+    """Print a saved plan on standard output."""
+    screen = out()
+    if form == "json":
+        from reconciler.planning.saved_plan import canonical_bytes
+
+        screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
+    else:
+        from reconciler.cli.text.sections import plan_of
+
+        screen.show(plan_text(plan_of(document), width=screen.width))
+
+
+# What `drift` found on the screen, in the form that was asked for.
+
+
+def show_drifted(drifted: Drifted, form: Form) -> None:
+    """Print findings on standard output, warnings on standard error."""
+    warn_all(drifted.planned.warnings)
+    warn_all(warning_text(finding) for finding in drifted.warnings)
+    screen = out()
+    match form:
+        case "text":
+            from reconciler.cli.text.drift_text import drift_lines
+
+            screen.show(drift_lines(drifted))
+        case "json":
+            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.checks_json import DriftDocument
+
+            screen.write_bytes(document_bytes(DriftDocument.of(drifted)))
+        case "markdown":
+            from reconciler.cli.text.drift_text import drift_markdown
+
+            screen.write(drift_markdown(drifted))
+        case "junit":
+            from reconciler.cli.text.drift_text import drift_junit
+
+            screen.write_bytes(drift_junit(drifted))
+        case "sarif":
+            from reconciler.cli.git import prefix_of
+            from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+            from reconciler.cli.text.drift_text import drift_remarks
+
+            prefix = prefix_of(drifted.planned.folder, os.environ)
+            screen.write_bytes(sarif_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))
+        case _:
+            assert_never(form)
+
+
+# `apply` and `destroy`: show the plan, ask once, do it, say what came of it.
+
+
+Options = TypeVar("Options", bound="ApplyOptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """How a plan is carried out."""
+
+    yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
+    parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Actions at the same time.")] = 8
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m"
+    form: TextOrJson = "text"
+
+    def options(self, kind: type[Options], **more: Any) -> Options:
+        """Return the options of a step: these, and those of one command alone."""
+        timeout_s = seconds("--lock-timeout", self.lock_timeout)
+        return kind(yes=self.yes, parallelism=self.parallelism, lock_timeout_s=timeout_s, **more)
+
+
+def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
+    """Run `do` with everything a run tells and asks on the way.
+
+    Raises:
+        UsageError: Somebody has to be asked, and there is no terminal.
+        ReconcilerError: The run's verdict, after its result was shown.
+    """
+    with last_line(doing.form):
+        if not is_approved:
+            require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
+        seconds("--lock-timeout", doing.lock_timeout)
+        from reconciler.cli.progress import Ending, reporter
+        from reconciler.operations.apply import Hooks
+        from reconciler.operations.steps.runner import Stop
+
+        talk = _Talk(doing, question, is_approved=is_approved)
+        stop, ending = Stop(), Ending()
+        try:
+            with signals.stopping(stop, patience_s=signals.RUN_S), reporter(doing.form, ending) as report:
+                applied = do(Hooks(talk.confirm, report, stop))
+        except BlockedError as error:
+            raise talk.about_blocked(error) from error
+        except StalePlanError as error:
+            raise_verdict(talk.about_stale(error))
+        if doing.form == "text":
+            talk.show_outcome(applied, ending.summary)
+        raise_verdict(applied.verdict)
+
+
+class _Talk:
+    """What is said about one plan: it is shown once, however it goes on."""
+
+    def __init__(self, doing: Doing, question: str, *, is_approved: bool) -> None:
+        self._doing = doing
+        self._question = question
+        self._is_approved = is_approved
+        self._is_shown = False
+
+    def confirm(self, planned: Planned) -> bool:
+        """Show a plan, and ask unless it is approved already."""
+        self._show(planned)
+        return self._is_approved or ask(self._question)
+
+    def about_blocked(self, error: BlockedError) -> BlockedError:
+        """Show the plan that is blocked; what stands in it is not said twice."""
+        planned = getattr(error, "planned", None)
+        if planned is None:
+            return error
+        self._show(planned)
+        if self._doing.form == "json":
+            from reconciler.applying.events import PlanMade
+            from reconciler.cli.json.runs_json import event_line
+
+            out().write_bytes(event_line(PlanMade(planned.plan)))
+        return blocked_above(planned.plan, "nothing was done: ")
+
+    def about_stale(self, error: StalePlanError) -> StalePlanError:
+        """Show what differs from what was approved, and nothing else; with JSON it is in the last line, too."""
+        from reconciler.cli.text.states_text import difference_lines
+        from reconciler.operations.steps.approval import ChangedPlanError
+
+        if isinstance(error, ChangedPlanError) and not (self._doing.form == "json" and speaks()):
+            err().show(difference_lines(error.held))
+        return error
+
+    def show_outcome(self, applied: Applied, summary: Summary | None) -> None:
+        """Say what came of it."""
+        from reconciler.cli.text.runs_text import applied_text
+
+        if not self._is_shown:
+            self._show(applied.planned)
+        # What failed was told on standard error when it did.
+        out().show(applied_text(applied, summary, with_failures=speaks() or not are_one()))
+
+    def _show(self, planned: Planned) -> None:
+        self._is_shown = True
+        warn_about(planned)
+        if self._doing.form == "text":
+            show_as_text(planned, out())
+        elif not (self._is_approved and speaks()):
+            # With JSON standard output belongs to the events, and with --verbose standard error to the log.
+            show_as_text(planned, err())

@@ -1,0 +1,544 @@
+"""Actions and their reasons, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.cli.text.amounts import (
+    about,
+    bytes_text,
+    change_text,
+    change_texts,
+    configs_text,
+    count_text,
+    counted,
+    field_name,
+    is_nested,
+    rough_count,
+    value_text,
+)
+from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.lifecycles.mirror import MIRROR
+from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT
+from reconciler.lifecycles.tiered import TIERING
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    Reason,
+    Risk,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.resources.acls import rule_fields
+from reconciler.resources.base import format_duration
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import Resource
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirrors import length_of
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace, NamespaceSpec
+from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reconciler.planning.actions import Change, RoleCost
+    from reconciler.resources.acls import TopicAcl
+    from reconciler.resources.mirrors import Stretch
+
+
+# Why an action is planned, in words.
+
+
+def _recovered(action: Action) -> str:
+    if not isinstance(action, Create):
+        return ""
+    given, found = action.parameters, action.estimate
+    partitions = given.get("partitions")
+    parts = [
+        counted(partitions, "partition") if isinstance(partitions, int) else "",
+        counted(found.records, "record"),
+        bytes_text(found.bytes),
+    ]
+    named = isinstance(action.after, Topic) and action.after.spec.recover_from is not None
+    where = "" if named else f" from {given.get('recoverFrom')}"
+    return f"to be copied{where}: {', '.join(filter(None, parts))}"
+
+
+def _unmeasured(action: Action) -> str:
+    if isinstance(action, Delete):
+        return "size unknown"
+    if action.estimate.role is not None:
+        return ""  # `role_notes` say why
+    if isinstance(action, Transition) and action.machine == UNMOUNT.name:
+        return "cannot tell how much is to flush"
+    if Reason.BECOMES_UNREADABLE in action.reasons:
+        return "cannot tell what becomes unreadable"
+    return "cannot tell how much expires now"
+
+
+def _replicas(action: Action) -> str:
+    found = action.estimate
+    partitions = counted(found.partitions, "partition")
+    copied = f", about {bytes_text(found.replicated)} between brokers" if found.replicated else ""
+    return f"replicas of {partitions} move{copied}"
+
+
+def _unreadable(estimate: Estimate) -> str:
+    """Return what is lost in offsets and bytes, in all; by partition it stands in the JSON."""
+    lost = estimate.unreadable
+    if not lost:
+        return ""
+    offsets = counted(sum(each.stop - each.start for each in lost), "offset")
+    places = counted(len(lost), "partition")
+    return f"{offsets} of {places} become unreadable, about {bytes_text(sum(each.bytes for each in lost))}"
+
+
+def _expiring(action: Action) -> int:
+    return action.estimate.bytes - sum(each.bytes for each in action.estimate.unreadable)
+
+
+def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
+    """Return a reason in words; nothing where the line itself says it."""
+    match reason:
+        case Reason.NO_LONGER_DECLARED:
+            return "" if isinstance(action, Delete | Forget) else "no longer declared"
+        case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
+            return "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring(action))} expire now"
+        case Reason.UNMEASURED:
+            return _unmeasured(action)
+        case Reason.BECOMES_UNREADABLE:
+            return _unreadable(action.estimate)
+        case Reason.REMOTE_DELETED:
+            return f"its remote data goes too: {action.estimate.location}"
+        case Reason.REMOTE_KEPT:
+            return f"its remote data is kept, recoverable from {action.estimate.location}"
+        case Reason.UPLOADS:
+            return f"about {bytes_text(action.estimate.uploads)} to upload"
+        case Reason.DRIFTED:
+            return "sets drift back"
+        case Reason.ADOPTED_DIFFERS:
+            return "found here, differs from the files"
+        case Reason.IMPLIED_BY_TIER:
+            return "implied by a tier below"
+        case Reason.READDRESSED:
+            return "under a new address"
+        case Reason.CLUSTER_REMOVED:
+            return "its cluster is no longer declared"
+        case Reason.PARTITIONS_INCREASE:
+            return "keys move to other partitions"
+        case Reason.REPLICAS_MOVE:
+            return _replicas(action)
+        case Reason.MISSING | Reason.ALREADY_GONE:
+            return "gone from the cluster"
+        case Reason.FIRST_RULE:
+            return "everyone may until now, then only who is allowed"
+        case Reason.LAST_RULE:
+            return "without access rules everyone may"
+        case Reason.LAST_ALLOWANCE:
+            return "no access rule allows anything any more: nobody may"
+        case Reason.RECOVERED:
+            return _recovered(action)
+        case Reason.RECREATED:
+            return "deleted and made anew by someone else"
+        case (
+            Reason.DECLARED
+            | Reason.CHANGED
+            | Reason.ALREADY_EXISTS
+            | Reason.MOVED
+            | Reason.HOLDS_DATA
+            | Reason.DESTROYED
+            | Reason.FIRST_COPY
+            | Reason.RECORD_ONLY
+            | Reason.ONLY_A_PREFIX
+            | Reason.ROLE_WANTED
+        ):
+            return ""
+        case _:
+            assert_never(reason)
+
+
+# What another role of a mirror costs, in words: the same in a plan and where a command asks before it acts.
+
+
+_FEW_TOPICS: Final = 8
+
+
+def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
+    """Yield what a verb asked of a mirror costs, worst first; nothing for a verb that loses and copies nothing."""
+    cost = estimate.role
+    if cost is None:
+        return
+    match verb:
+        case "failover":
+            yield from _failover(cost)
+        case "truncate-and-restore":
+            yield from _restore(cost)
+        case "reverse-and-start" | "reverse-and-pause":
+            name = f"{mirror.source} on {mirror.source_cluster}"
+            yield f"producers of {name} are refused from its beginning on", Tone.CHANGE
+            yield _first(estimate), Tone.QUIET
+        case _:
+            yield ", ".join(filter(None, (_first(estimate), patience_text(cost)))), Tone.QUIET
+
+
+def lag_text(estimate: Estimate) -> str:
+    """Return what a mirror is behind, and about how long it takes to copy that."""
+    cost = estimate.role
+    if cost is None or cost.unknown is not None:
+        return "cannot tell what lags behind" + (f": {cost.unknown}" if cost is not None else "")
+    if not cost.behind:
+        return "nothing lags behind as of now"
+    size = [bytes_text(estimate.bytes)] if estimate.bytes else []
+    return ", ".join([_listed(cost.behind), *size, about(estimate.seconds)])
+
+
+def _first(estimate: Estimate) -> str:
+    is_behind = estimate.role is not None and bool(estimate.role.behind)
+    return f"to be copied first: {lag_text(estimate)}" if is_behind else lag_text(estimate)
+
+
+def patience_text(cost: RoleCost | None) -> str:
+    """Return for how long a promotion waits."""
+    if cost is None or cost.timeout_ms is None:
+        return ""
+    return f"given up where it does not shrink for {format_duration(cost.timeout_ms)}"
+
+
+def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+    if cost.unknown is not None:
+        yield f"cannot tell how much is lost: {cost.unknown}", Tone.DANGER
+        if cost.fetched:
+            last = [
+                f"{offset} of partition {part}" if offset >= 0 else f"nothing of partition {part}"
+                for part, offset in cost.fetched
+            ]
+            yield f"last source fetch offset: {_few(last)}", Tone.QUIET
+    elif cost.lost:
+        yield f"{_listed(cost.lost)} lost as of now, which only its source has", Tone.DANGER
+    else:
+        yield (
+            "0 offsets lost as of now: it has all that its source has, but not what is written there until then",
+            Tone.QUIET,
+        )
+
+
+def _restore(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+    if cost.unknown is not None:
+        yield f"cannot tell what is cut off: {cost.unknown}", Tone.DANGER
+        return
+    if not cost.lost:
+        yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
+        return
+    yield f"{_listed(cost.lost, has_starts=True)} cut off for good, which only it has", Tone.DANGER
+    if cost.groups_set_back is None:
+        yield "cannot tell which groups are set back", Tone.CHANGE
+    elif cost.groups_set_back:
+        groups = cost.groups_set_back
+        verb = "is" if len(groups) == 1 else "are"
+        yield f"{counted(len(groups), 'group')} {verb} set back to there ({_few(groups)})", Tone.CHANGE
+
+
+def _listed(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
+    """Return a sum of offsets, and what it is made of."""
+    said = [
+        f"{count_text(each.length)} of partition {each.partition}{f' from {each.start} on' if has_starts else ''}"
+        for each in stretches
+    ]
+    return f"{counted(length_of(stretches), 'offset')} ({_few(said)})"
+
+
+def _few(said: Iterable[str]) -> str:
+    all_of_it = list(said)
+    more = f", and {counted(len(all_of_it) - _FEW_TOPICS, 'more', 'more')}" if len(all_of_it) > _FEW_TOPICS else ""
+    return ", ".join(all_of_it[:_FEW_TOPICS]) + more
+
+
+# Mounts and unmounts in words: what one would do, and what came of it.
+
+
+_NAMED = 3
+
+
+def mount_headline(action: Transition, mounting: Mounting) -> str:
+    """Return what is mounted from where, or what is unmounted, and where it will lie."""
+    if _is_unmount(action):
+        to = action.estimate.location
+        return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
+    alias = f" as {mounting.spec.as_}" if mounting.spec.as_ else ""
+    return f"mount {_place(action, mounting)}{alias}"
+
+
+def mount_notes(action: Transition) -> Iterator[str]:
+    """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while.
+
+    Jobs copy and compare all of it, and shut producers out before the last of it.
+    """
+    found, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
+    if not _is_unmount(action):
+        if found.partitions:
+            yield f"{_size_words(found)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
+        return
+    if is_copied:
+        yield "archived, compared, then deleted" if is_unmeasured(action) else f"{bytes_text(found.bytes)} to archive"
+    elif not is_unmeasured(action):
+        yield f"{bytes_text(found.uploads)} to flush"
+        yield f"{about(found.no_writes_seconds)} without writes"
+    yield _readers_words(found)
+
+
+def is_unmeasured(action: Transition) -> bool:
+    """Tell whether nobody knows what a topic holds."""
+    return Reason.UNMEASURED in action.reasons
+
+
+def _readers_words(estimate: Estimate) -> str:
+    """Return who is reading a topic; a few by name."""
+    groups = estimate.groups
+    if groups is None:
+        return "who is reading it cannot be told"
+    if not groups:
+        return "no group is reading it"
+    names = ", ".join(groups[:_NAMED]) + (" …" if len(groups) > _NAMED else "")
+    return f"{counted(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} reading it ({names})"
+
+
+def mounted_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
+    """Yield where each topic lies that was unmounted, and what each that was mounted is called: `most` of them."""
+    moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
+    for action in moved[:most]:
+        yield line(Span("✓ ", Tone.ADD), f"{action.address}: {_outcome(action)}")
+    if len(moved) > most:
+        yield line(Span(f"  and {len(moved) - most} more", Tone.QUIET))
+
+
+def _outcome(action: Transition) -> str:
+    mounting = action.after
+    if not isinstance(mounting, Mounting):
+        return action.to_state
+    if _is_unmount(action):
+        return f"detached at {_place(action, mounting)}"
+    return f"mounted from {_place(action, mounting)} as {mounting.topic_name}"
+
+
+def _place(action: Transition, mounting: Mounting) -> str:
+    """Return the location where it is known, else what the files call it."""
+    return (
+        action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
+    )
+
+
+def _size_words(found: Estimate) -> str:
+    records = f"{rough_count(found.records)} record{'' if found.records == 1 else 's'}"
+    return f"{counted(found.partitions, 'partition')}, {records}, {bytes_text(found.bytes)}"
+
+
+def _is_unmount(action: Transition) -> bool:
+    return action.machine == UNMOUNT.name
+
+
+_FEW = 3
+
+
+def mark(action: Action) -> tuple[str, Tone]:
+    """Return the sign before an action, and its tone."""
+    match action:
+        case Create():
+            return "+", Tone.ADD
+        case Update():
+            return ("±", Tone.DANGER) if action.risk is Risk.IRREVERSIBLE else ("~", Tone.CHANGE)
+        case Delete():
+            return "✗", Tone.REMOVE
+        case Adopt():
+            return "=", Tone.ADD
+        case Forget():
+            return "-", Tone.QUIET
+        case Transition():
+            return "»", Tone.MOVE
+        case RunJob():
+            return "▶", Tone.MOVE
+        case _:
+            assert_never(action)
+
+
+def title(action: Action) -> str:
+    """Return the name of an action's line: its address, for a job also which job."""
+    match action:
+        case RunJob():
+            return f"{action.job} {action.address}"
+        case Create() | Update() | Delete() | Adopt() | Forget() | Transition():
+            return action.address
+        case _:
+            assert_never(action)
+
+
+def headline(action: Action) -> str:
+    """Return what an action does, in a few words."""
+    match action:
+        case Create():
+            return summary(action.after)
+        case Update():
+            return ", ".join(change_text(change) for change in action.changes)
+        case Delete():
+            return "delete"
+        case Adopt():
+            return _adoption(action)
+        case Forget():
+            return "forget, leave it alone"
+        case Transition():
+            return _move(action)
+        case RunJob(job="catch-up"):
+            return ", ".join(
+                filter(None, ("until nothing lags behind its source", patience_text(action.estimate.role)))
+            )
+        case RunJob():
+            return amount(action.estimate)
+        case _:
+            assert_never(action)
+
+
+def headlines(action: Action) -> list[str]:
+    """Return what an action does for people, with a line for each value that moves inside a list."""
+    if isinstance(action, Update):
+        return _moves(action.changes)
+    if isinstance(action, Adopt) and action.changes:
+        first, *more = _moves(action.changes)
+        return [f"remembered: {first}", *more]
+    return [headline(action)]
+
+
+def _moves(changes: Sequence[Change]) -> list[str]:
+    nested = [change for change in changes if is_nested(change.before, change.after)]
+    others = ", ".join(change_text(change) for change in changes if change not in nested)
+    return [*([others] if others or not nested else []), *(text for change in nested for text in change_texts(change))]
+
+
+def summary(resource: Resource) -> str:
+    """Return what is particular about a resource."""
+    match resource:
+        case Topic():
+            return _topic(resource)
+        case Namespace():
+            return _namespace(resource.spec)
+        case Cluster():
+            root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
+            return f"{resource.spec.provider}{root}"
+        case Mounting():
+            return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
+        case MirrorLink():
+            # Its mirrors have lines of their own.
+            prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
+            return f"from {resource.spec.source}{prefix}"
+        case MirrorTopic():
+            return f"mirror of {resource.source_cluster}/{resource.source}"
+        case TieringPolicy():
+            return "policy"
+        case _:
+            assert_never(resource)
+
+
+def note(action: Action) -> str:
+    """Return what an action costs, or why it is planned where that is not plain from the line."""
+    says = [text for reason in action.reasons if (text := reason_text(reason, action))]
+    if isinstance(action, Transition) and isinstance(action.after, Mounting):
+        says += mount_notes(action)
+    if isinstance(action, Transition) and isinstance(action.after, MirrorTopic):
+        says += [said for said, _ in role_notes(action.verb, action.after, action.estimate)]
+    if isinstance(action, RunJob) and action.estimate.role is not None:
+        says.append(lag_text(action.estimate))
+    if isinstance(action, Forget) and action.estimate.location:
+        return f"its records stay in object storage: {action.estimate.location}"
+    if isinstance(action, Delete):
+        says = [text for text in (_size(action.estimate), _readers(action.estimate)) if text] + says
+        return ", ".join(says)
+    risk = {
+        Risk.NONE: "",
+        Risk.DISRUPTIVE: "disruptive",
+        Risk.IRREVERSIBLE: "irreversible",
+        Risk.DATA_LOSS: "data loss",
+    }[action.risk]
+    return ": ".join(part for part in (risk, ", ".join(says)) if part)
+
+
+def amount(estimate: Estimate) -> str:
+    """Return what a job moves: `4.1 M records, 1.2 GiB, about 2 min`."""
+    parts = [f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
+    if estimate.bytes:
+        parts.append(bytes_text(estimate.bytes))
+    return ", ".join([*parts, about(estimate.seconds)])
+
+
+def _topic(topic: Topic) -> str:
+    parts = []
+    if topic.spec.partitions is not None:
+        parts.append(counted(topic.spec.partitions, "partition"))
+    if topic.spec.replication_factor is not None:
+        parts.append(f"replication {topic.spec.replication_factor}")
+    if topic.spec.recover_from is not None:
+        parts.append(f"recovered from {topic.spec.recover_from}")
+    if topic.spec.configs:
+        parts.append(configs_text(topic.spec.configs))
+    if topic.spec.acls:
+        parts.append(acls_text(topic.spec.acls))
+    return ", ".join(parts)
+
+
+def _namespace(spec: NamespaceSpec) -> str:
+    parts = [configs_text(spec.configs), acls_text(spec.acls)]
+    if spec.quotas is not None:
+        limits = {f"quotas.{name}": limit for name, limit in spec.quotas.model_dump().items() if limit is not None}
+        parts += [f"{path} {value_text(path, limit)}" for path, limit in limits.items()]
+    if spec.encryption is not None:
+        parts.append(f"encrypted under {spec.encryption.kms_key_id}")
+    return ", ".join(part for part in parts if part)
+
+
+def acls_text(acls: Sequence[TopicAcl]) -> str:
+    """Return access rules where they are few, else their number."""
+    rules = rule_fields(acls)
+    if len(rules) > _FEW:
+        return counted(len(rules), "access rule")
+    return ", ".join(f"{field_name(path)}: {value_text(path, rules[path])}" for path in sorted(rules))
+
+
+def _adoption(action: Adopt) -> str:
+    if action.changes:
+        return f"remembered: {', '.join(change_text(change) for change in action.changes)}"
+    return f"adopt, was {action.moved_from}" if action.moved_from else "adopt as it is"
+
+
+def _move(action: Transition) -> str:
+    if isinstance(action.after, Mounting):
+        return mount_headline(action, action.after)
+    if action.machine == TIERING.name:
+        return f"{_switched(action)}: {', '.join(change_text(change) for change in action.changes)}"
+    if action.machine == MIRROR.name:
+        entry = action.parameters.get("entry")
+        return f"{action.verb}: {action.from_state} → {action.to_state}{f', for {entry}' if entry else ''}"
+    parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))
+    return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}"
+
+
+def _switched(action: Transition) -> str:
+    """Return what becomes of the tiering of a topic, and of its data in object storage."""
+    if action.verb == "enable-tiering":
+        return "tiering on again"
+    is_deleted = action.parameters.get("policy") == "delete"
+    return f"tiering off, remote data {'deleted' if is_deleted else 'kept'}"
+
+
+def _size(estimate: Estimate) -> str:
+    return bytes_text(estimate.bytes) if estimate.bytes else ""
+
+
+def _readers(estimate: Estimate) -> str:
+    if estimate.groups is None:
+        return "who is reading it cannot be told"
+    groups = len(estimate.groups)
+    return f"{counted(groups, 'group')} {'is' if groups == 1 else 'are'} reading it" if groups else ""

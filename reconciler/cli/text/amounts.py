@@ -1,0 +1,290 @@
+"""Bytes, counts, times and field values, for people."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
+
+from reconciler.resources.acls import ACLS
+from reconciler.resources.base import format_size
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
+from reconciler.resources.configs import show_value
+
+if TYPE_CHECKING:
+    from deepdiff.model import DiffLevel
+
+    from reconciler.planning.actions import Change, Value
+
+
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_KIB: Final = 1024
+_ROUND: Final = 100
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_MILLION: Final = 1_000_000
+_BILLION: Final = 1_000_000_000
+
+
+def bytes_text(count: int) -> str:
+    """Return a size with one decimal where it says something: `41.2 GiB`."""
+    amount, unit = float(count), 0
+    while round(amount, 1) >= _KIB and unit < len(_SIZES) - 1:
+        amount, unit = amount / _KIB, unit + 1
+    return f"{_short(amount)} {_SIZES[unit]}"
+
+
+def count_text(count: int) -> str:
+    """Return a count as it is: `1,284`."""
+    return f"{count:,}"
+
+
+def rough_count(count: int) -> str:
+    """Return a count for orientation: `4.1 M`."""
+    if count >= _BILLION:
+        return f"{_short(count / _BILLION)} G"
+    return f"{_short(count / _MILLION)} M" if count >= _MILLION else count_text(count)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count and what is counted: `1 topic`, `2 topics`."""
+    return f"{count_text(count)} {noun if count == 1 else plural or noun + 's'}"
+
+
+def about(seconds: float) -> str:
+    """Return a time to come: `about 2 min`."""
+    if seconds < _MINUTE:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < _HOUR:
+        return f"about {round(seconds / _MINUTE)} min"
+    return f"about {_short(seconds / _HOUR)} h" if seconds < 2 * _DAY else f"about {round(seconds / _DAY)} days"
+
+
+def took(seconds: float) -> str:
+    """Return a time that has passed: `1.1 s`, `12 min 5 s`."""
+    if seconds < _MINUTE:
+        return f"{_short(seconds)} s"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
+    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
+
+
+def _short(amount: float) -> str:
+    rounded = round(amount, 1)
+    return f"{rounded:.0f}" if rounded >= _ROUND or rounded.is_integer() else f"{rounded:.1f}"
+
+
+# What moved inside a nested value, value by value: `filters[3].name: d → dd`.
+
+
+_UNSET: Final = "unset"
+
+
+class Leaf(NamedTuple):
+    """One value that moved: where it is, what it was and what it is now. A whole item has one side only."""
+
+    place: str
+    before: str | None
+    after: str | None
+
+    @property
+    def move(self) -> str:
+        """What happens to it, without its place."""
+        if self.before is None or self.after is None:
+            return f"-{self.before}" if self.after is None else f"+{self.after}"
+        return f"{self.before} → {self.after}"
+
+    @property
+    def text(self) -> str:
+        """Its place, and what happens to it."""
+        is_item = self.before is None or self.after is None
+        return f"{self.place} {self.move}" if is_item else f"{self.place}: {self.move}"
+
+
+def is_nested(before: object, after: object) -> bool:
+    """Tell whether both sides are mappings, or lists that hold more than plain values."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return True
+    return _is_list(before) and _is_list(after) and any(_is_inside(item) for item in (*before, *after))
+
+
+def leaves(name: str, before: object, after: object) -> list[Leaf]:
+    """Return what moved between two nested values; nothing where a list only has another order.
+
+    The order of a list means nothing here: items that are the same leave it, and those most alike are compared. An
+    index counts from 0 and is that of the new list; of an item that is gone there is none.
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return _moved(name, plain(before), plain(after))
+    old, new = ([plain(item) for item in cast("Sequence[object]", side)] for side in (before, after))
+    gone, came = _without(old, new), _without(new, old)
+    pairs = _pairs(gone, came)
+    found = _moved(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
+    compared_before, compared_after = {old for old, _ in pairs}, {new for _, new in pairs}
+    found += [Leaf(name, json_text(item), None) for index, item in gone.items() if index not in compared_before]
+    return found + [Leaf(name, None, json_text(item)) for index, item in came.items() if index not in compared_after]
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON in one line."""
+    return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
+
+
+def plain(value: object) -> object:
+    """Return what `json` can write: lists for tuples, dicts for mappings."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)
+
+
+def _is_inside(item: object) -> bool:
+    return isinstance(item, Mapping | list | tuple)
+
+
+def _without(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
+    """Return the items that the other side does not have, or has less often, by index."""
+    spare = Counter(map(json_text, others))
+    kept: dict[int, object] = {}
+    for index, item in enumerate(items):
+        text = json_text(item)
+        if spare[text]:
+            spare[text] -= 1
+        else:
+            kept[index] = item
+    return kept
+
+
+def _pairs(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
+    """Return which items to compare: those that have most in common, and of these the nearest."""
+    ranked = sorted(
+        (-alike, abs(old - new), old, new)
+        for old, before in gone.items()
+        for new, after in came.items()
+        if (alike := _alike(before, after))
+    )
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, _, old, new in ranked:
+        if old not in found and new not in taken:
+            found[old] = new
+            taken.add(new)
+    return list(found.items())
+
+
+def _alike(before: object, after: object) -> int:
+    """Return how many entries two items have in common."""
+    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+        return 0
+    return sum(key in after and after[key] == value for key, value in before.items())
+
+
+def _moved(name: str, before: object, after: object) -> list[Leaf]:
+    if before == after:
+        return []
+    from deepdiff.diff import DeepDiff  # half a second that only who changes nested values pays
+    from deepdiff.helper import notpresent
+
+    def text(value: object) -> str:
+        return _UNSET if value is notpresent else _leaf_text(value)
+
+    # Never by its own search for what is alike (`ignore_order`): that depends on the seed of hashes.
+    found: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
+    levels = [
+        (level.path(use_t2=True, output_format="list"), level.t1, level.t2)
+        for reported in found.values()
+        for level in reported
+    ]
+    levels.sort(key=lambda level: [(isinstance(part, str), part) for part in level[0]])
+    return [Leaf(f"{name}{_place(path)}", text(old), text(new)) for path, old, new in levels]
+
+
+def _place(path: Sequence[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+
+
+def _leaf_text(value: object) -> str:
+    if isinstance(value, str):
+        return value or "''"
+    return _UNSET if value is None else json_text(value)
+
+
+# Values of fields as people read them, exactly: what is printed here reads back as the same value.
+
+
+_CONFIGS: Final = "configs."
+_PROPERTIES: Final = "properties."
+_QUOTA_OF_BYTES: Final = "quotas.bytes"
+_FEW: Final = 3
+_REORDERED: Final = "in another order"
+
+
+def field_name(path: str) -> str:
+    """Return a path as people say it: configs go by their own name, access rules by who and where."""
+    return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
+
+
+def value_text(path: str, value: Value | list[object]) -> str:
+    """Return one value of a field, as an action or as JSON holds it, with its unit where the field has one."""
+    if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
+        return show_value(field_name(path), value)
+    if path.startswith(_PROPERTIES) and isinstance(value, str):
+        return show_value(path.removeprefix(_PROPERTIES), value, EMBEDDED_PROPERTIES)
+    if path.startswith(ACLS) and isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if path == _QUOTA_OF_BYTES and isinstance(value, int):
+        return format_size(value)
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return value or "''"
+        case tuple() | list() | Mapping():
+            return json_text(value)
+
+
+def change_texts(change: Change) -> list[str]:
+    """Return a field that moves for people, with a text for each value that moves inside it."""
+    if not is_nested(change.before, change.after):
+        return [change_text(change)]
+    name = field_name(change.path)
+    return [each.text for each in leaves(name, change.before, change.after)] or [f"{name} {_REORDERED}"]
+
+
+def change_text(change: Change) -> str:
+    """Return a field that moves in one text: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
+    if change.path.startswith(ACLS):
+        return _rule_text(change)
+    if isinstance(change.before, tuple) and isinstance(change.after, tuple):
+        return f"{field_name(change.path)} {_members(change.before, change.after)}"
+    before, after = value_text(change.path, change.before), value_text(change.path, change.after)
+    return f"{field_name(change.path)} {before} → {after}"
+
+
+def _rule_text(change: Change) -> str:
+    sides = [value_text(change.path, side) for side in (change.before, change.after) if side is not None]
+    sign = "+" if change.before is None else "-" if change.after is None else ""
+    return f"{sign}{field_name(change.path)}: {' → '.join(sides)}"
+
+
+def configs_text(configs: Mapping[str, str]) -> str:
+    """Return configs where they are few, else their number."""
+    if len(configs) > _FEW:
+        return f"{len(configs)} configs"
+    return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
+
+
+def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
+    """Return what left a list and what came, in place of the whole list twice."""
+    old, new = ([json_text(item) for item in side] for side in (before, after))
+    moved = [f"-{item}" for item in old if item not in new] + [f"+{item}" for item in new if item not in old]
+    return " ".join(moved) or _REORDERED

@@ -1,0 +1,203 @@
+"""Drift as text, markdown and remarks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.cli.present import finding_line
+from reconciler.cli.text.amounts import count_text, counted, field_name, value_text
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line
+from reconciler.cli.text.markdown import (
+    LIMIT,
+    NamedLine,
+    as_many_as_fit,
+    block,
+    cell,
+    code,
+    comment_safe,
+    folded,
+    named_lines,
+    row,
+)
+from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
+from reconciler.operations.drift import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reconciler.operations.drift import DriftClass, Drifted, Found
+    from reconciler.resources.address import Address
+
+
+_SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
+    "drift": ("!", Tone.CHANGE),
+    "missing": ("✗", Tone.REMOVE),
+    "in doubt": ("⁇", Tone.CHANGE),
+    "blocked": ("✗", Tone.DANGER),
+    "pending": ("~", Tone.QUIET),
+    "unmanaged": ("?", Tone.QUIET),
+}
+_FEW: Final = 3
+"""So many resources that nobody declares are named; of more only their number is told, as a plan does."""
+_WIDTH: Final = max(map(len, CLASSES)) + 1
+
+
+def drift_lines(drifted: Drifted) -> list[Line]:
+    """Return what kept us from looking, then every finding under its class, what fails first."""
+    findings, errors = drifted.findings, drifted.errors
+    lines = [finding_line(error) for error in errors]
+    if not findings:
+        return [*lines, line(_nothing(drifted))]
+    for kind in CLASSES:
+        rows = [found for found in findings if found.kind == kind]
+        if rows:
+            sign, tone = _SIGNS[kind]
+            named, unnamed = _named(rows, drifted)
+            lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
+            lines += aligned(
+                [[Span(f"{sign} {found.address}", tone), Span(what_of(found))] for found in named],
+                limits=(72,),
+                indent="  ",
+            )
+            if unnamed:
+                left = f"{sign} {counted(unnamed, 'resource')} not in the files, left alone"
+                lines.append(line("  ", Span(left, tone), Span("  named with --format json", Tone.QUIET)))
+    counts = [
+        counted(sum(found.kind == kind for found in findings), kind, kind)
+        for kind in CLASSES
+        if any(found.kind == kind for found in findings)
+    ]
+    return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
+
+
+def _named(rows: list[Found], drifted: Drifted) -> tuple[list[Found], int]:
+    """Return what is told one by one, and how many more there are that nobody declares.
+
+    A topic that is one of many somebody else's is told by itself only where that fails, or is news.
+    """
+    if drifted.known is not None:
+        return rows, 0
+    fails = set(map(id, drifted.failing))
+    others = {id(found) for found in rows if found.kind == "unmanaged" and not found.path and id(found) not in fails}
+    if len(others) <= _FEW:
+        return rows, 0
+    return [found for found in rows if id(found) not in others], len(others)
+
+
+def _nothing(drifted: Drifted) -> str:
+    if drifted.obstacles:
+        return "Not all could be compared."
+    if drifted.known is not None and drifted.known.findings:
+        return f"Nothing new: {counted(len(drifted.known.findings), 'finding', 'findings')} told before."
+    return "No drift: clusters are as they were last applied."
+
+
+def what_of(found: Found) -> str:
+    """Return what a finding says of its resource."""
+    match found.kind:
+        case "drift":
+            before, after = value_text(found.path, found.recorded), value_text(found.path, found.observed)
+            left = f"  (left as it is: {found.ignored})" if found.ignored else ""
+            origin = f" (from {found.origin})" if found.origin else ""
+            return f"{field_name(found.path)}{origin} {before} → {after} on the cluster{left}"
+        case "missing" | "in doubt" | "unmanaged" | "pending" | "blocked":
+            return found.message
+        case _:
+            assert_never(found.kind)
+
+
+# Drift as one comment: what fails is never folded away, never longer than a comment may be.
+
+
+def drift_markdown(drifted: Drifted) -> str:
+    """Return the comment. What fails nobody shrinks to counts before anything that fails loses a word."""
+    text = ""
+    for parts in _from_full_to_bare(drifted):
+        text = "\n".join(parts) + "\n"
+        if len(text.encode()) <= LIMIT:
+            return text
+    return text
+
+
+def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
+    """Yield the comment in ever shorter forms; the last one fits whatever was found."""
+    fails = drifted.failing
+    marks = {found.fingerprint for found in fails}
+    rest = [found for found in drifted.findings if found.fingerprint not in marks]
+    head, errors = _head(drifted), _errors(drifted)
+    yield [*head, *errors, *_table(fails), *_folded(rest)]
+    yield [*head, *errors, *_table(fails)]
+    named = [NamedLine(line, 0) for line in errors]
+    for kind in CLASSES:
+        named += named_lines(kind, [found.address for found in fails if found.kind == kind])
+    room = LIMIT - len("\n".join(head).encode()) - 2
+    yield [*head, *as_many_as_fit(named, room)]
+
+
+def _head(drifted: Drifted) -> list[str]:
+    plan = drifted.planned.plan
+    environment = f" environment={comment_safe(plan.environment)}" if plan.environment else ""
+    name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
+    counts = Counter(found.kind for found in drifted.findings)
+    said = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
+    errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
+    return [
+        f"<!-- reconciler:drift workspace={comment_safe(plan.workspace)}{environment} -->",
+        f"### Drift of {code(name)}",
+        "",
+        f"**{' · '.join([said or 'nothing found', *errors])}**",
+        "",
+    ]
+
+
+def _errors(drifted: Drifted) -> list[str]:
+    lines = [
+        f"- {code(found.source or found.address or 'workspace')} {code(f'{found.message}. {found.hint}')}"
+        for found in drifted.errors
+    ]
+    return ["#### Not compared", "", *lines, ""] if lines else []
+
+
+def _table(fails: Sequence[Found]) -> list[str]:
+    lines = [row((found.kind, cell(found.address), cell(what_of(found)))) for found in fails]
+    return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
+
+
+def _folded(rest: Sequence[Found]) -> list[str]:
+    if not rest:
+        return []
+    lines = [f"{found.kind}  {found.address}  {what_of(found)}" for found in rest]
+    title = counted(len(rest), "finding that fails nothing", "findings that fail nothing")
+    return [*folded(title, block("", lines)), ""]
+
+
+# `drift` for tools that collect results: what fails is an error, what is left as it is is skipped, the rest a note.
+
+
+def drift_junit(drifted: Drifted) -> bytes:
+    """Return the findings as JUnit XML."""
+    return junit(drift_remarks(drifted))
+
+
+def drift_remarks(drifted: Drifted) -> Remarks:
+    """Return every finding, at the place that declares what it is about where something is planned for it."""
+    plan = drifted.planned.plan
+    sources = {action.address: action.source for action in plan.actions if action.source}
+    failing = {found.fingerprint for found in drifted.failing}
+    rows = [*map(of_error, drifted.errors), *(_of(found, sources, failing) for found in drifted.findings)]
+    return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
+
+
+def _of(found: Found, sources: Mapping[Address, str], failing: set[str]) -> Remark:
+    kind = found.kind.replace(" ", "-")
+    return Remark(
+        rule="drift" if kind == "drift" else f"drift-{kind}",
+        level="error" if found.fingerprint in failing else "note",
+        name=f"{kind}:{found.address} {found.path}".rstrip(),
+        about=found.address,
+        message=f"{found.address}: {what_of(found)}",
+        source=sources.get(found.address),
+        fingerprint=found.fingerprint,
+        is_skipped=found.ignored is not None,
+    )

@@ -1,0 +1,151 @@
+"""What `export` and `import` wrote, as text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.text.amounts import bytes_text, counted
+from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.operations.export_layout import ends_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from reconciler.importers.base import Lost
+    from reconciler.operations.export import Exported
+    from reconciler.operations.imports import Imported
+    from reconciler.resources.address import Address
+
+
+_SHOWN: Final = 50
+_FILES_SHOWN: Final = 8
+_NOT_THERE: Final = (
+    "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
+    "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups."
+)
+
+
+def export_text(exported: Exported) -> list[Line]:
+    """Return what was written, what each topic is recovered from, what was left out."""
+    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _one(exported, address)]
+    more = len(exported.addresses) - _SHOWN
+    if more > 0:
+        lines.append(line(f"and {more:,} more"))
+    for left in exported.left_out:
+        lines.append(line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}"))
+        lines.append(line(f"    {left.error.hint}"))
+    lines += _unsaid(exported)
+    if exported.is_archived and exported.addresses:
+        lines += [line(""), line(_NOT_THERE)]
+    if exported.files:
+        lines.append(line(f"Wrote {counted(len(exported.addresses), 'manifest')}: {_named(exported.files)}"))
+    return lines
+
+
+def _unsaid(exported: Exported) -> Iterator[Line]:
+    """Say what manifests have no words for, each reason with what it is about."""
+    for left in exported.unsaid[:_SHOWN]:
+        yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not said: {left.error.message}")
+    more = len(exported.unsaid) - _SHOWN
+    if more > 0:
+        yield line(f"and {more:,} more (--format json has all)")
+    for hint in sorted({left.error.hint for left in exported.unsaid}):
+        yield line(f"    {hint}")
+
+
+def _named(files: Sequence[Path]) -> str:
+    named = ", ".join(map(str, files[:_FILES_SHOWN]))
+    more = len(files) - _FILES_SHOWN
+    return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
+
+
+def _one(exported: Exported, address: Address) -> Iterator[Line]:
+    yield line(Span("+ ", Tone.ADD), address)
+    found = exported.archives.found.get(address)
+    if found is not None:
+        size = (
+            f"{counted(found.partitions, 'partition')}, {counted(found.records, 'record')}, {bytes_text(found.bytes)}"
+        )
+        yield line(f"    from {found.location}: {size}")
+        yield line(f"    next offset: {ends_text(found)}; what came from there on is lost")
+    for location in exported.archives.older.get(address, ()):
+        yield line(f"    an older topic of this name is left there: {location}")
+
+
+# What `import` wrote, as text: what is missing first told one by one, what repeats itself once.
+
+
+_INDEX: Final = re.compile(r"\[[0-9]+\]")
+
+
+def import_text(imported: Imported) -> list[Line]:
+    """Return what was written, what was left out, what has no words here, and what is to be done next."""
+    return [*_written(imported), *_left_out(imported.left_out), *_unsaid_imports(imported.unsaid), *_ending(imported)]
+
+
+def _written(imported: Imported) -> Iterator[Line]:
+    for address in imported.addresses[:_SHOWN]:
+        yield line(Span("+ ", Tone.ADD), address)
+    more = len(imported.addresses) - _SHOWN
+    if more > 0:
+        yield line(f"and {more:,} more")
+
+
+def _left_out(lost: Sequence[Lost]) -> Iterator[Line]:
+    for each in lost[:_SHOWN]:
+        field = f" {each.field}" if each.field else ""
+        about = Span(f"{each.subject}{field}", Tone.STRONG)
+        yield line(Span("! ", Tone.DANGER), f"{each.place}: ", about, f" left out: {each.why}")
+    more = len(lost) - _SHOWN
+    if more > 0:
+        yield line(f"and {more:,} more left out (--format json has all)")
+    yield from _hints(lost)
+
+
+def _unsaid_imports(lost: Sequence[Lost]) -> Iterator[Line]:
+    """Say each reason once, with the first place it holds for: a thousand topics have a description each."""
+    alike: dict[tuple[str, str], list[Lost]] = {}
+    for each in lost:
+        alike.setdefault((_INDEX.sub("", each.field) or each.subject, each.why), []).append(each)
+    for (about, why), several in list(alike.items())[:_SHOWN]:
+        more = f", and {len(several) - 1:,} times more" if len(several) > 1 else ""
+        where = f"{several[0].place}{more}: "
+        yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not said: {why}")
+    more_kinds = len(alike) - _SHOWN
+    if more_kinds > 0:
+        yield line(f"and {more_kinds:,} more without words (--format json has all)")
+    yield from _hints(lost)
+
+
+def _hints(lost: Sequence[Lost]) -> Iterator[Line]:
+    """Say each piece of advice once, after all that it is for."""
+    for hint in dict.fromkeys(each.hint for each in lost if each.hint):
+        yield line(f"    {hint}")
+
+
+def _ending(imported: Imported) -> Iterator[Line]:
+    if imported.unread:
+        named = ", ".join(imported.unread[:_FILES_SHOWN])
+        more = len(imported.unread) - _FILES_SHOWN
+        yield line(f"Not {imported.tool}'s, not read: {named}" + (f" and {more:,} more" if more > 0 else ""))
+    if not imported.files:
+        return
+    for cluster in imported.clusters:
+        if not cluster.is_declared:
+            yield from _undeclared(cluster.name, cluster.manifest)
+    named = ", ".join(str(path) for path in imported.files[:_FILES_SHOWN])
+    more = len(imported.files) - _FILES_SHOWN
+    yield line(
+        f"Wrote {counted(len(imported.addresses), 'manifest')}: {named}"
+        + (f" and {counted(more, 'file')} more" if more > 0 else "")
+    )
+
+
+def _undeclared(name: str, manifest: str | None) -> Iterator[Line]:
+    if manifest is None:
+        yield line(f"No Cluster {name} is declared here: declare it, or give --cluster the name of one that is.")
+        return
+    yield line(f"No Cluster {name} is declared here; the files say of it:")
+    yield from (line(f"    {each}") for each in manifest.splitlines())

@@ -1,0 +1,299 @@
+"""`show`, `explain` and `graph` as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.text.action_words import headline, mark, note, title
+from reconciler.cli.text.amounts import value_text
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, table
+from reconciler.cli.text.markdown import label
+from reconciler.cli.text.sections import drift_text, waiting_text
+from reconciler.cli.text.topics_text import acls_lines
+from reconciler.operations.steps.effective import rules_of
+from reconciler.planning.actions import Forget, Reason, Transition
+from reconciler.resources.configs import show_value
+from reconciler.resources.mount import Mounting
+from reconciler.runtime.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reconciler.operations.show import Arrow, Explained, Node, Picture, Shown
+    from reconciler.operations.steps.effective import TieringRow
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Recorded, Resource
+
+
+_ABSENT: Final = "·"
+_ASLEEP: Final = "it is unmounted, and compared once it is mounted"
+_HEADINGS: Final = ("field", "files", "state", "cluster")
+_NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
+    """Return one resource field by field, or a list of many."""
+    if one:
+        return [part for row in rows for part in shown_lines(row)]
+    if not rows:
+        return [line("Nothing is declared, recorded or observed.")]
+    ticks = [
+        (row.address, _tick(row.desired), _tick(row.recorded), _tick(row.observed), row.source or "") for row in rows
+    ]
+    return table(("address", "files", "state", "cluster", "declared in"), ticks)
+
+
+def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[Line]:
+    """Return one resource; `origins` add where each value comes from."""
+    sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
+    sides.append(fields_of(shown.observed.resource if shown.observed else None))
+    paths = sorted({path for side in sides for path in side if side[path] != []})
+    headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
+    rows = [_field(path, sides, origins) for path in paths]
+    return [
+        line(Span(shown.address, Tone.STRONG)),
+        *_facts(shown),
+        *([EMPTY, *table(headings, rows)] if rows else []),
+    ]
+
+
+def explain_text(explained: Explained) -> list[Line]:
+    """Return where each value comes from, how configs act, and what is planned and why."""
+    lines = shown_lines(explained.shown, explained.origins)
+    if explained.effective:
+        places = explained.effective_origins
+        acting = [(key, show_value(key, explained.effective[key]), places[key]) for key in sorted(explained.effective)]
+        lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)]
+    lines += _tiering_lines(explained)
+    lines += acls_lines(explained.acls)
+    for action in explained.actions:
+        lines += [EMPTY, *action_lines(action)]
+    lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
+    lines += [line("  waiting  ", waiting_text(each)) for each in explained.waiting]
+    lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
+    if not (explained.actions or explained.drift or explained.waiting or explained.errors):
+        agree = "files, state and cluster agree" if explained.shown.asleep is None else _ASLEEP
+        lines += [EMPTY, line(f"Nothing is planned: {agree}.")]
+    return lines
+
+
+def _tiering_lines(explained: Explained) -> list[Line]:
+    """Return what tiering makes of a topic now and, marked, what it will be; each with the rule behind it."""
+    rows: list[tuple[str | Span, ...]] = [_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
+    rows += [_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
+    return [EMPTY, *table(("tiering", "acts as", "by which rule"), rows)] if rows else []
+
+
+def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
+    return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), rule))
+
+
+def action_lines(action: Action) -> list[Line]:
+    """Return one action with everything that is known of why."""
+    sign, tone = mark(action)
+    lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
+    facts = {
+        "because": ", ".join(_because(reason, action) for reason in action.reasons),
+        "risk": "" if action.risk == "none" else f"{action.risk}: {note(action)}",
+        "moves": note(action) if isinstance(action, Transition) and action.risk == "none" else "",
+        "leaves": note(action) if isinstance(action, Forget) and action.estimate.location else "",
+        "after": ", ".join(action.depends_on),
+        "blocked": f"{action.blocked.guard}: {action.blocked.message}" if action.blocked else "",
+        "allow with": f"--allow {action.blocked.allow}" if action.blocked and action.blocked.allow else "",
+        "instead": (action.blocked.instead or "") if action.blocked else "",
+    }
+    return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), said) for word, said in facts.items() if said)]
+
+
+def _because(reason: Reason, action: Action) -> str:
+    if reason is Reason.ROLE_WANTED and isinstance(action, Transition) and isinstance(action.after, Mounting):
+        return f"{action.to_state} is wanted"
+    return reason.value.replace("_", " ")
+
+
+def fields_of(resource: Resource | None) -> dict[str, Any]:
+    """Return a resource's fields by path: `partitions`, `configs.retention.ms`."""
+    if resource is None:
+        return {}
+    rules = {path: list(operations) for path, operations in rules_of(resource).items()}
+    return {path: value for path, value in _flat("", resource.to_json()) if path != "acls"} | rules
+
+
+def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, inside in value.items():
+        if not prefix and key in _NOT_FIELDS:
+            continue
+        path = key if prefix in ("", "spec") else f"{prefix}.{key}"
+        if isinstance(inside, dict):
+            yield from _flat(path, inside)
+        else:
+            yield path, inside
+
+
+def _field(path: str, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None) -> list[str | Span]:
+    wanted = next((side[path] for side in sides[:2] if path in side), None)
+    differs = path in sides[2] and wanted is not None and sides[2][path] != wanted
+    cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
+    cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
+    if origins is not None:
+        cells.append(origins.get(path) or origins.get(f"spec.{path}") or "")
+    return cells
+
+
+def _value(path: str, side: Mapping[str, Any]) -> str:
+    if path not in side:
+        return _ABSENT
+    return value_text(path, side[path])
+
+
+def _facts(shown: Shown) -> list[Line]:
+    facts = {
+        "declared in": shown.source or "no file",
+        "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
+        "observed": _seen(shown),
+        "id": (shown.observed and shown.observed.incarnation) or "",
+    }
+    return [line(Span(f"  {word:<13}", Tone.QUIET), said) for word, said in facts.items() if said]
+
+
+def _seen(shown: Shown) -> str:
+    if shown.hidden is not None:
+        return f"there, but hidden: {shown.hidden.message}"
+    if shown.asleep is not None:
+        return f"{shown.asleep.said}; compared once it is mounted"
+    return (shown.observed.state or "there") if shown.observed else "not there"
+
+
+def _remembered(recorded: Recorded) -> str:
+    run = f" by run {recorded.run}" if recorded.run else ""
+    resource = recorded.resource
+    is_moved = isinstance(resource, Mounting) and recorded.ownership == "created"
+    how = resource.spec.state if isinstance(resource, Mounting) and is_moved else recorded.ownership
+    return f"{how}{run}{', protected' if recorded.protect else ''}"
+
+
+def _tick(value: object) -> str:
+    return _ABSENT if value is None else "✓"
+
+
+# A picture as text: each node, and where it leads.
+
+
+_ITSELF: Final = "by itself"
+_EMPTY: Final = {
+    "lifecycle": "It has no states.",
+    "workspace": "No cluster is declared.",
+    "plan": "Nothing is planned.",
+}
+
+
+def graph_text(picture: Picture) -> list[Line]:
+    """Return a block for each node: what leads away from it, and what is often asked of it in vain."""
+    if not picture.nodes:
+        return [line(_EMPTY[picture.of])]
+    blocks = [list(_block(picture, node.name)) for node in picture.nodes]
+    if picture.of == "lifecycle":
+        first = [line(Span(picture.name, Tone.STRONG), f": begins {picture.initial}")]
+        return [*first, *[each for block in blocks for each in (EMPTY, *block)]]
+    return [each for block in blocks for each in block]
+
+
+def _block(picture: Picture, name: str) -> Iterator[Line]:
+    yield line(Span(name, Tone.STRONG))
+    rows = [_row(picture, arrow) for arrow in picture.arrows if arrow.start == name]
+    rows += [
+        (Span(each.verb), Span("✗", Tone.DANGER), Span(each.reason, Tone.QUIET))
+        for each in picture.refusals
+        if each.state == name
+    ]
+    yield from aligned(rows, indent="  ")
+
+
+def _row(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
+    condition = f"where {arrow.condition}" if arrow.condition else ""
+    said = said_of(arrow)
+    if picture.of == "plan":
+        return Span("then", Tone.QUIET), Span("→", Tone.MOVE), Span(arrow.end)
+    return Span(said), Span("→", Tone.MOVE), Span(arrow.end), Span(condition, Tone.QUIET)
+
+
+def said_of(arrow: Arrow) -> str:
+    """Return what stands beside an arrow: the verb, or that nobody asks for it."""
+    if not arrow.by_itself:
+        return arrow.label
+    return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
+
+
+# A picture in the languages that draw: mermaid, as pages show it, and dot, of which Graphviz makes any other form.
+
+
+_MERMAID: Final = {"state": ("(", ")"), "cluster": ("[", "]"), "storage": ("[(", ")]"), "action": ("[", "]")}
+_DOT: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cylinder", "action": "box"}
+
+
+def mermaid_text(picture: Picture) -> str:
+    """Return a picture as mermaid, without the fence that a page puts around it."""
+    lines = _states(picture) if picture.of == "lifecycle" else _flow(picture)
+    return "".join(f"{each}\n" for each in lines)
+
+
+def dot_text(picture: Picture) -> str:
+    """Return a picture as dot."""
+    names = _names(picture)
+    lines = [
+        f"digraph {_quoted(picture.name)} {{",
+        f"  rankdir={'TB' if picture.of == 'lifecycle' else 'LR'};",
+        *(f"  {names[node.name]} [label={_quoted(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
+        *(
+            f"  {names[start]} -> {names[end]} [label={_quoted(said)}{', style=dashed' if by_itself else ''}];"
+            for (start, end, by_itself), said in _merged(picture).items()
+        ),
+        "}",
+    ]
+    return "".join(f"{each}\n" for each in lines)
+
+
+def _states(picture: Picture) -> Iterator[str]:
+    """Yield a state machine. Its names are ours, plain words: they stand as they are."""
+    yield "stateDiagram-v2"
+    yield from (f"  {node.name}" for node in picture.nodes)
+    if picture.initial is not None:
+        yield f"  [*] --> {picture.initial}"
+    for (start, end, _), said in _merged(picture).items():
+        yield f"  {start} --> {end} : {said}"
+
+
+def _flow(picture: Picture) -> Iterator[str]:
+    names = _names(picture)
+    yield "graph LR"
+    yield from (f"  {_shaped(node, names[node.name])}" for node in picture.nodes)
+    for (start, end, _), said in _merged(picture).items():
+        beside = f'|"{label(said)}"|' if said else ""
+        yield f"  {names[start]} -->{beside} {names[end]}"
+
+
+def _shaped(node: Node, name: str) -> str:
+    before, after = _MERMAID[node.shape]
+    return f'{name}{before}"{label(node.name)}"{after}'
+
+
+def _merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
+    """Return one arrow for all that leads the same way: many verbs make one line, not many."""
+    found: dict[tuple[str, str, bool], list[str]] = {}
+    for arrow in picture.arrows:
+        found.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_said(arrow))
+    return {way: " or ".join(dict.fromkeys(said)) for way, said in found.items()}
+
+
+def _said(arrow: Arrow) -> str:
+    return f"{said_of(arrow)} where {arrow.condition}" if arrow.condition else said_of(arrow)
+
+
+def _names(picture: Picture) -> dict[str, str]:
+    """Return what nodes are called in the text: what a user named is only ever a label."""
+    return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
+
+
+def _quoted(text: str) -> str:
+    safe = visible(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{safe}"'

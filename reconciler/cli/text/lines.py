@@ -1,0 +1,136 @@
+"""Lines and tables of text, with tones in place of colours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from reconciler.runtime.text import visible
+
+
+class Tone(StrEnum):
+    """What a piece of text means; a terminal may show it as a colour."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    QUIET = "quiet"
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+    MOVE = "move"
+    DANGER = "danger"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line. Its text is made safe here, so no renderer can forget it."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+    def __post_init__(self) -> None:
+        """Write out what cannot be seen."""
+        object.__setattr__(self, "text", visible(self.text))
+
+
+Line: TypeAlias = tuple[Span, ...]
+
+EMPTY: Line = ()
+
+_NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓]*")
+"""Letters and signs that take one cell each, our own among them."""
+
+
+def line(*pieces: str | Span) -> Line:
+    """Return a line of plain texts and spans."""
+    return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
+
+
+def joined(spans: Sequence[Span], gap: str = "  ") -> Line:
+    """Return spans one behind the other with a gap between."""
+    return tuple(piece for position, span in enumerate(spans) for piece in ([Span(gap)] if position else []) + [span])
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """Return lines as plain text, each ended."""
+    return "".join(f"{''.join(span.text for span in each).rstrip()}\n" for each in lines)
+
+
+def width_of(text: str) -> int:
+    """Return how many cells of a terminal a text takes."""
+    if text.isascii() or _NARROW.fullmatch(text):
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def aligned(
+    rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "", gap: int = 2
+) -> list[Line]:
+    """Return rows as lines with their columns one under the other.
+
+    `limits`: beyond so many cells a cell no longer widens its column for the others; it is never cut.
+    """
+    widths: list[int] = []
+    for row in rows:
+        for column, cell in enumerate(row):
+            if column == len(widths):
+                widths.append(0)
+            width = width_of(cell.text)
+            if column >= len(limits) or width <= limits[column]:
+                widths[column] = max(widths[column], width)
+    return [_padded(row, widths, indent, gap) for row in rows]
+
+
+def _padded(row: Sequence[Span], widths: Sequence[int], indent: str, gap: int) -> Line:
+    last = max((column for column, cell in enumerate(row) if cell.text), default=-1)
+    spans = [Span(indent)] if indent else []
+    for column, cell in enumerate(row[: last + 1]):
+        blanks = max(0, widths[column] - width_of(cell.text)) + gap if column < last else 0
+        spans.append(Span(cell.text + " " * blanks, cell.tone) if blanks else cell)
+    return tuple(spans)
+
+
+# Tables without lines: a quiet heading, columns one under the other, numbers to the right.
+
+
+_GAP: Final = "  "
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()) -> list[Line]:
+    """Return rows under headings; `numbers` are the columns that stand to the right."""
+    cells = [[Span(heading, Tone.QUIET) for heading in headings]]
+    cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    for column in numbers:
+        widest = max(width_of(row[column].text) for row in cells)
+        for row in cells:
+            row[column] = Span(" " * (widest - width_of(row[column].text)) + row[column].text, row[column].tone)
+    return aligned(cells)
+
+
+def plain_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
+) -> list[Line]:
+    """Return the same of text without tones: one piece a line where every letter takes one cell; quick.
+
+    A cell longer than `widest` makes its own row longer, and no other.
+    """
+    columns = list(zip(*rows, strict=True))
+    if not all(_is_plain("".join(column)) for column in columns):
+        return table(headings, rows, numbers=numbers)
+    most = widest or max(len(cell) for column in columns for cell in column)
+    widths = [
+        max(len(heading), *(len(cell) for cell in column if len(cell) <= most), 0)
+        for heading, column in zip(headings, columns, strict=True)
+    ]
+    cells = [f"{{:{'>' if column in numbers else '<'}{width}}}" for column, width in enumerate(widths)]
+    fill = _GAP.join(cells).format
+    return [line(Span(fill(*headings).rstrip(), Tone.QUIET)), *[(Span(fill(*row).rstrip()),) for row in rows]]
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()

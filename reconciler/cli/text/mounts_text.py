@@ -1,0 +1,217 @@
+"""Mounts and mountable topics as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.text.amounts import bytes_text, count_text, counted
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, text_of, width_of
+from reconciler.cli.text.topics_text import time_text
+from reconciler.lifecycles.mount import MigrationState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.operations.clusters.mounts import MountList, MountRow, Release, Underway
+
+
+_HEADINGS: Final = ("location", "name", "state", "owner", "partitions", "records", "size", "since")
+_NUMBERS: Final = (4, 5, 6)
+_WIDEST: Final = 100
+_ORDER: Final = ("mountable", "mounting", "mounted", "unmounting")
+_WORDS: Final = {"inbound": "mount", "outbound": "unmount"}
+_SIZES: Final = "What is mounted is shown as large as it was when it was detached last."
+GOES_ON: Final = "`reconciler run --once --only migrations`"
+
+
+def mountables_text(found: MountList, *, width: int | None = None) -> list[Line]:
+    """Return a row for each location and the counts; in two lines each where a row does not fit into `width`."""
+    return [*_rows(found, width), *_damaged(found)]
+
+
+def _rows(found: MountList, width: int | None) -> list[Line]:
+    if not found.rows:
+        return [] if found.damaged or found.lost else [line(_nothing(found))]
+    table = plain_table(_HEADINGS, [_cells(row) for row in found.rows], numbers=_NUMBERS, widest=_WIDEST)
+    if width is not None and any(width_of(text_of([each])) > width + 1 for each in table):
+        table = [each for row in found.rows for each in _narrow(row)]
+    states = Counter[str](row.state for row in found.rows)
+    said = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
+    return [
+        *table,
+        EMPTY,
+        line(f"{counted(len(found.rows), 'topic')}: {said}"),
+        *([line(Span(_SIZES, Tone.QUIET))] if any(_is_older(row) for row in found.rows) else []),
+    ]
+
+
+def _is_older(row: MountRow) -> bool:
+    return row.state in {"mounted", "unmounting"} and row.bytes is not None
+
+
+def _nothing(found: MountList) -> str:
+    if not found.storages:
+        return "No cluster of this workspace has object storage: nothing can be mounted."
+    return f"Nothing was ever detached in {', '.join(found.storages)}."
+
+
+def _cells(row: MountRow) -> tuple[str, ...]:
+    return (
+        row.location,
+        row.name,
+        _state(row),
+        _owner(row),
+        _known(row.partitions),
+        _known(row.records),
+        "-" if row.bytes is None else bytes_text(row.bytes),
+        time_text(row.since_ms) or "-",
+    )
+
+
+def _narrow(row: MountRow) -> Iterator[Line]:
+    owner = "" if row.owner is None else f" · {_owner(row)}"
+    yield line(Span(row.name, Tone.STRONG), f"  {_state(row)}{owner}")
+    amounts = [] if row.partitions is None else [counted(row.partitions, "partition")]
+    if row.records is not None and row.bytes is not None:
+        amounts += [counted(row.records, "record"), bytes_text(row.bytes)]
+    if row.since_ms is not None:
+        amounts.append(f"since {time_text(row.since_ms)}")
+    yield line("  ", row.location)
+    yield line("  ", Span(" · ".join(amounts), Tone.QUIET))
+
+
+def _state(row: MountRow) -> str:
+    moving = ", ".join(f"{each.cluster} {each.migration.id}: {each.state}" for each in row.migrations)
+    return f"{row.state} ({moving})" if moving else row.state
+
+
+def _owner(row: MountRow) -> str:
+    return row.owner_name or row.owner or "-"
+
+
+def _damaged(found: MountList) -> Iterator[Line]:
+    for each in found.damaged:
+        yield line(Span("✗ ", Tone.DANGER), each.error.message)
+
+
+def status_text(migrations: Sequence[Underway], *, is_whole: bool) -> list[Line]:
+    """Return migrations, each with its topics, what it waits for and what may be asked for."""
+    if not migrations:
+        return [line("No migration is under way.")] if is_whole else []
+    blocks = [migration_text(each) for each in migrations]
+    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+
+
+def migration_text(underway: Underway) -> list[Line]:
+    """Return one migration."""
+    found = underway.migration
+    since = time_text(found.completed_ms or found.created_ms)
+    left = "" if found.bytes_left is None else f", {bytes_text(found.bytes_left)} left to upload"
+    rows = [
+        (
+            "",
+            topic.full_name,
+            topic.location,
+            topic.mounting or "by hand",
+            "" if topic.partitions is None else counted(topic.partitions, "partition"),
+        )
+        for topic in found.topics
+    ]
+    return [
+        line(
+            Span(f"migration {found.id}", Tone.STRONG),
+            f" of {underway.cluster}: {_WORDS[found.direction]}, ",
+            Span(underway.state, Tone.MOVE),
+            f" since {since}{left}" if found.completed_ms else f", begun {since}{left}",
+        ),
+        *plain_table(("", "topic", "location", "mounting", ""), rows),
+        *[line("  ", Span("waits: ", Tone.CHANGE), each) for each in found.waits],
+        line("  ", Span("next: ", Tone.QUIET), _next(underway)),
+    ]
+
+
+def _next(underway: Underway) -> str:
+    commands = [
+        f"`reconciler mount {verb} {underway.migration.id} --cluster {underway.cluster}`"
+        for verb in underway.legal
+        if verb in {"cancel", "delete"}
+    ]
+    said = [f"{GOES_ON} goes on with it"] if underway.goes_on else []
+    return ", ".join(said + commands) or "nothing can be asked for"
+
+
+def asking_text(underway: Underway, verb: str) -> list[Line]:
+    """Return what is about to be cancelled or deleted, and what that means."""
+    return [*migration_text(underway)[:-1], line("  ", _meaning(underway, verb))]
+
+
+def _meaning(underway: Underway, verb: str) -> str:
+    several = len(underway.migration.topics) > 1
+    if verb == "delete":
+        what = "the topics" if several else "the topic"
+        is_begun = underway.state is not MigrationState.PLANNED
+        return f"Deleted: {'the record alone goes' if is_begun else 'nothing was done yet'}; {what} as now"
+    if underway.migration.direction == "inbound":
+        leaves = "the topics leave" if several else "the topic leaves"
+        return f"Cancelled: {leaves} the cluster, mountable as before, here and elsewhere"
+    stays = "the topics stay, taking and giving" if several else "the topic stays, taking and giving"
+    return f"Cancelled: {stays} records as before"
+
+
+def cancelled_text(underway: Underway) -> list[Line]:
+    """Return that it was cancelled, what is as before, and what is left of it."""
+    found = underway.migration
+    names = ", ".join(topic.full_name for topic in found.topics)
+    if found.direction == "inbound":
+        after = f"{names}: not on {underway.cluster}, mountable as before"
+    else:
+        after = f"{names}: on {underway.cluster}, taking and giving records as before"
+    delete = f"reconciler mount delete {found.id} --cluster {underway.cluster}"
+    return [
+        line(f"Cancelled migration {found.id} of {underway.cluster}"),
+        line("  ", after),
+        line("  ", Span("Its record stays until: ", Tone.QUIET), delete),
+    ]
+
+
+def deleted_text(underway: Underway) -> list[Line]:
+    """Return that it was deleted."""
+    return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
+
+
+def _known(count: int | None) -> str:
+    return "-" if count is None else count_text(count)
+
+
+# What `mount release` takes from whom, as text.
+
+
+def release_text(release: Release) -> list[Line]:
+    """Return what would be taken, and what is lost by that."""
+    topic = release.topic
+    has = "is being mounted" if topic.state == "claimed" else "is mounted"
+    lines = [
+        line(Span("± ", Tone.DANGER), Span(topic.location, Tone.STRONG), f"  release  {_kept(release)}"),
+        line(f"  {has} on cluster {release.owner} as {topic.name}"),
+        line("  ", Span("data-loss: ", Tone.DANGER), "what that cluster has not uploaded is lost"),
+    ]
+    if release.owner_name is not None:
+        warning = f"that cluster is {release.owner_name} of this workspace, and answers: it can unmount the topic"
+        lines.append(line("  ", Span(warning, Tone.DANGER)))
+    return lines
+
+
+def released_text(release: Release) -> list[Line]:
+    """Return that it was done, and what can be mounted now."""
+    where = ", ".join(release.clusters)
+    return [
+        line(f"Released {release.topic.location} from cluster {release.owner}"),
+        line(f"  mountable now: {_kept(release)}; on {where} by a Mounting whose source is that location"),
+    ]
+
+
+def _kept(release: Release) -> str:
+    topic = release.topic
+    amounts = counted(topic.partitions, "partition"), counted(topic.records, "record"), bytes_text(topic.bytes)
+    return ", ".join(amounts)

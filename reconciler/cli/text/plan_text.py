@@ -1,0 +1,224 @@
+"""A plan as text."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from itertools import groupby
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Final, Protocol
+
+from reconciler.cli.text.amounts import count_text, counted, took
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
+from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.planning.plan_rows import name_of
+from reconciler.resources.address import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Plan
+
+
+# Many blocks lifted at once: what a person can paste, and no wider than the names that are blocked have in common.
+
+
+_FEW: Final = 5
+"""So many of a kind are allowed one by one: an address says what it lifts, a pattern may lift more tomorrow."""
+
+
+def at_once(names: list[str]) -> list[str]:
+    """Return what allows all of `VERB:ADDR` names; more than a few of a verb, a kind and a cluster as one pattern."""
+    found: list[str] = []
+    for _, same in groupby(sorted(names, key=_kind), key=_kind):
+        alike = list(same)
+        found += alike if len(alike) <= _FEW else [_pattern(alike)]
+    return found if len(found) < len(names) else names
+
+
+def _kind(name: str) -> str:
+    """Return verb, kind and cluster: `delete:topic/west/`."""
+    return name[: name.rfind("/") + 1]
+
+
+def _pattern(names: list[str]) -> str:
+    """Return what names begin with alike, up to the end of a tier of their namespaces."""
+    shared = commonprefix(names)  # noqa: RUF071 - characters are meant: half a tier is cut off below
+    return shared[: max(shared.rfind(":"), shared.rfind("/")) + 1] + "*"
+
+
+_LIMITS: Final = (72, 48, 48, 28, 48)
+"""Beyond these a cell no longer moves the columns of the others."""
+
+_NAMED: Final = 20
+"""How many blocked actions the last lines name; each has a row of its own above."""
+_SHORT_DIGEST: Final = 8
+_SHORT_COMMIT: Final = 7
+
+
+class Reading(Protocol):
+    """How the plan came about; text only, because it holds a time."""
+
+    @property
+    def topics(self) -> int:
+        """Topics read."""
+        ...
+
+    @property
+    def clusters(self) -> int:
+        """Clusters read."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        ...
+
+
+def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
+    """Return a whole plan. `width`: of a terminal; a line that would not fit goes on below itself."""
+    found = sections(plan)
+    lines = [_header(plan, reading), *back_lines(plan), EMPTY]
+    for name, rows, tone in _in_order(found):
+        if rows:
+            lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
+            lines.extend(_rows(rows, width))
+    if plan.unmanaged:
+        lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
+    if lines[-1] != EMPTY:
+        lines.append(EMPTY)
+    return [*lines, *last_lines(plan)]
+
+
+def back_lines(plan: Plan) -> list[Line]:
+    """Return what to know of a plan that leads back to a state, and not to the files."""
+    if plan.back_to is None:
+        return []
+    where = f"Back to what was applied as state #{plan.back_to}. "
+    return [line(Span(where, Tone.DANGER), "Change the files too, or the next plan undoes it.")]
+
+
+def last_lines(plan: Plan) -> list[Line]:
+    """Return the counts, the digest, and what would lift each block."""
+    lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
+    if allows := _allows(plan):
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "allow once with  ", _some(allows)))
+    if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _some(stuck)))
+    return [*lines, *_instead(plan)]
+
+
+def _instead(plan: Plan) -> list[Line]:
+    """Return what to declare in place of the first delete that need not lose anything; the others are done alike."""
+    deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
+    found = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
+    if not found:
+        return []
+    (action, yaml), more = found[0], len(found) - 1
+    others = f" (and {counted(more, 'more topic')} likewise)" if more else ""
+    text = f"to keep its records in object storage declare, in place of {action.id}{others}:  {yaml}"
+    return [line(Span("Safer: ", Tone.STRONG), text)]
+
+
+def _some(words: list[str]) -> str:
+    """Join what a person may still read; a pattern in ADDR allows many at once."""
+    more = len(words) - _NAMED
+    return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
+
+
+def totals(plan: Plan) -> str:
+    """Return the counts in words: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
+    todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
+    parts = [todo] if todo else []
+    parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
+    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
+    parts += [counted(len(plan.errors), "error")] if plan.errors else []
+    return " · ".join(parts)
+
+
+def totals_of(actions: Iterable[Action]) -> str:
+    """Return counts of what would be done: `1 to add, 4 to change`; nothing of nothing."""
+    return _counted(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
+
+
+def did_of(actions: Iterable[Action]) -> str:
+    """Return counts of what was done: `1 added, 4 changed`; nothing of nothing."""
+    return _counted(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
+
+
+_WORDS: Final = {
+    "create": ("add", "added"),
+    "update": ("change", "changed"),
+    "delete": ("delete", "deleted"),
+    "adopt": ("adopt", "adopted"),
+    "forget": ("forget", "forgotten"),
+    "transition": ("move", "moved"),
+}
+
+
+def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
+    counts = Counter(name_of(action) for action in actions)
+    parts = [f"{count_text(counts[name])} {word}" for name, word in words.items() if counts[name]]
+    return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
+
+
+def _allows(plan: Plan) -> list[str]:
+    names = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
+    return [f"--allow {shlex.quote(name)}" for name in at_once(list(dict.fromkeys(names)))] if names else []
+
+
+def _header(plan: Plan, reading: Reading | None) -> Line:
+    name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
+    parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
+    parts += [f"desired {plan.git_commit[:_SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
+    if reading is not None:
+        where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
+        parts.append(f"read {where} in {took(reading.seconds)}")
+    return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
+
+
+def _in_order(found: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
+    return (
+        ("ERRORS", found.errors, Tone.DANGER),
+        ("DANGER", found.danger, Tone.DANGER),
+        ("CHANGES", found.changes, Tone.STRONG),
+        ("JOBS", found.jobs, Tone.STRONG),
+        ("DRIFT", found.drift, Tone.STRONG),
+        ("WAITING", found.waiting, Tone.STRONG),
+    )
+
+
+def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
+    cells = [cells for row in rows for cells in (_cells(row), *map(_cells_below, row.more))]
+    # A column that is empty in this section takes no room in it.
+    kept = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
+    limits = [0, *_LIMITS]
+    lines = aligned(
+        [[row[column] for column in kept] for row in cells], limits=[limits[c] or 99 for c in kept], indent="  "
+    )
+    if width is None:
+        return lines
+    return [part for whole, row in zip(lines, cells, strict=True) for part in _fitting(whole, row, width)]
+
+
+def _cells_below(text: str) -> list[Span]:
+    return [Span(""), Span(text), Span(""), Span(""), Span("")]
+
+
+def _cells(row: Row) -> list[Span]:
+    return [
+        Span(f"{row.sign} {row.name}", row.tone),
+        Span(row.what),
+        Span(row.note, Tone.CHANGE if row.note else Tone.PLAIN),
+        Span(row.blocked, Tone.DANGER if row.blocked.startswith("blocked") else Tone.QUIET),
+        Span(row.after, Tone.QUIET),
+    ]
+
+
+def _fitting(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
+    """Return the line, or on a narrow terminal its name and below it what it says; nothing is cut."""
+    if sum(width_of(span.text) for span in whole) <= width:
+        return [whole]
+    head = [line("  ", cells[0])] if cells[0].text else []
+    return [*head, line("      ", *joined([cell for cell in cells[1:] if cell.text]))]

@@ -1,0 +1,209 @@
+"""Remarks for tools: findings as text, and JUnit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from reconciler.cli.text.action_words import headline, note, title
+from reconciler.cli.text.sections import drift_text, is_dangerous, waiting_text
+from reconciler.planning.actions import Reason, RunJob
+from reconciler.planning.plan_rows import name_of
+from reconciler.runtime.text import visible, without_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import DriftFinding, Plan, Waiting
+
+
+Level: TypeAlias = Literal["error", "warning", "note"]
+"""`error` needs somebody to do something, `warning` somebody to look, `note` nobody."""
+
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing worth telling. `name` is the same for the same thing, run after run."""
+
+    rule: str
+    level: Level
+    name: str
+    about: str
+    """The address, or where there is none what it is about."""
+    message: str
+    hint: str = ""
+    source: str | None = None
+    """`manifests/topics.yaml:88`."""
+    fingerprint: str = ""
+    is_skipped: bool = False
+    """Left as it is, by a rule that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """All of one command, the gravest first."""
+
+    command: Literal["plan", "drift"]
+    workspace: str
+    environment: str | None
+    tool: str
+    rows: tuple[Remark, ...]
+
+
+def plan_remarks(plan: Plan) -> Remarks:
+    """Return what a plan says: what is wrong or blocked as errors, what is dangerous as warnings, the rest as notes."""
+    rows = [*map(of_error, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
+    rows += [*map(_of_drift, plan.drift), *map(_of_waiting, plan.waiting)]
+    return Remarks("plan", plan.workspace, plan.environment, plan.tool, in_order(rows))
+
+
+def in_order(rows: Sequence[Remark]) -> tuple[Remark, ...]:
+    """Return remarks gravest first, else as they came."""
+    return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
+
+
+def of_error(finding: Finding) -> Remark:
+    """Say what cannot be at all."""
+    return _of_finding(finding, "plan-error", "error")
+
+
+def fingerprint_of(*parts: str) -> str:
+    """Return what is the same for the same remark, run after run."""
+    return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _of_warning(finding: Finding) -> Remark:
+    return _of_finding(finding, "plan-warning", "warning")
+
+
+def _of_finding(finding: Finding, rule: str, level: Level) -> Remark:
+    about = finding.address or "workspace"
+    return Remark(
+        rule,
+        level,
+        f"{rule}:{about}: {finding.message}",
+        about,
+        finding.message,
+        hint=finding.hint,
+        source=finding.source,
+        fingerprint=fingerprint_of(rule, about, finding.message),
+    )
+
+
+def _of_action(action: Action) -> Remark:
+    rule, level = _rule_of(action)
+    says = [part for part in (headline(action), note(action)) if part]
+    hint = ""
+    if action.blocked is not None:
+        says.append(f"blocked: {action.blocked.message}")
+        hint = f"Allow once with --allow {action.blocked.allow}" if action.blocked.allow else "No --allow lifts this"
+        if action.blocked.instead:
+            hint += f". To keep its records in object storage declare in place of the delete: {action.blocked.instead}"
+    return Remark(
+        rule,
+        level,
+        action.id,
+        action.address,
+        f"{title(action)}: {', '.join(says)}",
+        hint=hint,
+        source=action.declared_at if isinstance(action, RunJob) else action.source,
+        fingerprint=fingerprint_of(rule, action.id),
+    )
+
+
+def _rule_of(action: Action) -> tuple[str, Level]:
+    if action.blocked is not None:
+        return f"blocked-{_word(action.blocked.guard)}", "error"
+    if is_dangerous(action):
+        return f"danger-{_word(_gravest(action))}", "warning"
+    return f"change-{_word(action.reasons[0].value if action.reasons else name_of(action))}", "note"
+
+
+_ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, Reason.RECORD_ONLY, Reason.UNMEASURED})
+
+
+def _gravest(action: Action) -> str:
+    """Return the reason for the danger; the risk where no reason names it."""
+    named = [reason.value for reason in action.reasons if reason not in _ORDINARY]
+    return named[0] if named else action.risk.value
+
+
+def _of_drift(found: DriftFinding) -> Remark:
+    ignored = f"; left as it is: {found.ignored}" if found.ignored else ""
+    return Remark(
+        "drift" if found.path else "drift-missing",
+        "note",
+        f"drift:{found.address} {found.path}".rstrip(),
+        found.address,
+        f"{found.address}: {drift_text(found)}{ignored}",
+        fingerprint=found.fingerprint,
+        is_skipped=found.ignored is not None,
+    )
+
+
+def _of_waiting(found: Waiting) -> Remark:
+    name = f"waiting:{found.address}"
+    message = f"{found.address}: {waiting_text(found)}"
+    return Remark("waiting", "note", name, found.address, message, fingerprint=fingerprint_of(name))
+
+
+def _word(name: str) -> str:
+    return name.replace("_", "-")
+
+
+# JUnit XML, as pipelines read it: one test case a remark, what somebody has to act on is a failure.
+#
+# XML 1.0 has no way to write most control characters, not even escaped: `visible` writes them out as text.
+
+
+def junit(remarks: Remarks) -> bytes:
+    """Return the document. The same remarks give the same bytes: it holds no time and no host."""
+    name = f"reconciler {remarks.command}"
+    suite_name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
+    cases = remarks.rows
+    counts = {
+        "tests": str(max(1, len(cases))),
+        "failures": str(sum(map(_fails, cases))),
+        "errors": "0",
+        "skipped": str(sum(each.is_skipped for each in cases)),
+    }
+    root = Element("testsuites", {"name": name, **counts})
+    suite = SubElement(root, "testsuite", {"name": visible(f"{name}: {suite_name}"), **counts})
+    for each in cases:
+        _case(suite, each)
+    if not cases:
+        # A report without a single case is an error to many who read it.
+        SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
+    indent(root)
+    text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()
+    return without_commands(text).encode() + b"\n"
+
+
+def _case(suite: Element, remark: Remark) -> None:
+    file, _, line = (remark.source or "").rpartition(":")
+    place = {"file": visible(file), "line": visible(line)} if file else {}
+    case = SubElement(suite, "testcase", {"classname": visible(remark.rule), "name": visible(remark.name), **place})
+    said = "\n".join(_said(remark))
+    if remark.is_skipped:
+        SubElement(case, "skipped", {"message": visible(remark.message)})
+    elif _fails(remark):
+        failure = SubElement(case, "failure", {"message": visible(remark.message), "type": visible(remark.rule)})
+        failure.text = said
+    else:
+        SubElement(case, "system-out").text = said
+
+
+def _fails(remark: Remark) -> bool:
+    return remark.level == "error" and not remark.is_skipped
+
+
+def _said(remark: Remark) -> Sequence[str]:
+    parts = (remark.message, f"hint: {remark.hint}" if remark.hint else "", remark.source or "")
+    return [visible(part) for part in parts if part]

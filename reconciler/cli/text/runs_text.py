@@ -1,0 +1,421 @@
+"""Events and results of runs as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, assert_never
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+from reconciler.applying.events import (
+    Detached,
+    LeaseLost,
+    Recovered,
+    ResultMissing,
+    alike,
+    by_cause,
+    first_few,
+    nameless,
+)
+from reconciler.cli.text.action_words import mounted_lines
+from reconciler.cli.text.amounts import about, bytes_text, count_text, counted, rough_count, took
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
+from reconciler.cli.text.plan_text import did_of
+from reconciler.operations.metrics import PREFIX
+from reconciler.planning.actions import RunJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from prometheus_client.metrics_core import Metric as Family
+
+    from reconciler.applying.engine import RunResult
+    from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Summary
+    from reconciler.jobs.comparison import PartitionComparison, Side
+    from reconciler.operations.apply import Applied
+    from reconciler.operations.metrics import Metric
+    from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+    from reconciler.operations.plan import Planned
+    from reconciler.operations.verify import Verified
+
+
+_FEW: Final = 10
+_SETTLED: Final[Mapping[str, str]] = {
+    "absent": "had not happened",
+    "done": "had happened, and is recorded now",
+    "partial": "had happened in part, and was completed",
+    "under way": "is under way; its mirror says where it stands",
+    "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
+    "unknown": "nobody could look; the next plan of its cluster does",
+}
+
+
+def of_the_run(event: LeaseLost | Recovered | Detached | ResultMissing) -> list[Line]:
+    """Return what to say of a run, and not of one of its actions."""
+    match event:
+        case LeaseLost():
+            return [lost_line(event)]
+        case Recovered():
+            return recovered_lines(event)
+        case Detached():
+            return [detached_line(event)]
+        case ResultMissing():
+            return [missing_line(event)]
+        case _:
+            assert_never(event)
+
+
+def failed_line(event: ActionFailed) -> Line:
+    """Return what was refused, and what to do about it."""
+    return line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
+
+
+def lost_line(event: LeaseLost) -> Line:
+    """Return who took over."""
+    return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
+
+
+def recovered_lines(event: Recovered) -> list[Line]:
+    """Return whose run was settled, and what became of the actions it left in doubt: many of them once each fate."""
+    who = f" of {event.who}" if event.who else ""
+    head = line(f"Run {event.run}{who} {_parted(event)}")
+    if len(event.settled) <= _FEW:
+        return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
+    fates: dict[str, list[str]] = {}
+    for name, verdict in event.settled.items():
+        fates.setdefault(verdict, []).append(name)
+    return [head, *(line(f"  {first_few(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
+
+
+def _parted(event: Recovered) -> str:
+    """Say how a run came to be open; doubt only where there is some."""
+    doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
+    left = f"{counted(event.left, 'action')} not begun" if event.left else ""
+    match event.parting:
+        case "stopped":
+            return f"was stopped: {doubt or left or 'nothing of it is left'}"
+        case "detached":
+            return f"left {counted(event.left, 'action')} to others{doubt and f', and {doubt}'}"
+        case None:
+            return f"had not closed: {doubt or left or 'all of it is done'}"
+        case _:
+            assert_never(event.parting)
+
+
+def detached_line(event: Detached) -> Line:
+    """Return how much is left."""
+    return line(
+        Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Go on with: reconciler apply --resume"
+    )
+
+
+def missing_line(event: ResultMissing) -> Line:
+    """Return that a run has ended as it says, though one file of it is not there."""
+    return line(
+        Span("! ", Tone.CHANGE),
+        f"What was done is recorded as state #{event.serial}. Only the summary of run {event.run} is missing: "
+        f"{event.error}. Nothing has to be run again for it.",
+    )
+
+
+def done_line(event: ActionDone) -> Line:
+    """Return what a job moved."""
+    moved = f"{counted(event.records, 'record')}, {bytes_text(event.bytes)}"
+    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}")
+
+
+def progress_text(event: Progress) -> str:
+    """Return how far a job is, how fast, and how long it will still take."""
+    total = f" of {rough_count(event.records_total)}" if event.records_total else ""
+    return f"{event.id}: {rough_count(event.records)}{total} records, {pace_text(event)}"
+
+
+def pace_text(event: Progress) -> str:
+    """Return rate and time left."""
+    rate = event.records / event.seconds if event.seconds > 0 else 0
+    left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"
+    return f"{rough_count(round(rate))} records/s{left}"
+
+
+# Failures as they happen: the first few of a kind are told at once, the others are counted at the end.
+
+
+FEW: Final = 5
+"""So many failures of a kind are told one by one."""
+
+
+class Failures:
+    """What was told of one run's failures."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._seen: Counter[str] = Counter()
+
+    def lines(self, event: ActionFailed) -> list[Line]:
+        """Return what to say of one more failure; nothing where enough of its kind were told."""
+        kind = nameless(event.error, event.id)
+        self._seen[kind] += 1
+        if self._seen[kind] < FEW:
+            return [failed_line(event)]
+        if self._seen[kind] == FEW:
+            return [failed_line(event), line(Span("  more like it are counted at the end", Tone.QUIET))]
+        return []
+
+
+# What came of a run: counts first, then why, each reason once, however many actions it met.
+
+
+_MOST: Final = 20
+"""So many reasons are told of failures, and of what was skipped; result.json has all."""
+
+
+def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
+    """Return what was done, what failed and why, and what was left. `summary` adds the state and the time.
+
+    `with_failures`: whether what failed is told where it has not been told in full before the same eyes.
+    """
+    lines = list(_not_needed(applied.skipped))
+    if applied.advance is not None:
+        lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; nothing of the plan did"))
+    result = applied.result
+    if result is None:
+        waiting = len(applied.planned.plan.waiting)
+        return [*lines, line(f"Nothing was done: {count_text(waiting)} waiting." if waiting else "Nothing to do.")]
+    lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_counts(applied, result, summary))))
+    done = set(result.done)
+    lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
+    groups = alike(result.failed)
+    lines += _failures(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
+    lines += _skipped(result)
+    lines += _in_doubt(result)
+    return lines
+
+
+def _not_needed(skipped: Sequence[str]) -> Iterator[Line]:
+    if skipped:
+        yield line(Span("- ", Tone.QUIET), f"{first_few(skipped)}: no longer needed")
+
+
+def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Iterator[str]:
+    done = set(result.done)
+    yield did_of(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
+    named = {
+        "failed": len(result.failed) - len(result.in_doubt),
+        "in doubt": len(result.in_doubt) + len(result.unanswered),
+        "skipped": len(result.skipped),
+    }
+    yield from (f"{count_text(count)} {name}" for name, count in named.items() if count)
+    yield from _left(applied.planned, result)
+    if summary is not None:
+        if summary.serial is not None:
+            yield f"state #{summary.serial}"
+        yield f"in {took(summary.seconds)}"
+
+
+def _left(planned: Planned, result: RunResult) -> Iterator[str]:
+    """Yield how much was not begun: for want of time, or left to another on purpose."""
+    left = set(result.not_started).difference(result.unanswered)
+    if not left:
+        return
+    if result.is_stopped:
+        yield f"{count_text(len(left))} not started"
+        return
+    jobs = sum(isinstance(action, RunJob) for action in planned.plan.actions if action.id in left)
+    after = f" and {counted(len(left) - jobs, 'action')} after it" if len(left) > jobs else ""
+    yield f"{counted(jobs, 'job')}{after} left to `apply --resume`"
+
+
+def _failures(groups: Sequence[Alike]) -> Iterator[Line]:
+    for group in groups[:_MOST]:
+        if len(group.ids) == 1:
+            yield line(Span("✗ ", Tone.DANGER), f"{group.ids[0]}: {group.error}. {group.hint}")
+        else:
+            yield line(Span("✗ ", Tone.DANGER), f"{count_text(len(group.ids))} × {group.error}. {group.hint}")
+            yield line(Span(f"    {first_few(group.ids)}", Tone.QUIET))
+    yield from _rest(groups[_MOST:], "failed")
+
+
+def _skipped(result: RunResult) -> Iterator[Line]:
+    causes = list(by_cause(result.skipped).items())
+    for cause, ids in causes[:_MOST]:
+        if len(ids) == 1:
+            yield line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")
+        else:
+            yield line(Span("- ", Tone.QUIET), f"{count_text(len(ids))} skipped, they need {cause}")
+            yield line(Span(f"    {first_few(ids)}", Tone.QUIET))
+    yield from _rest(causes[_MOST:], "skipped")
+
+
+def _in_doubt(result: RunResult) -> Iterator[Line]:
+    if ids := [*(action.id for action in result.in_doubt), *result.unanswered]:
+        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {first_few(ids)}")
+
+
+def _rest(reasons: Sequence[object], what: str) -> Iterator[Line]:
+    if reasons:
+        more = counted(len(reasons), "more reason", "more reasons")
+        yield line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
+
+
+# `run` as text: tables of one pass, or a line for each of many.
+
+
+def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
+    """Return what each mirror took over, what each job did, and what failed and why where that was not told before."""
+    failures = list(_upkeep_failures(upkeep)) if with_failures else []
+    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), failures) if block]
+    if not blocks and not any(each.errors for each in upkeep.outcomes):
+        did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
+        return [line(f"{did} {_upkeep_left(upkeep)}".rstrip())]
+    return [part for block in blocks for part in (*block, EMPTY)][:-1]
+
+
+def _upkeep_left(upkeep: Upkeep) -> str:
+    """Say which mirrors were not copied, and that none was forgotten."""
+    states = ", ".join(f"{count_text(count)} {state}" for state, count in upkeep.left.items())
+    return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
+
+
+def pass_line(upkeep: Upkeep, number: int) -> Line:
+    """Return one pass as one line."""
+    did = [f"{counted(sum(each.records for each in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
+    did += [f"{each.job} {_amount(each)}" for each in upkeep.jobs if _is_news(each)]
+    failed = [each.name for each in upkeep.outcomes if each.errors]
+    text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}"
+    return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
+
+
+def _mirrors(upkeep: Upkeep) -> list[Line]:
+    cells = [
+        (each.address, count_text(each.records), bytes_text(each.bytes), took(each.seconds))
+        for each in upkeep.synced
+        if each.error is None
+    ]
+    return table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
+
+
+def _jobs(upkeep: Upkeep) -> list[Line]:
+    cells = [
+        (
+            each.job,
+            each.cluster,
+            counted(each.upkept.done, each.upkept.unit),
+            count_text(each.upkept.records) if each.upkept.records or not each.upkept.bytes else "-",
+            bytes_text(each.upkept.bytes) if each.upkept.bytes else "-",
+            took(each.seconds),
+        )
+        for each in upkeep.jobs
+        if each.upkept is not None and each.upkept.done
+    ]
+    return table(("job", "cluster", "done", "records", "size", "took"), cells, numbers=(3, 4, 5)) if cells else []
+
+
+def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
+    for each in upkeep.outcomes:
+        for error in each.errors:
+            yield line(Span("✗ ", Tone.DANGER), f"{each.name}: {error.message}. {error.hint}")
+
+
+def _is_news(outcome: JobOutcome) -> bool:
+    return outcome.upkept is not None and outcome.upkept.done > 0
+
+
+def _amount(outcome: JobOutcome) -> str:
+    upkept = outcome.upkept
+    if upkept is None:
+        return ""
+    # Some jobs write and delete nothing: a segment that is one part already is only marked as one.
+    size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
+    return f"{counted(upkept.done, upkept.unit)}{size}"
+
+
+# `verify` as text.
+
+
+def verified_text(verified: Verified) -> list[Line]:
+    """Return a row for each partition, and whether the logs are equal."""
+    partitions = verified.comparison.partitions
+    rows = [(str(each.partition), *_sides(each), _verdict(each)) for each in partitions]
+    records = [sum(side.records for side in sides if side) for sides in zip(*map(_both, partitions), strict=True)]
+    how = "every record read" if verified.comparison.is_deep else "by kept digests"
+    word, tone = ("Equal", Tone.ADD) if verified.comparison.is_equal else ("Different", Tone.DANGER)
+    counts = " and ".join(counted(count, "record") for count in dict.fromkeys(records)) or "no records"
+    return [
+        line(Span("left   ", Tone.QUIET), verified.left),
+        line(Span("right  ", Tone.QUIET), verified.right),
+        EMPTY,
+        *table(
+            ("partition", "offsets left", "offsets right", "records left", "records right", ""), rows, numbers=_RIGHT
+        ),
+        EMPTY,
+        line(Span(f"{word}: ", tone), f"{counted(len(partitions), 'partition')}, {counts}, {how}"),
+    ]
+
+
+_HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left", "records right", "")
+_RIGHT: Final = (0, 1, 2, 3, 4)
+
+
+def _both(each: PartitionComparison) -> tuple[Side | None, Side | None]:
+    return each.left, each.right
+
+
+def _sides(each: PartitionComparison) -> tuple[str, str, str, str]:
+    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both(each)]
+    records = [count_text(side.records) if side else "none" for side in _both(each)]
+    return offsets[0], offsets[1], records[0], records[1]
+
+
+def _verdict(each: PartitionComparison) -> Span:
+    if each.is_equal:
+        return Span(f"equal, {count_text(each.superseded)} superseded" if each.superseded else "equal", Tone.ADD)
+    where = "" if each.first_difference is None else f" from offset {count_text(each.first_difference)}"
+    return Span(f"differs in {', '.join(each.differences)}{where}", Tone.DANGER)
+
+
+# Metrics in the text format of Prometheus, version 0.0.4, as its own library writes it.
+
+
+_TOTAL: Final = "_total"
+
+
+class _Collected:
+    """Our metrics, as the library asks a collector for them."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Family]:
+        """Return one family for each."""
+        return [_family(metric) for metric in self._metrics]
+
+
+def prometheus_text(metrics: Iterable[Metric]) -> str:
+    """Return all of them; a metric without numbers is left out."""
+    told = [metric for metric in metrics if metric.samples]
+    text = generate_latest(_Collected(told)).decode()
+    for metric in told:
+        if metric.kind == "counter" and not metric.name.endswith(_TOTAL):
+            text = _named(text, PREFIX + metric.name)
+    return text
+
+
+def _family(metric: Metric) -> Family:
+    name = PREFIX + metric.name
+    family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(name, metric.help)
+    for sample in metric.samples:
+        family.add_sample(name, {label: _whole(value) for label, value in sample.labels}, sample.value)
+    return family
+
+
+def _named(text: str, name: str) -> str:
+    """Undo the suffix that the library puts on a counter's head: our names are Redpanda's and Confluent's."""
+    for word in ("HELP", "TYPE"):
+        text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
+    return text
+
+
+def _whole(value: str) -> str:
+    """Replace halves of characters: they cannot be written as UTF-8, which the format asks for."""
+    return value.encode("utf-8", "replace").decode()

@@ -1,0 +1,377 @@
+"""A plan sorted for reading; a saved plan read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from reconciler.cli.text.action_words import headlines, mark, note, title
+from reconciler.cli.text.amounts import change_texts, field_name, is_nested, value_text
+from reconciler.cli.text.lines import Tone
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Block,
+    Change,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    Reason,
+    Risk,
+    RoleCost,
+    RunJob,
+    Transition,
+    Unreadable,
+    Update,
+    Value,
+)
+from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
+from reconciler.resources.address import Address
+from reconciler.resources.base import NameOnly
+from reconciler.resources.inventory import RESOURCE, Resource
+from reconciler.resources.mirrors import Stretch
+from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
+
+if TYPE_CHECKING:
+    from reconciler.planning.saved_plan import (
+        ActionDocument,
+        ChangeDocument,
+        FindingDocument,
+        PlanDocument,
+        RoleCostDocument,
+        StretchDocument,
+    )
+
+
+_AFTER_AT_MOST: Final = 2
+
+_SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty"})
+"""Guards whose name alone does not say what they found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a plan, in cells. `action` is what it stands for, where it stands for one.
+
+    `more`: what else it says, each in a line of its own below `what`.
+    """
+
+    sign: str
+    tone: Tone
+    name: str
+    what: str
+    note: str = ""
+    blocked: str = ""
+    after: str = ""
+    action: Action | None = None
+    more: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """Everything it says, in one text."""
+        return ", ".join([self.what, *self.more])
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Rows by what a reader has to decide about them."""
+
+    errors: tuple[Row, ...]
+    danger: tuple[Row, ...]
+    changes: tuple[Row, ...]
+    jobs: tuple[Row, ...]
+    drift: tuple[Row, ...]
+    waiting: tuple[Row, ...]
+
+
+def sections(plan: Plan) -> Sections:
+    """Return a plan's rows. An action has exactly one; one that only sets drift back has its drift's."""
+    danger: list[Row] = []
+    changes: list[Row] = []
+    jobs: list[Row] = []
+    found = {(finding.address, finding.path) for finding in plan.drift if finding.ignored is None}
+    for action in plan.actions:
+        if is_dangerous(action):
+            danger.append(_row(action))
+        elif isinstance(action, RunJob):
+            jobs.append(_row(action))
+        elif not (isinstance(action, Update) and all((action.address, each.path) in found for each in action.changes)):
+            changes.append(_row(action))
+    by_field = _changes_by_field(plan)
+    return Sections(
+        errors=tuple(_error(finding) for finding in plan.errors),
+        danger=tuple(danger),
+        changes=tuple(changes),
+        jobs=tuple(jobs),
+        drift=tuple(_drift(finding, by_field) for finding in plan.drift),
+        waiting=tuple(_waiting(each) for each in plan.waiting),
+    )
+
+
+def is_dangerous(action: Action) -> bool:
+    """Tell whether a reader must look at an action before agreeing."""
+    return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
+
+
+def drift_text(finding: DriftFinding) -> str:
+    """Return what moved on the cluster: `retention.ms 1d → 2d on the cluster`."""
+    if not finding.path:
+        return "is missing on the cluster" if finding.observed is None else f"is missing, {finding.observed}"
+    before, after = value_text(finding.path, finding.recorded), value_text(finding.path, finding.observed)
+    origin = f" (from {finding.origin})" if finding.origin else ""
+    return f"{field_name(finding.path)}{origin} {before} → {after} on the cluster"
+
+
+def waiting_text(each: Waiting) -> str:
+    """Return how far something is, and what finishes it."""
+    if each.after is not None:
+        return f"waits for {each.after}: `run` finishes that one, then `apply` this one"
+    # Of a role that changes hands both sides are shut: whoever reads this at night must not have to know that.
+    shut = "takes no records until then, " if each.is_shut else ""
+    return f"{each.state.lower()}: {shut}`run` finishes it"
+
+
+def _row(action: Action) -> Row:
+    sign, tone = mark(action)
+    what, *more = headlines(action)
+    return Row(
+        sign,
+        tone,
+        title(action),
+        what,
+        note(action),
+        _blocked(action),
+        _after(action),
+        action=action,
+        more=tuple(more),
+    )
+
+
+def _blocked(action: Action) -> str:
+    if action.blocked is None:
+        return f"allowed by {action.granted_by}" if action.granted_by else ""
+    guard = action.blocked.guard.replace("_", " ").replace("-", " ")
+    # The risk has said it already where the guard has its name.
+    word = "blocked" if guard == action.risk.value.replace("-", " ") else f"blocked: {guard}"
+    # What `--allow` lifts is said by the last line; of anything else the row has to say what to do.
+    is_enough = action.blocked.allow is not None and action.blocked.guard not in _SAYS_MORE
+    return word if is_enough else f"{word}, {action.blocked.message}"
+
+
+def _after(action: Action) -> str:
+    """Return what a move or a job waits for; what a topic waits for, its namespace, goes without saying."""
+    if not isinstance(action, RunJob | Transition) or not action.depends_on:
+        return ""
+    names = list(dict.fromkeys(each.partition(":")[2] or each for each in action.depends_on))
+    more = f" and {len(names) - _AFTER_AT_MOST} more" if len(names) > _AFTER_AT_MOST else ""
+    return f"after: {', '.join(names[:_AFTER_AT_MOST])}{more}"
+
+
+def _error(finding: Finding) -> Row:
+    where = finding.source or finding.address or "workspace"
+    what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
+    return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
+
+
+def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Transition, Change]]:
+    return {
+        (action.address, change.path): (action, change)
+        for action in plan.actions
+        if isinstance(action, Update | Transition)
+        for change in action.changes
+    }
+
+
+def _drift(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> Row:
+    what, *more = _drift_texts(finding)
+    return Row("!", Tone.CHANGE, finding.address, f"{what} ({_end_of(finding, by_field)})", more=tuple(more))
+
+
+def _drift_texts(finding: DriftFinding) -> list[str]:
+    if not finding.path or not is_nested(finding.recorded, finding.observed):
+        return [drift_text(finding)]
+    origin = f" (from {finding.origin})" if finding.origin else ""
+    moved = change_texts(Change(finding.path, finding.recorded, finding.observed))
+    return [f"{text} on the cluster{origin}" for text in moved]
+
+
+def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> str:
+    if finding.ignored is not None:
+        return f"left as it is: {finding.ignored}"
+    if not finding.path:
+        return "will be made again"
+    found = by_field.get((finding.address, finding.path))
+    if found is None:
+        return "left as it is"
+    action, change = found
+    if action.blocked is not None:
+        return "blocked"
+    if change.after != finding.recorded and is_nested(finding.observed, change.after):
+        return f"the files say {', '.join(change_texts(Change(change.path, finding.observed, change.after)))}"
+    if change.after != finding.recorded:
+        return f"the files say {value_text(change.path, change.after)}"
+    return "will be set back"
+
+
+def _waiting(each: Waiting) -> Row:
+    return Row("…", Tone.QUIET, each.address, waiting_text(each))
+
+
+# A saved plan, read back as far as rendering needs it: the same text as when it was made.
+
+
+_NOT_THERE: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
+
+
+def plan_of(document: PlanDocument) -> Plan:
+    """Return the plan a document shows. It is for reading only: what was there before is not in a document."""
+    base = document.base
+    return Plan(
+        workspace=document.workspace,
+        environment=document.environment,
+        base=Base(base.lineage, base.serial, base.sha256) if base else None,
+        tool=document.tool,
+        git_commit=document.git.commit if document.git else None,
+        actions=tuple(_action(each) for each in document.actions),
+        drift=tuple(
+            DriftFinding(
+                Address(found.address),
+                found.path,
+                _value(found.recorded),
+                _value(found.observed),
+                found.fingerprint,
+                found.ignored,
+                found.origin,
+            )
+            for found in document.drift
+        ),
+        waiting=tuple(
+            Waiting(Address(each.address), each.state, Address(each.after) if each.after else None)
+            for each in document.waiting
+        ),
+        unmanaged=tuple(Address(each) for each in document.unmanaged),
+        errors=tuple(_finding(each) for each in document.errors),
+        warnings=tuple(_finding(each) for each in document.warnings),
+        digest=document.digest,
+        back_to=document.back_to,
+    )
+
+
+def _action(document: ActionDocument) -> Action:
+    carried = _carried(document)
+    parameters = document.parameters
+    match document.action:
+        case "create":
+            given = {key: _value(value) for key, value in parameters.items()}
+            return Create(after=_resource(document), parameters=given, **carried)
+        case "update":
+            after = _resource(document)
+            return Update(before=after, after=after, changes=tuple(map(_change, document.changes)), **carried)
+        case "delete":
+            # What was there is not in the document, and no reader looks at it.
+            return Delete(before=_NOT_THERE, **carried)
+        case "adopt":
+            after, moved = _resource(document), parameters.get("moved_from")
+            changes = tuple(map(_change, document.changes))
+            moved_from = Address(str(moved)) if moved else None
+            return Adopt(observed=after, after=after, changes=changes, moved_from=moved_from, **carried)
+        case "forget":
+            return Forget(**carried)
+        case "transition":
+            return _transition(document, carried)
+        case "job":
+            carried["source"] = Address(str(parameters["source"]))
+            sink = Address(str(parameters["sink"]))
+            return RunJob(job=document.verb, sink=sink, declared_at=document.source, **carried)
+        case _:
+            assert_never(document.action)
+
+
+def _transition(document: ActionDocument, carried: dict[str, Any]) -> Transition:
+    given = {key: _value(value) for key, value in document.parameters.items()}
+    machine, before, after = (str(given.pop(key)) for key in ("machine", "from", "to"))
+    return Transition(
+        machine=machine,
+        verb=document.verb,
+        from_state=before,
+        to_state=after,
+        after=_resource(document),
+        parameters=given,
+        changes=tuple(map(_change, document.changes)),
+        **carried,
+    )
+
+
+def _carried(document: ActionDocument) -> dict[str, Any]:
+    estimate, blocked = document.estimate, document.blocked
+    return {
+        "address": Address(document.address),
+        "risk": Risk(document.risk),
+        "reasons": tuple(Reason(reason) for reason in document.reasons),
+        "depends_on": document.depends_on,
+        "wave": document.wave,
+        "estimate": Estimate(
+            estimate.bytes,
+            estimate.records,
+            estimate.seconds,
+            estimate.groups,
+            estimate.uploads,
+            tuple(
+                Unreadable(Address(lost.topic), lost.partition, lost.start, lost.stop, lost.bytes)
+                for lost in estimate.unreadable
+            ),
+            estimate.location,
+            estimate.partitions,
+            estimate.no_writes_seconds,
+            _role(estimate.role),
+            estimate.replicated,
+        ),
+        "source": document.source,
+        "precondition": document.precondition,
+        "blocked": Block(blocked.guard, blocked.message, blocked.allow, blocked.instead) if blocked else None,
+        "granted_by": document.grant,
+    }
+
+
+def _role(cost: RoleCostDocument | None) -> RoleCost | None:
+    if cost is None:
+        return None
+    return RoleCost(
+        _stretches(cost.lost),
+        _stretches(cost.behind),
+        cost.unknown,
+        cost.fetched,
+        cost.groups_set_back,
+        cost.timeout_ms,
+    )
+
+
+def _stretches(found: tuple[StretchDocument, ...]) -> tuple[Stretch, ...]:
+    return tuple(Stretch(each.partition, each.start, each.stop) for each in found)
+
+
+def _resource(document: ActionDocument) -> Resource:
+    return RESOURCE.validate_python(document.after)
+
+
+def _change(document: ChangeDocument) -> Change:
+    return Change(document.path, _value(document.before), _value(document.after), document.drift, document.origin)
+
+
+def _finding(document: FindingDocument) -> Finding:
+    address = Address(document.address) if document.address else None
+    return Finding(address, document.source, document.message, document.hint)
+
+
+def _value(value: object) -> Value:
+    """Return a value as actions hold it: tuples for lists."""
+    if isinstance(value, list):
+        return tuple(_value(item) for item in value)
+    if isinstance(value, Mapping):
+        return {str(key): _value(item) for key, item in value.items()}
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)

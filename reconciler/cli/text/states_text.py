@@ -1,0 +1,345 @@
+"""States, their differences and repairs as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.cli.text.amounts import (
+    bytes_text,
+    change_texts,
+    count_text,
+    counted,
+    field_name,
+    is_nested,
+    leaves,
+    value_text,
+)
+from reconciler.cli.text.inventory_text import fields_of
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, plain_table, table
+from reconciler.planning.same_or_less import Why, loss_words, missing_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.operations.state_edit import Repaired
+    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
+    from reconciler.operations.steps.approval import Held
+    from reconciler.planning.actions import Change
+    from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Recorded
+    from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked
+
+
+_ORDINARY_AT_MOST: Final = 200
+"""Rows that are not dangerous, and names of what is no longer needed; JSON has all of them."""
+_ALONE: Final = "left alone"
+_ABSENT: Final = "absent"
+
+
+def difference_lines(held: Held) -> list[Line]:
+    """Return what would happen now and was not approved, field by field, then what is no longer needed."""
+    found = held.difference
+    danger = [each for each in found.more if each.is_dangerous]
+    ordinary = [each for each in found.more if not each.is_dangerous]
+    lines = [line(Span(f"DANGER  {count_text(len(danger))}", Tone.DANGER))] if danger else []
+    lines += [part for each in danger for part in _whole(each)]
+    lines += [line(Span(f"CHANGES {count_text(len(ordinary))}", Tone.STRONG))] if ordinary else []
+    lines += [part for each in ordinary[:_ORDINARY_AT_MOST] for part in _whole(each)]
+    lines += _more(len(ordinary))
+    lines += _not_needed(found)
+    # Where nothing is more, what moved the state is what the error says.
+    return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and found.more else lines
+
+
+def _whole(found: Difference) -> list[Line]:
+    tone = Tone.DANGER if found.is_dangerous else Tone.CHANGE
+    head = line("  ", Span(f"{found.action} {found.address}", tone), f"  {_why(found)}")
+    cells = _moved if Why.NOT_APPROVED in found.whys else _cells
+    rows = [row for each in found.fields for row in cells(each)]
+    return [head, *aligned(rows, indent="      ", limits=(48, 72))]
+
+
+def _why(found: Difference) -> str:
+    return "; ".join(_words(why, found) for why in found.whys)
+
+
+def _words(why: Why, found: Difference) -> str:
+    match why:
+        case Why.NOT_APPROVED:
+            verbs = ", ".join(each.partition(":")[0] for each in found.instead_of)
+            return f"approved was: {verbs}" if verbs else "not in the approved plan"
+        case Why.RESULT:
+            return "leads to something else than was approved"
+        case Why.GROUND if found.fields:
+            return "changed on the cluster since"
+        case Why.GROUND:
+            return "deleted and made again on the cluster since"
+        case Why.RISK:
+            before = (found.approved_risk or "").replace("-", " ")
+            return f"risk approved: {before}; now: {found.risk.replace('-', ' ')}"
+        case Why.LOSS:
+            return loss_words(found)
+        case Why.BLOCKED:
+            return _blocked(found)
+        case Why.UNBLOCKED:
+            return "was blocked when it was approved, and is not now"
+        case Why.MISSING:
+            return missing_words(found)
+        case _:
+            assert_never(why)
+
+
+def _blocked(found: Difference) -> str:
+    if found.blocked is None:
+        return "blocked now"
+    lifts = f", --allow {found.blocked.allow} lifts it" if found.blocked.allow else ""
+    return f"blocked now: {found.blocked.message}{lifts}"
+
+
+def _moved(field: FieldDifference) -> Iterator[Sequence[Span]]:
+    """Say what would happen to a field of an action that nobody approved."""
+    for place, _, now in _places(field):
+        yield Span(place), Span(now)
+
+
+def _cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
+    for place, approved, now in _places(field):
+        yield Span(place), Span(f"approved: {approved};"), Span(f"now: {now}")
+
+
+def _places(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
+    """Yield a field, or each value inside it on which the sides differ: its place, and what each side says."""
+    name, approved, now = field_name(field.path), field.approved, field.now
+    rows: list[tuple[str, str, str]] = []
+    if approved and now and not (approved.has_before or now.has_before):
+        if is_nested(approved.after, now.after):
+            found = leaves(name, approved.after, now.after)
+            rows = [(each.place, each.before or _ABSENT, each.after or _ABSENT) for each in found]
+    elif all(move is None or (move.has_before and is_nested(move.before, move.after)) for move in (approved, now)):
+        before, after = _leaves_of(name, approved), _leaves_of(name, now)
+        places = [each for each in dict.fromkeys([*after, *before]) if before.get(each) != after.get(each)]
+        rows = [(each, before.get(each, _ALONE), after.get(each, _ALONE)) for each in places]
+    yield from rows or [(name, _side(field.path, approved), _side(field.path, now))]
+
+
+def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
+    """Return what happens to each value inside a field, by its place."""
+    found: dict[str, str] = {}
+    for each in leaves(name, move.before, move.after) if move else ():
+        found[each.place] = f"{found[each.place]} {each.move}" if each.place in found else each.move
+    return found
+
+
+def _side(path: str, move: Move | None) -> str:
+    if move is None:
+        return _ALONE
+    after = value_text(path, move.after)
+    return f"{value_text(path, move.before)} → {after}" if move.has_before else after
+
+
+def _more(count: int) -> list[Line]:
+    missing = count - _ORDINARY_AT_MOST
+    return [line(Span(f"  … and {count_text(missing)} more", Tone.QUIET))] if missing > 0 else []
+
+
+def _not_needed(found: SameOrLess) -> list[Line]:
+    replaced = {each for difference in found.more for each in difference.instead_of}
+    names = [each for each in found.not_needed if each not in replaced]
+    if not names:
+        return []
+    head = line(Span(f"NO LONGER NEEDED {count_text(len(names))}", Tone.STRONG))
+    shown = [line("  ", Span(each, Tone.QUIET)) for each in names[:_ORDINARY_AT_MOST]]
+    return [head, *shown, *_more(len(names))]
+
+
+# The state as text.
+
+
+def listing_text(listing: StateListing) -> list[Line]:
+    """Return what is owned, and where that is written down."""
+    head = line(
+        Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {counted(len(listing.rows), 'resource')}"
+    )
+    if not listing.rows:
+        return [head]
+    cells = [
+        (address, recorded.ownership, "protected" if recorded.protect else "", recorded.run)
+        for address, recorded in listing.rows
+    ]
+    return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
+
+
+def recorded_text(address: str, recorded: Recorded) -> list[Line]:
+    """Return one resource as it was last applied, with where its values came from."""
+    facts = {
+        "ownership": recorded.ownership,
+        "run": recorded.run,
+        "id": recorded.incarnation or "",
+        "name there": recorded.physical_name or "",
+        "protected": "yes" if recorded.protect else "",
+    }
+    fields = fields_of(recorded.resource)
+    cells = [(path, value_text(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
+    return [
+        line(Span(address, Tone.STRONG)),
+        *(line(Span(f"  {word:<12}", Tone.QUIET), said) for word, said in facts.items() if said),
+        *([EMPTY, *table(("field", "value", "comes from"), cells)] if cells else []),
+    ]
+
+
+def history_text(history: History) -> list[Line]:
+    """Return the snapshots, newest first, and how to see the older ones."""
+    if not history.rows:
+        return [line("There is no state yet.")]
+    cells = [
+        (
+            f"#{row.serial}",
+            "now" if row.is_current else "",
+            row.started or "",
+            row.command or "",
+            row.who or "",
+            (row.git_commit or "")[:7],
+            bytes_text(row.bytes),
+            row.run or "",
+        )
+        for row in history.rows
+    ]
+    more = f"… and {counted(history.older, 'older state')}: --limit 0 shows all"
+    return [
+        *table(("serial", "", "began", "command", "who", "commit", "size", "run"), cells, numbers=(0, 6)),
+        *([line(Span(more, Tone.QUIET))] if history.older else []),
+    ]
+
+
+_NAMED: Final = 20
+"""How many actions in doubt are named."""
+
+_SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
+
+
+def diff_text(diff: StateDiff) -> list[Line]:
+    """Return how two states differ: one line an address, one line a value."""
+    counts = Counter[str](difference.change for difference in diff.differences)
+    told = ", ".join(f"{count_text(counts[change])} {change}" for change in _SIGNS if counts[change])
+    head = line(
+        Span(f"State #{diff.before.serial} → #{diff.after.serial}", Tone.STRONG), f" · {told or 'no difference'}"
+    )
+    return [head, *([EMPTY] if diff.differences else []), *(row for each in diff.differences for row in _differs(each))]
+
+
+def _differs(difference: StateDifference) -> Iterator[Line]:
+    sign, tone = _SIGNS[difference.change]
+    facts = {change.path: change for change in difference.facts}
+    if difference.change == "created":
+        yield line(Span(f"{sign} {difference.address}", tone), f"  {facts['ownership'].after}")
+        return
+    if difference.change == "deleted":
+        yield line(Span(f"{sign} {difference.address}", tone), f"  was {facts['ownership'].before}")
+        return
+    yield line(Span(f"{sign} {difference.address}", tone))
+    moved = (*difference.fields, *difference.facts)
+    yield from (line("    ", text) for change in moved for text in change_texts(change))
+    yield from (line(Span(f"    {_origin_text(change)}", Tone.QUIET)) for change in difference.origins)
+
+
+def _origin_text(change: Change) -> str:
+    before, after = change.before or "itself", change.after or "itself"
+    return f"{field_name(change.path) or 'it'} comes from {before} → {after}"
+
+
+def moves_text(moves: Sequence[tuple[Address, Address]]) -> list[Line]:
+    """Return what is recorded under another address."""
+    return [line(Span("» ", Tone.MOVE), before, " → ", after) for before, after in moves]
+
+
+def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
+    """Return what is to be forgotten, and what of it is protected."""
+    return [
+        line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
+        for address, recorded in rows
+    ]
+
+
+def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
+    """Return that it was done, and what follows."""
+    told = f"Forgot {counted(len(forgotten), 'resource')}; nothing on any cluster was touched. "
+    return [line(told, "What the files still declare, the next apply adopts again")]
+
+
+def unlocked_text(unlocked: Unlocked) -> list[Line]:
+    """Return whether there was anything to take, and what is in doubt now."""
+    taken = f"Taken from run {unlocked.run}; the lease is free, its epoch is {unlocked.epoch}"
+    first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
+    return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
+
+
+def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
+    if doubt.unreadable is not None:
+        yield line(Span("In doubt: ", Tone.CHANGE), f"what run {doubt.run} did. {doubt.unreadable.message}")
+        yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
+        return
+    unbegun = f"{counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
+    if not doubt.in_doubt:
+        yield line(f"Run {doubt.run} is open; {unbegun or 'nothing of it is left'}")
+        return
+    left = f", {unbegun}" if unbegun else ""
+    yield line(Span(f"In doubt: {count_text(len(doubt.in_doubt))}", Tone.CHANGE), f" of run {doubt.run}{left}")
+    yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
+    if len(doubt.in_doubt) > _NAMED:
+        yield line(f"  … and {counted(len(doubt.in_doubt) - _NAMED, 'more action')}")
+    yield line("The next apply looks at them and goes on:  reconciler apply")
+
+
+# What is wrong with a state, what would mend it, and what was done, as text.
+
+
+"""How many actions of a run are named."""
+
+
+def repair_text(repair: Repair) -> list[Line]:
+    """Return what is wrong, and what would be done about it."""
+    return [
+        *(line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
+        *(line(Span("→ ", Tone.CHANGE), step) for step in _steps(repair)),
+        *(part for run in repair.forgotten for part in _forgotten(run)),
+    ]
+
+
+def repaired_text(repaired: Repaired) -> list[Line]:
+    """Return that it was done, and what to do next."""
+    repair = repaired.repair
+    if repair is None:
+        return [line("There is nothing to repair")]
+    kept = f"; what was there is kept as {repaired.kept}" if repaired.kept else ""
+    next_step = "reconciler apply" if repair.lockfile.open_run is not None else "reconciler plan"
+    return [
+        line(f"Repaired: state #{repair.lockfile.serial}, epoch {repair.lockfile.lease.epoch}{kept}"),
+        line(f"Look at it next:  {next_step}"),
+    ]
+
+
+def _steps(repair: Repair) -> Iterator[str]:
+    lockfile, base = repair.lockfile, repair.base
+    owned = counted(len(base.record), "resource")
+    by = f" of run {base.run}" if base.run else ""
+    again = f", written again as #{lockfile.serial}" if repair.body is not None and repair.rebuilt_from is None else ""
+    yield f"go on from state #{base.serial}{by}, {owned}{again}"
+    if repair.rebuilt_from is not None:
+        yield f"add what the journal of run {repair.rebuilt_from} says, as state #{lockfile.serial}"
+    if repair.lineage_was is not None:
+        yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.lineage_was}"
+    if lockfile.open_run is not None:
+        yield f"leave run {lockfile.open_run.run} open: the next apply settles what it left in doubt"
+    yield f"write the lockfile anew, under epoch {lockfile.lease.epoch}"
+
+
+def _forgotten(forgotten: ForgottenRun) -> Iterator[Line]:
+    said = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
+    run = f"run {forgotten.run} ({said})" if said else f"run {forgotten.run}"
+    yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
+    names = forgotten.actions
+    yield from (line(f"    {name}") for name in names[:_NAMED])
+    if len(names) > _NAMED:
+        yield line(f"    … and {counted(len(names) - _NAMED, 'more action')}")

@@ -1,0 +1,546 @@
+"""Topics, namespaces, groups, storage and checks as text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.text.amounts import bytes_text, configs_text, count_text, counted, field_name, value_text
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
+from reconciler.planning.checks.guards import mounting_yaml
+from reconciler.resources.acls import ACLS
+from reconciler.resources.address import cluster_of
+from reconciler.resources.configs import BROKERS, DEFAULT, show_value
+from reconciler.resources.measures import Held
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.damage import CheckFinding
+    from reconciler.errors import ReconcilerError
+    from reconciler.operations.clusters.cluster_check import CheckedCluster
+    from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
+    from reconciler.operations.clusters.namespaces import Leaving, Made, Moved, NamespaceDeletion, NamespaceRow
+    from reconciler.operations.clusters.topics import Altered, Storages, TopicDescription
+    from reconciler.operations.steps.effective import AclRow, ConfigRow
+    from reconciler.planning.actions import Change, Value
+    from reconciler.resources.address import Address
+    from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove
+    from reconciler.resources.inventory import TopicShown
+    from reconciler.resources.measures import PartitionStorage, TieringShown, TopicStorage
+
+
+# Consumer groups as text.
+
+
+def names_text(found: GroupNames) -> list[Line]:
+    """Return one group a line."""
+    if not found.groups:
+        return [line(f"Nobody has committed offsets on cluster {found.cluster}.")]
+    return [line(name) for name in found.groups]
+
+
+def group_text(described: DescribedGroup) -> list[Line]:
+    """Return one group: whether it is reading, and every partition with its lag."""
+    group = described.group
+    rows = [
+        (
+            *(
+                row.topic,
+                str(row.partition),
+                _known_groups_text(row.committed),
+                _known_groups_text(row.lag),
+                *_ends(row),
+            ),
+            *(time_text(row.at_ms), _outside(row)),
+        )
+        for row in group.offsets
+    ]
+    headings = ("topic", "partition", "committed", "lag", "start", "stable", "end", "last commit", "")
+    return [
+        line(Span(group.name, Tone.STRONG), f" on {described.cluster}"),
+        line(f"  {reading_text(group)}, lag {count_text(group.lag)}"),
+        *([EMPTY, *table(headings, rows, numbers=(1, 2, 3, 4, 5, 6))] if rows else []),
+    ]
+
+
+def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
+    """Return the groups of one topic; the lag of each partition where there is more than one."""
+    if groups is None:
+        return [
+            line(Span("Which groups read it cannot be told: there are too many, or one cannot be read.", Tone.QUIET))
+        ]
+    if not groups:
+        return []
+    rows = [(group.name, reading_text(group), count_text(group.lag), _lags(group)) for group in groups]
+    return table(("group", "", "lag", "by partition"), rows, numbers=(2,))
+
+
+def reset_text(reset: GroupReset) -> list[Line]:
+    """Return what moves from where to where."""
+    if not reset.moves:
+        return [line(f"Group {reset.group} is there already: nothing moves")]
+    rows = [
+        (move.topic, str(move.partition), _known_groups_text(move.before), "→", *_move(move)) for move in reset.moves
+    ]
+    return [
+        line(Span("~ ", Tone.CHANGE), Span(reset.group, Tone.STRONG), f" on {reset.cluster}"),
+        *table(("topic", "partition", "from", "", "to", ""), rows, numbers=(1, 2, 4)),
+    ]
+
+
+def deletion_text_groups_text(deletion: GroupDeletion) -> list[Line]:
+    """Return what is forgotten."""
+    group, topic = deletion.group, deletion.topic
+    rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
+    what = "all it has" if topic is None else f"what it has of {topic}"
+    cells = [
+        (row.topic, str(row.partition), _known_groups_text(row.committed), _known_groups_text(row.lag)) for row in rows
+    ]
+    return [
+        line(Span("- ", Tone.DANGER), Span(group.name, Tone.STRONG), f" on {deletion.cluster}: {what}"),
+        *(table(("topic", "partition", "committed", "lag"), cells, numbers=(1, 2, 3)) if cells else []),
+    ]
+
+
+def reset_done_text(reset: GroupReset) -> list[Line]:
+    """Return that it was done."""
+    return [line(f"Reset {counted(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
+
+
+def deletion_done_text(deletion: GroupDeletion) -> list[Line]:
+    """Return that it was done."""
+    what = f"group {deletion.group.name}"
+    return [line(f"Deleted {what}" if deletion.topic is None else f"Deleted what {what} had of {deletion.topic}")]
+
+
+def reading_text(group: ConsumerGroup) -> str:
+    """Return whether a group is reading, and since when it is not."""
+    if group.is_reading:
+        return "reading"
+    return "idle" if group.last_commit_ms is None else f"idle since {time_text(group.last_commit_ms)}"
+
+
+def time_text(at_ms: int | None) -> str:
+    """Return a time to the second, in UTC; nothing where there is none."""
+    if at_ms is None:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(at_ms // 1000, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return str(at_ms)
+
+
+def _lags(group: ConsumerGroup) -> str:
+    shown = [f"{row.partition}: {_known_groups_text(row.lag)}" for row in group.offsets if row.lag != 0]
+    more = f", … {counted(len(shown) - _FEW, 'more partition')}" if len(shown) > _FEW else ""
+    return ", ".join(shown[:_FEW]) + more
+
+
+_FEW = 10
+
+
+def _ends(row: GroupOffset) -> tuple[str, str, str]:
+    return count_text(row.start), count_text(row.stable), count_text(row.end)
+
+
+def _outside(row: GroupOffset) -> str:
+    """Say where a committed offset is none of the log: its reader begins where it is set to for that."""
+    if row.committed is None or row.start <= row.committed <= row.end:
+        return ""
+    return "behind the log's start" if row.committed < row.start else "beyond the log's end"
+
+
+def _move(move: OffsetMove) -> tuple[str, str]:
+    if move.before is None:
+        return count_text(move.after), ""
+    by = move.after - move.before
+    return count_text(
+        move.after
+    ), f"{counted(-by, 'offset')} again" if by < 0 else f"{counted(by, 'offset')} passed over"
+
+
+def _known_groups_text(count: int | None) -> str:
+    return "-" if count is None else count_text(count)
+
+
+# `topic storage` as text: a row for each partition and tier, or for each topic.
+
+
+_HEADINGS = ("partition", "tier", "start", "end", "segments", "size", "not uploaded", "last upload")
+_RIGHT = (0, 2, 3, 4, 5, 6)
+
+
+def storage_text(topic: TopicStorage) -> list[Line]:
+    """Return one topic: its tiering, a row for each partition and tier, and the sums."""
+    rows = [row for partition in topic.partitions for row in _rows(partition)]
+    return [
+        line(Span(topic.address, Tone.STRONG)),
+        *tiering_lines(topic.tiering),
+        EMPTY,
+        *table(_HEADINGS, rows, numbers=_RIGHT),
+        EMPTY,
+        line(sums_text([topic])),
+        *_problems((f"partition {each.partition}", each.problem) for each in topic.partitions),
+    ]
+
+
+def storages_text(found: Storages) -> list[Line]:
+    """Return many topics, a row each, and the sums."""
+    if not found.topics:
+        return [line("There are no topics.")]
+    rows = [
+        (
+            topic.address,
+            "never tiered" if topic.tiering is None else _in_short(topic.tiering),
+            bytes_text(topic.local.bytes),
+            bytes_text(topic.remote.bytes) if _is_shown(topic) else "",
+            bytes_text(topic.log_bytes),
+            "" if topic.pending_bytes is None else bytes_text(topic.pending_bytes),
+            time_text(topic.uploaded_ms),
+        )
+        for topic in found.topics
+    ]
+    headings = ("topic", "tiering", "local", "remote", "log", "not uploaded", "last upload")
+    return [
+        *plain_table(headings, rows, numbers=(2, 3, 4, 5)),
+        EMPTY,
+        line(f"{counted(len(found.topics), 'topic')}. {sums_text(found.topics)}"),
+        *_problems((topic.address, topic.problem) for topic in found.topics),
+    ]
+
+
+def _problems(found: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
+    """Yield what is not among the sums, and why."""
+    for where, problem in found:
+        if problem is not None:
+            yield line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
+
+
+def tiering_lines(tiering: TieringShown | None) -> Iterator[Line]:
+    """Yield what holds for the tiering of a topic, for one that is, or was, tiered."""
+    if tiering is None:
+        return
+    paused = ", uploads pause" if tiering.is_paused else ""
+    yield line(Span("  tiering  ", Tone.QUIET), f"{tiering.mode}, {tiering.state}, epoch {tiering.epoch}{paused}")
+    yield line(Span("  location ", Tone.QUIET), tiering.location)
+    if tiering.hidden is None:
+        yield line(Span("  remote   ", Tone.QUIET), tiering.url)
+    else:
+        yield line(Span("  remote   ", Tone.QUIET), f"not shown: {tiering.hidden}")
+
+
+def _rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
+    local, remote = partition.local, partition.remote
+    pending = "" if partition.pending_bytes is None else bytes_text(partition.pending_bytes)
+    yield (
+        str(partition.partition),
+        "local",
+        *_offsets(partition.local_start, partition.end),
+        count_text(local.segments),
+        bytes_text(local.bytes),
+        pending,
+        "",
+    )
+    if remote is not None:
+        yield (
+            "",
+            "remote",
+            *_offsets(remote.start, remote.end),
+            count_text(remote.held.segments),
+            bytes_text(remote.held.bytes),
+            "",
+            time_text(remote.uploaded_ms),
+        )
+        if remote.garbage.segments:
+            counts = count_text(remote.garbage.segments), bytes_text(remote.garbage.bytes)
+            yield tuple(Span(cell, Tone.QUIET) for cell in ("", "to be deleted", "", "", *counts, "", ""))
+
+
+def _offsets(start: int, end: int) -> tuple[str, str]:
+    return count_text(start), count_text(end)
+
+
+def _in_short(tiering: TieringShown) -> str:
+    paused = ", paused" if tiering.is_paused else ""
+    return tiering.mode + paused if tiering.state == "ENABLED" else f"{tiering.mode}, {tiering.state}"
+
+
+def _is_shown(topic: TopicStorage) -> bool:
+    return topic.tiering is not None and topic.tiering.hidden is None
+
+
+def sums_text(topics: Sequence[TopicStorage]) -> str:
+    """Say the sums; what is remote counts once, and what lies in both tiers once in the log."""
+    local = Held.sum(topic.local for topic in topics)
+    said = [f"{bytes_text(local.bytes)} local"]
+    if any(map(_is_shown, topics)):
+        remote = Held.sum(topic.remote for topic in topics)
+        said.append(f"{bytes_text(remote.bytes)} remote")
+        said.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, what lies in both counted once")
+    pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
+    if pending:
+        said.append(f"{bytes_text(sum(pending))} not uploaded")
+    return " · ".join(said)
+
+
+# Access rules as text, in the order in which they are asked.
+
+
+def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
+    """Return a table of access rules with what they lie on; nothing where there are none."""
+    cells = [
+        (row.path.removeprefix(ACLS), value_text(row.path, tuple(row.rule.operations)), row.origin) for row in rows
+    ]
+    return [EMPTY, *table(("access rule", "operations", "comes from"), cells)] if cells else []
+
+
+_UNSAID: Final = frozenset({BROKERS, DEFAULT})
+
+
+def topic_text(topic: TopicDescription) -> list[Line]:
+    """Return one topic: partitions with their offsets, groups with their lag, configs with their origin."""
+    size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
+    records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
+    partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
+    # What somebody set comes first; what nobody did is there, but quiet.
+    rows = sorted(topic.configs, key=lambda row: (row.origin in _UNSAID, row.key))
+    configs = [_config(row) for row in rows]
+    readers = readers_text(topic.groups)
+    return [
+        line(Span(topic.address, Tone.STRONG)),
+        line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
+        *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
+        *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
+        *_migration(topic),
+        *_following(topic),
+        *tiering_lines(topic.storage.tiering if topic.storage else None),
+        EMPTY,
+        *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
+        *([EMPTY, *readers] if readers else []),
+        *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
+        *acls_lines(topic.acls),
+    ]
+
+
+def _migration(topic: TopicDescription) -> Iterator[Line]:
+    """Yield what has the topic in its hands, and what that means for who reads and writes it."""
+    found = topic.migration
+    if found is None:
+        return
+    what = "mounted" if found.direction == "inbound" else "unmounted"
+    meaning = "takes and gives no records" if any(each.is_closed for each in found.topics) else "cannot be changed"
+    see = f"reconciler mount status {found.id} --cluster {cluster_of(topic.address)}"
+    yield line("  ", Span(f"being {what}: {found.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
+
+
+def _following(topic: TopicDescription) -> Iterator[Line]:
+    """Yield what a mirror follows: only its link writes to it."""
+    found = topic.following
+    if found is not None:
+        see = f"reconciler mirror describe {topic.address}"
+        yield line(f"  mirrors {found.source} over {found.link}: ", Span(found.state, Tone.MOVE), f"; see: {see}")
+
+
+def _config(row: ConfigRow) -> tuple[Span, ...]:
+    tone = Tone.QUIET if row.origin in _UNSAID else Tone.PLAIN
+    return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
+
+
+# Lists of namespaces and of topics as text: light, for there may be tens of thousands.
+
+
+def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
+    """Return a table of namespaces."""
+    if not rows:
+        return [line("There are no namespaces.")]
+    cells = [(row.address, count_text(row.topics), configs_text(row.configs)) for row in rows]
+    return plain_table(("address", "topics", "configs"), cells, numbers=(1,))
+
+
+def topics_text(rows: Sequence[TopicShown], *, sizes: bool) -> list[Line]:
+    """Return a table of topics; with `sizes` also what they hold, as far as it was measured."""
+    if not rows:
+        return [line("There are no topics.")]
+    headings = ["address", "partitions", "replicas"]
+    cells: list[list[str]] = [[row.address, _known(row.partitions), _known(row.replication_factor)] for row in rows]
+    if sizes:
+        headings += ["records", "size"]
+        for cell, row in zip(cells, rows, strict=True):
+            cell += [_known(row.records), "?" if row.bytes is None else bytes_text(row.bytes)]
+    numbers = range(1, len(headings))
+    if any(row.following is not None for row in rows):
+        headings.append("mirrors")
+        for cell, row in zip(cells, rows, strict=True):
+            cell.append(_following_row(row))
+    return plain_table(headings, cells, numbers=numbers)
+
+
+def _following_row(row: TopicShown) -> str:
+    found = row.following
+    return "" if found is None else f"{found.source} over {found.link}: {found.state}"
+
+
+def _known(count: int | None) -> str:
+    return "?" if count is None else count_text(count)
+
+
+# What `namespace create`, `move` and `delete` do, as text.
+
+
+_SHOWN: Final = 50
+
+
+def created_text(made: Made) -> list[Line]:
+    """Return what was made, a tier a line."""
+    if not made.created:
+        return [line(f"namespace/{made.cluster}/{made.namespace} is there already")]
+    return [line(Span("+ ", Tone.ADD), address) for address in made.created]
+
+
+def moved_text(moved: Moved) -> list[Line]:
+    """Return what was moved, a topic a line."""
+    if not moved.moves:
+        return [line("There are no topics to move")]
+    return [line(Span("» ", Tone.MOVE), before, " → ", after) for before, after in moved.moves]
+
+
+def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
+    """Return all that goes: totals first, then the topics, the largest first."""
+    topics = deletion.topics
+    known = [topic.measure for topic in topics if topic.measure is not None]
+    size = f"{counted(sum(one.records for one in known), 'record')}, {bytes_text(sum(one.bytes for one in known))}"
+    unknown = f", {counted(len(topics) - len(known), 'topic')} not measured" if len(known) < len(topics) else ""
+    ordered = sorted(topics, key=lambda topic: -(topic.measure.bytes if topic.measure else 0))
+    more = len(topics) - _SHOWN
+    return [
+        line(Span("- ", Tone.DANGER), Span(f"namespace/{deletion.cluster}/{deletion.namespace}", Tone.STRONG)),
+        *[line(Span("- ", Tone.DANGER), address) for address in deletion.nested[:_SHOWN]],
+        line(
+            f"  {counted(1 + len(deletion.nested), 'namespace')}, {counted(len(topics), 'topic')}: {size}{unknown}",
+        ),
+        *(
+            table(
+                ("topic", "records", "size", "read by"), [_cells(topic) for topic in ordered[:_SHOWN]], numbers=(1, 2)
+            )
+            if topics
+            else []
+        ),
+        *([line(f"… and {counted(more, 'more topic')}")] if more > 0 else []),
+        *_instead(deletion.detachable),
+    ]
+
+
+def _instead(topics: Sequence[Address]) -> list[Line]:
+    """Return what keeps the records of topics that lie in object storage as well."""
+    if not topics:
+        return []
+    others = f" (and {counted(len(topics) - 1, 'more topic')} likewise)" if topics[1:] else ""
+    text = f"to keep the records of {topics[0]}{others} in object storage, declare and apply first:  "
+    return [line(Span("Safer: ", Tone.STRONG), text, mounting_yaml(topics[0]))]
+
+
+def deleted_text(deletion: NamespaceDeletion) -> list[Line]:
+    """Return that it was done."""
+    gone = f"{counted(1 + len(deletion.nested), 'namespace')}, {counted(len(deletion.topics), 'topic')}"
+    return [line(f"Deleted {gone}" + ("; `reconciler run` frees the space" if deletion.topics else ""))]
+
+
+def _cells(topic: Leaving) -> tuple[str, str, str, str]:
+    found = topic.measure
+    if found is None:
+        return topic.address, "?", "?", "?"
+    groups = "?" if found.groups is None else ", ".join(found.groups)
+    return topic.address, count_text(found.records), bytes_text(found.bytes), groups
+
+
+# `cluster check` as text: what was done first, then each kind of finding once with why it matters and what to do.
+
+
+"""Findings of one kind; JSON has all."""
+_TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIET}
+_MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
+
+
+def checked_text(found: CheckedCluster) -> list[Line]:
+    """Return what was looked at, what a repair did, and what was found, the gravest first."""
+    checked = found.checked
+    lines = [
+        line(Span(found.address, Tone.STRONG), f"  {found.url}"),
+        line(f"  {_counts(checked)}"),
+    ]
+    if found.mended:
+        lines += [EMPTY, line(Span("MENDED", Tone.ADD))]
+        lines += [line("  ", Span("✓ ", Tone.ADD), each.what) for each in found.mended]
+    for _, group in groupby(checked.findings, key=lambda finding: finding.kind):
+        lines += [EMPTY, *_of_kind(list(group))]
+    if checked.left_out:
+        lines += [EMPTY, line(f"and {counted(checked.left_out, 'finding')} more")]
+    return [*lines, EMPTY, _verdict(checked)]
+
+
+def _counts(checked: Checked) -> str:
+    parts = [
+        counted(checked.namespaces, "namespace"),
+        counted(checked.topics, "topic"),
+        f"{counted(checked.partitions, 'partition')} written",
+        counted(checked.parts, "part"),
+        counted(checked.records, "record"),
+        counted(checked.groups, "group"),
+        counted(checked.transactions, "transaction"),
+        f"{counted(checked.objects, 'object')} of {bytes_text(checked.stored_bytes)}",
+    ]
+    return ", ".join(parts)
+
+
+def _of_kind(findings: Sequence[CheckFinding]) -> Iterator[Line]:
+    rule, severity = findings[0].rule, findings[0].severity
+    tone = _TONES[severity]
+    yield line(Span(f"{severity.upper()} {findings[0].kind}", tone), f"  {count_text(len(findings))}")
+    for finding in findings[:_SHOWN]:
+        yield line("  ", Span(f"{_MARKS[severity]} ", tone), _where(finding), finding.what)
+    if len(findings) > _SHOWN:
+        yield line(f"    and {count_text(len(findings) - _SHOWN)} more; --format json has all")
+    yield line("    ", Span("why: ", Tone.QUIET), rule.matters)
+    yield line("    ", Span("do: ", Tone.QUIET), rule.advice)
+
+
+def _where(finding: CheckFinding) -> str:
+    place = finding.place
+    if place.partition is None:
+        return f"{place.key}: " if place.topic is None else f"{place.topic}: "
+    offsets = "".join(f", offsets {each.start:,} to {each.stop - 1:,}" for each in finding.gone)
+    return f"{place.topic or 'a topic that is gone'}, partition {place.partition}{offsets}: {place.key}: "
+
+
+def _verdict(checked: Checked) -> Line:
+    counts = [
+        counted(number, severity)
+        for severity in _TONES
+        if (number := sum(finding.severity == severity for finding in checked.findings))
+    ]
+    if checked.errors:
+        return line(Span("Not consistent: ", Tone.DANGER), ", ".join(counts))
+    return line(Span("Consistent", Tone.ADD), f": {', '.join(counts)}" if counts else "")
+
+
+# What `topic alter` changed, as text: a value that is inherited says from where.
+
+
+def altered_text(altered: Altered) -> list[Line]:
+    """Return a line for each config: what acted before, and what acts now."""
+    return [line(Span("~ ", Tone.CHANGE), altered.address, "  ", _change(altered, each)) for each in altered.changes]
+
+
+def _change(altered: Altered, change: Change) -> str:
+    before, after = (_acting(altered, change.path, value) for value in (change.before, change.after))
+    return f"{field_name(change.path)} {before} → {after}"
+
+
+def _acting(altered: Altered, path: str, own: Value) -> str:
+    inherited = altered.inherited.get(field_name(path))
+    if own is not None or inherited is None:
+        return value_text(path, own)
+    return f"{value_text(path, inherited.value)} ({inherited.origin})"

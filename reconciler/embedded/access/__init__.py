@@ -1,1 +1,0 @@
-"""Who may do what: rules, and what a refused principal is told."""

@@ -1,0 +1,414 @@
+"""Access control of embedded clusters: rules, decisions and refusals (KIP-37)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from reconciler.embedded.catalog.model import AclEntry
+from reconciler.embedded.catalog.tables import topic_named, unknown_namespace
+from reconciler.errors import NotAuthorizedError, UserError
+from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, rule_at, rule_fields
+from reconciler.resources.address import split_name, tiers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+
+
+class Operation(StrEnum):
+    """What may be allowed or denied, in the words of manifests."""
+
+    ALL = "all"
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+    CLUSTER_ACTION = "cluster-action"
+    DESCRIBE_CONFIGS = "describe-configs"
+    ALTER_CONFIGS = "alter-configs"
+    IDEMPOTENT_WRITE = "idempotent-write"
+
+
+class Kind(StrEnum):
+    """What rules are about. A namespace has the rules on topics that cover everything in it."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    NAMESPACE = "namespace"
+
+
+# Who may do what, and what a refused principal is told. Pure, over the catalog.
+#
+# The rules of the tiers are asked first, outermost first, then those of the topic (KIP-37).
+#
+# On each level the rules that match are asked: a denial ends it there, whatever lies below says; allowances add up.
+# Where neither the topic nor any tier above it has a rule, everyone may; from the first rule on only who is allowed.
+
+
+EVERYONE: Final = "User:*"
+ALLOW: Final = "allow"
+"""Whatever else a rule says of itself, it denies."""
+
+
+_RESOURCES: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "topics",
+    Kind.GROUP: "groups",
+    Kind.TRANSACTIONAL_ID: "transactional-ids",
+    Kind.NAMESPACE: "topics",
+}
+
+_IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""Who is allowed one of these may do that too; a denial implies nothing."""
+
+_KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "TopicAuthorizationException",
+    Kind.GROUP: "GroupAuthorizationException",
+    Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
+    Kind.NAMESPACE: "TopicAuthorizationException",
+}
+"""The exception that Kafka raises."""
+
+_RULE_RESOURCES: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "",
+    Kind.NAMESPACE: "",
+    Kind.GROUP: ", resources: [groups]",
+    Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
+}
+"""What a rule says more, so that it is about one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A tier or a topic that may have rules; `name` is what is asked about, counted from below it."""
+
+    label: str
+    rules: tuple[AclEntry, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An answer, and what it rests on: the `position`th rule (from 1) of `level`.
+
+    Without a rule it rests on there being rules at `level`, none of which matches, or (`None`) on there being none.
+    """
+
+    is_allowed: bool
+    level: str | None = None
+    rule: AclEntry | None = None
+    position: int = 0
+    nearest: Level | None = None
+    """Where a rule would lie that is about this and little else: the topic, else the nearest tier that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What one principal may do, from one host; without a principal it is the super user, who may do everything."""
+
+    principal: str | None = None
+    host: str = "*"
+
+    @classmethod
+    def of(cls, principal: str | None, host: str = "*") -> Permissions:
+        """Return the permissions of somebody.
+
+        Raises:
+            UserError: That is nobody's name.
+        """
+        if principal is None:
+            return SUPER_USER
+        try:
+            check_principal(principal)
+        except ValueError as error:
+            raise UserError(f"{principal!r} is {error}", hint="Write it as in the access rules.") from error
+        if principal == EVERYONE:
+            raise UserError(f"{principal} is everyone, not somebody", hint="Name one principal, such as User:checkout.")
+        return cls(principal, host)
+
+    @property
+    def is_super_user(self) -> bool:
+        """Tell whether nothing is ever refused."""
+        return self.principal is None
+
+    def may(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
+        """Tell whether an operation on something, by its full name, is allowed."""
+        return self.principal is None or self.verdict(catalog, operation, kind, name).is_allowed
+
+    def check(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
+        """Refuse an operation that is not allowed. What is asked about need not exist: the answer tells nothing of it.
+
+        Raises:
+            NotAuthorizedError: Names principal, operation, resource, and the rule that denied it.
+        """
+        if self.principal is None:
+            return
+        verdict = self.verdict(catalog, operation, kind, name)
+        if verdict.is_allowed:
+            return
+        if not self.may(catalog, Operation.DESCRIBE, kind, name):
+            verdict = self._outermost_refusal(catalog, operation, kind, name)
+        raise refused(self, operation, (kind, name), verdict)
+
+    def check_super_user(self, what: str) -> None:
+        """Refuse what belongs to the whole cluster; `what` completes "may not".
+
+        Raises:
+            NotAuthorizedError: A principal acts.
+        """
+        if self.principal is not None:
+            raise not_the_super_user(self, what)
+
+    def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
+        """Return the answer to one question, and what it rests on."""
+        return self._verdict_of(tuple(levels_of(catalog, kind, name)), operation, kind)
+
+    def _outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
+        """Return a refusal that rests on as few levels as refuse: what lies below those is not told by it."""
+        levels = tuple(levels_of(catalog, kind, name))
+        verdicts = (self._verdict_of(levels[:count], operation, kind) for count in range(1, len(levels) + 1))
+        return next(verdict for verdict in verdicts if not verdict.is_allowed)
+
+    def _verdict_of(self, levels: tuple[Level, ...], operation: str, kind: Kind) -> Verdict:
+        allowed: Verdict | None = None
+        closed: list[str] = []
+        nearest: Level | None = None
+        for level in levels:
+            closed += [level.label] if level.rules else []
+            nearest = level
+            for position, rule in enumerate(level.rules, 1):
+                if self._is_about(rule, kind, level.name) and _covers(rule, operation):
+                    if rule.permission != ALLOW:
+                        return Verdict(is_allowed=False, level=level.label, rule=rule, position=position)
+                    allowed = allowed or Verdict(is_allowed=True, level=level.label, rule=rule, position=position)
+        if allowed is not None:
+            return allowed
+        is_open = self.principal is None or not closed
+        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None, nearest=nearest)
+
+    def _is_about(self, rule: AclEntry, kind: Kind, name: str) -> bool:
+        return (
+            rule.principal in {self.principal, EVERYONE}
+            and rule.host in {self.host, "*"}
+            and _RESOURCES[kind] in rule.resources
+            and any(_names(pattern, name) for pattern in rule.names)
+        )
+
+
+SUPER_USER: Final = Permissions()
+
+
+def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
+    """Refuse to delete a namespace of which anything may not be deleted: itself, what is in it, and its topics.
+
+    Raises:
+        NotAuthorizedError: Names the first of them, outermost first.
+    """
+    if who.is_super_user:
+        return
+    below = f"{namespace}:"
+    who.check(draft, Operation.DELETE, Kind.NAMESPACE, namespace)
+    for kind, table in ((Kind.NAMESPACE, draft.namespaces), (Kind.TOPIC, draft.topics)):
+        for name in sorted(table):
+            if name.startswith(below):
+                who.check(draft, Operation.DELETE, kind, name)
+
+
+def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
+    """Refuse who may not append to a topic; a mirror is written to by its link, which is the super user's.
+
+    Raises:
+        NotAuthorizedError: Says why.
+    """
+    if who.is_super_user:
+        return
+    who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
+    topic = catalog.topics.get(full_name)
+    if topic is not None and topic.follows is not None:
+        who.check_super_user(f"write to mirror {full_name}")
+
+
+def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
+    """Yield whose rules are asked, in that order: the tiers that are there, outermost first, then the topic."""
+    # Everything in a namespace is named below `<namespace>:`, so a rule is about all of it if it matches that.
+    full = f"{name}:" if kind is Kind.NAMESPACE else name
+    for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
+        entry = catalog.namespaces.get(tier)
+        if entry is not None:
+            yield Level(f"namespace {tier}", entry.acls, full[len(tier) + 1 :])
+    if kind is Kind.TOPIC and (topic := catalog.topics.get(name)) is not None:
+        yield Level(f"topic {name}", topic.acls, name)
+
+
+def _covers(rule: AclEntry, operation: str) -> bool:
+    if operation in rule.operations or Operation.ALL in rule.operations:
+        return True
+    return rule.permission == ALLOW and not _IMPLIED_BY.get(operation, frozenset()).isdisjoint(rule.operations)
+
+
+def _names(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
+    """Return the error for an operation that a rule denies, or that none allows."""
+    kind, name = what
+    start = f"{_who(who)} may not {operation} {kind} {name}: "
+    end = f" ({_KAFKA_ERRORS[kind]})"
+    if verdict.rule is not None:
+        message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
+        hint = f"Remove or narrow that rule in the acls of {verdict.level}; no rule below it lifts a denial."
+        return NotAuthorizedError(message, hint=hint)
+    has = "have" if " and " in (verdict.level or "") else "has"
+    return NotAuthorizedError(
+        f"{start}{verdict.level} {has} access rules, and none allows it{end}",
+        hint=_allowing(who, operation, kind, verdict.nearest),
+    )
+
+
+def _allowing(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
+    """Return where a rule would go that allows it, and the rule: about what was asked and nothing beside it."""
+    if nearest is None:
+        return ""
+    is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
+    names = f', names: ["{nearest.name}"]' if is_tier else ""
+    rule = f'{{principal: "{who.principal}", operations: [{operation}]{_RULE_RESOURCES[kind]}{names}}}'
+    return f"Add to the acls of {nearest.label}: {rule}"
+
+
+def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
+    """Return the error for what belongs to the whole cluster."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
+        hint="Only the super user may: act without a principal.",
+    )
+
+
+def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
+    """Return the error for what concerns all topics of a group, some of which are hidden: it names none of them."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
+        hint="Name one topic that may be read (--topic), or let somebody do it who may read all of them.",
+    )
+
+
+def describe_rule(rule: AclEntry) -> str:
+    """Return a rule in one line, what holds for all left out."""
+    parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
+    if rule.resources != ("topics",):
+        parts.append(f"on {', '.join(rule.resources)}")
+    if rule.names != ("*",):
+        parts.append(f"named {', '.join(rule.names)}")
+    if rule.host != "*":
+        parts.append(f"from {rule.host}")
+    return " ".join(parts)
+
+
+def _who(who: Permissions) -> str:
+    return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"
+
+
+# Access rules of topics and namespaces in the catalog: made whole, in one form, and changed one by one.
+
+
+_OF_TOPICS: Final = ("principal", "permission", "operations", "host")
+
+
+def entries_of(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
+    """Return what the catalog keeps of rules: those alike but for their operations are one; in order of their paths."""
+    return _entries(rule_fields(rules))
+
+
+def topic_rules(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
+    """Return a topic's rules as manifests have them."""
+    return tuple(TopicAcl.model_construct(**_shape(entry, *_OF_TOPICS)) for entry in entries)
+
+
+def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
+    """Return a namespace's rules as manifests have them."""
+    return tuple(NamespaceAcl.model_construct(**_shape(entry, *_OF_TOPICS, "resources", "names")) for entry in entries)
+
+
+def changed_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
+    """Return rules with some set, by their paths, and some (`None`) taken away."""
+    merged: dict[str, tuple[str, ...] | None] = {**rule_fields(namespace_rules(entries)), **changes}
+    return _entries({path: operations for path, operations in merged.items() if operations is not None})
+
+
+def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) -> None:
+    """Give a topic these rules and no others.
+
+    Raises:
+        UserError: It does not exist, or a rule cannot be.
+    """
+    topic = topic_named(draft, full_name)
+    checked = [_checked(f"topic {full_name}", entry) for entry in entries]
+    for rule in checked:
+        if (rule.resources, rule.names) != (("topics",), ("*",)):
+            message = f"topic {full_name}: a rule of a topic is about that topic, not about {', '.join(rule.names)}"
+            raise UserError(message, hint="Leave out resources and names, or set the rule on its namespace.")
+    draft.put_topic(full_name, replace(topic, acls=entries_of(checked)))
+
+
+def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> None:
+    """Give a namespace these rules and no others.
+
+    Raises:
+        InvalidNamespaceError: It does not exist.
+        UserError: A rule cannot be.
+    """
+    namespace = draft.namespaces.get(name)
+    if namespace is None:
+        raise unknown_namespace(name)
+    checked = [_checked(f"namespace {name}", entry) for entry in entries]
+    draft.put_namespace(name, replace(namespace, acls=entries_of(checked)))
+
+
+def _shape(entry: AclEntry, *names: str) -> dict[str, Any]:
+    # What the catalog keeps was checked when it was written.
+    return {name: getattr(entry, name) for name in names}
+
+
+def _checked(where: str, entry: AclEntry) -> NamespaceAcl:
+    try:
+        return NamespaceAcl.model_validate(entry.to_json())
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        message = f"{where}: access rule of {entry.principal}: {field}: {first['msg']}"
+        raise UserError(message, hint="Correct the rule; nothing was changed.") from error
+
+
+def _entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
+    rules = (rule_at(path, fields[path]) for path in sorted(fields))
+    return tuple(
+        AclEntry(rule.principal, rule.permission, rule.operations, rule.host, rule.resources, rule.names)
+        for rule in rules
+    )
+
+
+# Topics as somebody may know them: an error about one names no other that is hidden.
+
+
+def topic_shown(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
+    """Return a topic that whoever asks may use; what it takes to use it was checked before.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        UserError: It does not exist. What is nearly called so is named if it may be described.
+    """
+    if full_name in catalog.topics or who.is_super_user:
+        return topic_named(catalog, full_name)
+    known = [name for name in catalog.topics if who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]
+    return topic_named(catalog, full_name, known=known)

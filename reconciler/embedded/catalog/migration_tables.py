@@ -1,0 +1,308 @@
+"""Migrations in the catalog: mounts and unmounts.
+
+What a state means for the topics moves with it, in the same swap: from `executing` on an outbound topic is closed, in
+`prepared` an inbound one is there and closed, at the end the one is gone and the other open.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.model import DeletionEntry, HoldEntry, MigrantEntry, MigrationEntry, TieringEntry
+from reconciler.embedded.catalog.tables import check_free, check_unheld, check_unreserved, names_by_id, topic_named
+from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
+from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
+from reconciler.embedded.catalog.topics import TopicShape, create_topic
+from reconciler.errors import UserError
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.resources.cluster_properties import ENABLED, property_of
+from reconciler.resources.mount import pinned
+from reconciler.resources.tiering_policy import RETAIN, switches_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.catalog.tiering_state import TopicLocation
+    from reconciler.lifecycles.table import Lifecycle
+
+
+LOGGER: Final = logging.getLogger("reconciler.mounting")
+LOGGER.addHandler(logging.NullHandler())  # Where nobody listens, nothing is said on standard error.
+INBOUND: Final = "inbound"
+OUTBOUND: Final = "outbound"
+_ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a migration beside its topics."""
+
+    claim: str
+    now_ms: int
+    is_automatic: bool = True
+
+
+def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
+    """Return the table of a migration's direction."""
+    return MOUNT if migration.direction == INBOUND else UNMOUNT
+
+
+def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
+    """Return a migration.
+
+    Raises:
+        UserError: There is none; one that came to its end removed itself.
+    """
+    found = catalog.migrations.get(str(migration))
+    if found is None:
+        message = f"migration {migration}: Data migration does not exist"
+        raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+    return found
+
+
+def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: Asked, *, cluster_id: str) -> int:
+    """Plan to unmount topics, by full name with the Mounting that asks for it; return the migration's id.
+
+    Raises:
+        UserError: There is none, one does not exist, is not tiered, is a mirror, or is migrating already.
+    """
+    if not topics:
+        raise _nothing()
+    migrants = [_leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
+    return _begin(draft, OUTBOUND, migrants, asked)
+
+
+def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Asked) -> int:
+    """Plan to mount topics under names that are free, each under an id of its own; return the migration's id.
+
+    Raises:
+        InvalidNamespaceError: A namespace does not exist.
+        UserError: There is none, a name is taken, a location comes twice, or is being mounted here already.
+    """
+    if not migrants:
+        raise _nothing()
+    _check_tiered(draft, migrants[0].name)
+    under_way = {
+        topic.location: number
+        for number, migration in draft.migrations.items()
+        if migration.direction == INBOUND and MigrationState(migration.state) not in _ENDED
+        for topic in migration.topics
+    }
+    for migrant in migrants:
+        if migrant.name in draft.topics:
+            LOGGER.warning(
+                "%s cannot be mounted as %s: The topic has already been created", migrant.location, migrant.name
+            )
+        check_free(draft, migrant.name)
+        check_unreserved(draft, migrant.name)
+        if migrant.location in under_way:
+            message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
+            raise UserError(message, hint="See how far it is: reconciler mount status")
+    for word, given in (("name", [each.name for each in migrants]), ("location", [each.location for each in migrants])):
+        twice = next((each for each in given if given.count(each) > 1), None)
+        if twice is not None:
+            raise UserError(f"{word} {twice} comes twice in one migration", hint="Mount each topic once.")
+    return _begin(draft, INBOUND, migrants, asked)
+
+
+def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
+    """Do one verb of the table; return the migration as it is then.
+
+    Raises:
+        UserError: There is no such migration, or the verb is not legal now; says what is.
+    """
+    found = migration_with(draft, migration)
+    table = lifecycle_of(found)
+    state = MigrationState(found.state)
+    try:
+        after = table.step(state, verb)
+    except UserError as error:
+        message = (
+            f"migration {migration} is {state}: {error.message} (Invalid data migration state transition requested)"
+        )
+        raise UserError(message, hint=error.hint) from error
+    if after is MigrationState.GONE:
+        if found.direction == OUTBOUND and state is MigrationState.PLANNED:
+            _hold(draft, found, None)  # It never began: nobody else lets go of its topics.
+        draft.put_migration(migration, None)
+        return replace(found, state=str(after))
+    return _entered(draft, migration, found, after)
+
+
+def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
+    """Say that the work of a state is done; `False`, and nothing: the migration has left it, by whoever was faster."""
+    found = draft.migrations.get(str(migration))
+    if found is None or (found.state, found.claim) != (begun.state, begun.claim):
+        return False
+    after = lifecycle_of(found).follow(MigrationState(found.state), end)
+    if after in _ENDED:
+        found = replace(found, completed_ms=now_ms)
+    _entered(draft, migration, found, after)
+    return True
+
+
+def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
+    """Remove topics of a migration that are somebody else's by now; what lies in object storage stays."""
+    _remove(draft, replace(migration, topics=tuple(topics)))
+
+
+def _check_tiered(draft: Draft, full_name: str) -> None:
+    """Refuse to mount where nothing can be read from object storage."""
+    if draft.cluster.storage_id is None:
+        message = f"topic {full_name} cannot be mounted: the cluster is bound to no object storage"
+        raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
+    if property_of(draft.cluster.properties, ENABLED) != "true":
+        message = f"topic {full_name} cannot be mounted: {ENABLED} is off (Requested feature is disabled)"
+        raise UserError(message, hint=f"Switch {ENABLED} on: all of a mounted topic lies in object storage.")
+
+
+def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
+    try:
+        topic = topic_named(draft, full_name)
+    except UserError as error:
+        if full_name not in draft.topics:
+            error.message = f"{error.message} (Topic does not exists)"
+        raise
+    check_unheld(full_name, topic, "to unmount it")
+    if topic.follows is not None:
+        message = f"topic {full_name} is a mirror: what it holds belongs to its source"
+        raise UserError(message, hint="Promote or delete the mirror first; its source can be unmounted where it is.")
+    if topic.recovering is not None:
+        message = f"topic {full_name} is being recovered from {topic.recovering}: it is not whole yet"
+        raise UserError(message, hint="Wait until that is done: `reconciler run --once` goes on with it.")
+    if topic.id in draft.rewrites:
+        message = f"topic {full_name} is being written anew under another key"
+        raise UserError(
+            message, hint="Wait until that is done: `reconciler run --once --only rewrites` goes on with it."
+        )
+    tiering = tiering_of(draft, full_name, cluster_id)
+    if tiering is None or not tiering.uploads:
+        message = f"topic {full_name} has no tiering that uploads: resources that are not eligible"
+        hint = "Switch remote.write on, or give it a TieringPolicy; without it nothing of it lies in object storage."
+        raise UserError(message, hint=hint)
+    if not tiering.serves:
+        message = f"topic {full_name} only uploads: resources that are not eligible"
+        hint = "Switch remote.read on: once it is mounted all of it lies in object storage, and none could be read."
+        raise UserError(message, hint=hint)
+    return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
+
+
+def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], asked: Asked) -> int:
+    number = draft.next_revision()
+    entry = MigrationEntry(
+        direction,
+        str(MOUNT.initial),
+        tuple(migrants),
+        asked.claim,
+        asked.now_ms,
+        is_automatic=asked.is_automatic,
+    )
+    draft.put_migration(number, entry)
+    if direction == OUTBOUND:
+        _hold(draft, entry, HoldEntry(number))
+    return number
+
+
+def _entered(draft: Draft, number: int, found: MigrationEntry, state: MigrationState) -> MigrationEntry:
+    """Set a state, and what it means for the topics."""
+    after = replace(found, state=str(state))
+    draft.put_migration(number, after)
+    match found.direction, state:
+        case "outbound", MigrationState.EXECUTING:
+            _hold(draft, found, HoldEntry(number, is_closed=True))
+        case "outbound", MigrationState.CANCELLED:
+            _hold(draft, found, None)
+        case "outbound", MigrationState.FINISHED:
+            _remove(draft, found)
+        case "inbound", MigrationState.CANCELLED:
+            _remove(draft, found)
+        case "inbound", MigrationState.FINISHED:
+            _hold(draft, found, None)
+        case _:
+            pass
+    return after
+
+
+def _hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> None:
+    for full_name in _names(draft, migration):
+        draft.put_topic(full_name, replace(draft.topics[full_name], hold=hold))
+
+
+def _remove(draft: Draft, migration: MigrationEntry) -> None:
+    """Remove topics from the cluster; what lies in object storage stays (F-R-125)."""
+    for full_name in _names(draft, migration):
+        topic_id = draft.topics[full_name].id
+        draft.put_topic(full_name, None)
+        if topic_id in draft.rewrites:
+            draft.put_rewrite(topic_id, None)
+        draft.put_deletion(topic_id, DeletionEntry(full_name))
+
+
+def _names(draft: Draft, migration: MigrationEntry) -> list[str]:
+    ids = {topic.topic_id for topic in migration.topics}
+    return sorted(names_by_id(draft, ids).values())
+
+
+def _nothing() -> UserError:
+    message = "no topics: Data migration definition contains errors"
+    return UserError(message, hint="Name at least one topic.")
+
+
+# Topics as a mount makes them: closed, at the place and with the configs they had, so that nothing of them changes.
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What object storage says of a topic that is to be mounted: enough to make it as it was."""
+
+    location: TopicLocation
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    effective: Mapping[str, str]
+    initial: Mapping[str, str]
+    tiered_epoch: int
+
+
+def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> None:
+    """Make the topics of a mount, by their location, closed: with the configs, the place and the epoch they had.
+
+    What its new surroundings would set otherwise becomes its own config: nothing of a topic changes by mounting it.
+
+    Raises:
+        InvalidNamespaceError: The namespace of one does not exist.
+        UserError: A name is taken, or the namespace would hold too many.
+    """
+    for migrant in migration_with(draft, migration).topics:
+        existing, there = draft.topics.get(migrant.name), made[migrant.location]
+        if existing is not None and existing.id == migrant.topic_id:
+            continue  # Somebody was here before.
+        own, effective = (
+            checked_configs(f"topic at {there.location}", said) for said in (there.configs, there.effective)
+        )
+        shape = TopicShape(partitions=there.partitions, replication_factor=there.replication_factor)
+        create_topic(draft, migrant.name, shape, topic_id=migrant.topic_id)
+        place = there.location
+        topic = replace(
+            draft.topics[migrant.name],
+            initial=dict(there.initial),
+            revision=place.revision,
+            origin=(place.topic, place.cluster_id),
+            tiering=_tiering(effective, there.tiered_epoch),
+            hold=HoldEntry(migration, is_closed=True),
+        )
+        draft.put_topic(migrant.name, topic)
+        configs = pinned(set_configs(draft, migrant.name), own, effective)
+        draft.put_topic(migrant.name, replace(topic, configs=configs))
+
+
+def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
+    """Return the tiering of a topic; where its owner had switched it off, what is remote is retained."""
+    said = {key: (value, "topic") for key, value in effective.items()}
+    if not switches_in(said).is_off:
+        return TieringEntry(str(TieringState.ENABLED), epoch)
+    return TieringEntry(str(TieringState.DISABLED), epoch, RETAIN)

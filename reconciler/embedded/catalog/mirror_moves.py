@@ -1,0 +1,185 @@
+"""State changes of mirrors within one commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.catalog.tables import check_served, check_unheld, link_named, topic_named
+from reconciler.errors import UserError
+from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.resources import mirrors
+from reconciler.resources.mirrors import (
+    RESTORE,
+    MirrorEntry,
+    OperationEntry,
+    check_reversible,
+    over_error,
+    status_of,
+    stepped,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.resources.mirrors import Asked, LinkEntry, TroubleEntry
+
+
+_M = MirrorStatus
+
+
+def link_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
+    """Return the link of a mirror, with its name; `None`: it is gone."""
+    return next(((name, link) for name, link in catalog.links.items() if link.id == mirror.link_id), None)
+
+
+def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
+    """Return a topic that has a record as a mirror, be it stopped.
+
+    Raises:
+        UserError: There is no such topic, or it never was a mirror.
+    """
+    topic = topic_named(catalog, full_name)
+    if topic.mirror is None:
+        raise UserError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
+    return topic, topic.mirror
+
+
+def ask_mirror(draft: Draft, full_name: str, verb: str, asked: Asked) -> MirrorEntry:
+    """Let a mirror begin what a verb asks for, and return what it is then.
+
+    Raises:
+        UserError: It is no mirror, or the verb is not legal in its state: it says what is.
+    """
+    _, mirror = mirror_named(draft, full_name)
+    return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, asked))
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The mirror on the other cluster that an ordinary topic here is to be a mirror of."""
+
+    link: str
+    name: str
+    topic_id: str
+
+
+def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Asked) -> MirrorEntry:
+    """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
+
+    Raises:
+        UserError: It is a mirror already, the link has no half here, or that operation is over.
+    """
+    topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
+    mirror = topic.mirror
+    if mirror is not None and mirror.operation is not None and mirror.operation.id == asked.operation:
+        return mirror
+    if mirror is not None and asked.operation in mirror.ended:
+        raise over_error(full_name, mirror)
+    check_unheld(full_name, topic, "to make it a mirror")
+    check_served(full_name, topic)
+    status = _M.REGULAR if mirror is None else status_of(mirror, link)
+    if verb == RESTORE:
+        end = stepped(full_name, status, verb)
+    elif status in {_M.REGULAR, _M.STOPPED}:
+        end = MIRROR.follow(status, _M.PENDING_MIRROR)
+    else:
+        raise UserError(f"topic {full_name} is a mirror already ({status})", hint="Stop that mirror first.")
+    check_reversible(full_name, (peer.link, link))
+    return _put(
+        draft,
+        full_name,
+        MirrorEntry(
+            link.id,
+            peer.name,
+            peer.topic_id,
+            state=end.value,
+            first_copy_done=True,
+            since_ms=asked.now_ms,
+            operation=OperationEntry(asked.operation, verb),
+            ended=() if mirror is None else mirror.ended,
+        ),
+    )
+
+
+def aim(draft: Draft, full_name: str, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
+    """Write down where an operation is to end; what stands there already stays.
+
+    Raises:
+        UserError: Another operation is under way, or none.
+    """
+    _, mirror = mirror_named(draft, full_name)
+    return _put(draft, full_name, mirrors.aimed(full_name, mirror, operation, ends))
+
+
+def advance(draft: Draft, full_name: str, to: MirrorStatus, asked: Asked) -> MirrorEntry:
+    """Let a mirror go to the next state of its operation; where it is there already, nothing changes.
+
+    Raises:
+        UserError: Another operation is under way, or the table has no such move.
+    """
+    _, mirror = mirror_named(draft, full_name)
+    return _put(draft, full_name, mirrors.advanced(full_name, mirror, to, asked))
+
+
+def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, OperationEntry]:
+    """Return a mirror and the operation that it goes through.
+
+    Raises:
+        UserError: Another operation is under way, or none.
+    """
+    _, mirror = mirror_named(catalog, full_name)
+    return mirror, mirrors.under_way(full_name, mirror, operation)
+
+
+def set_trouble(
+    draft: Draft, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+) -> None:
+    """Note why a mirror cannot fetch or go on, since when for the first time; `fails`: for good."""
+    _, mirror = mirror_named(draft, full_name)
+    _put(draft, full_name, mirrors.troubled(mirror, trouble, fails=fails, operation=operation))
+
+
+def set_link_trouble(draft: Draft, name: str, status: LinkStatus, trouble: TroubleEntry | None) -> None:
+    """Note whether a link reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
+    draft.put_link(name, mirrors.link_troubled(link_named(draft, name), status, trouble))
+
+
+def set_task_trouble(draft: Draft, name: str, task: str, trouble: TroubleEntry | None) -> None:
+    """Note what is wrong with a task of a link, or that nothing is any more."""
+    draft.put_link(name, mirrors.task_troubled(link_named(draft, name), task, trouble))
+
+
+def set_begins(draft: Draft, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
+    """Write down where a new mirror begins; what stands there already stays, partitions that came later are added."""
+    _, mirror = mirror_named(draft, full_name)
+    return _put(draft, full_name, mirrors.begun(mirror, offsets))
+
+
+def drop_records(draft: Draft, link: LinkEntry) -> None:
+    """Let the stopped mirrors of a link that goes be ordinary topics without a record (F-C-091)."""
+    for name, topic in list(draft.topics.items()):
+        if topic.mirror is not None and topic.mirror.link_id == link.id and topic.mirror.is_stopped:
+            draft.put_topic(name, replace(topic, mirror=None))
+
+
+def _put(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntry:
+    if draft.topics[full_name].mirror != mirror:
+        draft.put_topic(full_name, replace(draft.topics[full_name], mirror=mirror))
+    return mirror
+
+
+# Which mirrors of a catalog may be deleted: none on its way to another state, none that its link would make again.
+
+
+def check_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
+    """Refuse to delete a mirror that cannot be deleted now; every other topic can.
+
+    Raises:
+        UserError: It is being promoted, reversed or restored.
+        BlockedError: The auto-create filters of its link take it: it would be made again, with all it had.
+    """
+    if topic.mirror is not None:
+        mirrors.check_deletable(full_name, topic.mirror, link_of(catalog, topic.mirror))

@@ -1,0 +1,169 @@
+"""Links and mirrors in the catalog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.catalog.mirror_moves import drop_records, link_of
+from reconciler.embedded.catalog.model import Json, TopicEntry
+from reconciler.embedded.catalog.tables import Usage, check_free, check_quotas, link_named, topic_named
+from reconciler.embedded.catalog.tiering_state import retier
+from reconciler.embedded.catalog.topic_configs import (
+    changed_configs,
+    check_not_synced,
+    checked_configs,
+    set_configs,
+    taken_configs,
+)
+from reconciler.embedded.catalog.topics import check_growth, initial_configs
+from reconciler.errors import SourceChangedError, UserError
+from reconciler.resources.mirrors import (
+    SOURCE_TOPIC_ID_CHANGED,
+    LinkEntry,
+    MirrorEntry,
+    SourceTopic,
+    check_mirrored,
+    check_synced,
+    check_unused,
+    with_filters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+
+
+def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
+    """Make a link. One that is there and asks for the same is left alone.
+
+    Raises:
+        UserError: It exists and differs, its list of synced configs is not complete, or it lacks filters.
+    """
+    check_synced(name, entry)
+    entry = replace(entry, declared=with_filters(name, entry.declared))
+    existing = draft.links.get(name)
+    if existing is None:
+        draft.put_link(name, entry)
+    elif (existing.source_cluster, existing.declared) != (entry.source_cluster, entry.declared):
+        raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+
+
+def alter_link(draft: Draft, name: str, declared: Json) -> None:
+    """Replace what is asked of a link; its id, source and mirrors stay.
+
+    Raises:
+        UserError: It does not exist, its list of synced configs is not complete, or it lacks filters.
+    """
+    entry = replace(link_named(draft, name), declared=with_filters(name, declared))
+    check_synced(name, entry)
+    draft.put_link(name, entry)
+
+
+def delete_link(draft: Draft, name: str) -> bool:
+    """Remove a link; say whether it was there. Its stopped mirrors are ordinary topics from then on.
+
+    Raises:
+        BlockedError: It has mirrors that are not stopped.
+    """
+    entry = draft.links.get(name)
+    if entry is None:
+        return False
+    check_unused(name, mirrors_of(draft, entry).items())
+    drop_records(draft, entry)
+    draft.put_link(name, None)
+    return True
+
+
+def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEntry]:
+    """Return a link's mirrors by full name, sorted."""
+    return {
+        name: topic.mirror
+        for name, topic in sorted(catalog.topics.items())
+        if topic.mirror is not None and topic.mirror.link_id == link.id
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorShape:
+    """What is asked of a new mirror: its link, the source's full name, and configs of its own."""
+
+    link: str
+    source: str
+    configs: Mapping[str, str] = field(default_factory=dict)
+    is_automatic: bool = False
+
+
+def create_mirror(
+    draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str, now_ms: int = 0
+) -> None:
+    """Make the destination of a mirror, with the partitions and synced configs its source has.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        QuotaExceededError: A namespace may not hold that much.
+        UserError: There is no such link, its source is never mirrored, the name is not what the link makes of its
+            source's, or it is taken, or a config of its own is synced.
+    """
+    link = link_named(draft, shape.link)
+    check_mirrored(full_name, shape.source, (shape.link, link))
+    check_free(draft, full_name)
+    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, of.partitions))
+    mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
+    check_not_synced(full_name, mirror, shape.configs, draft)
+    taken = {key: value for key, value in taken_configs(draft, full_name, of, link).items() if value is not None}
+    entry = TopicEntry(
+        topic_id,
+        of.partitions,
+        draft.next_revision(),
+        configs=checked_configs(f"mirror {full_name}", {**shape.configs, **taken}),
+        mirror=mirror,
+        initial=initial_configs(draft),
+    )
+    draft.put_topic(full_name, entry)
+    retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
+
+
+def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
+    """Bring a mirror's partitions and synced configs to what its source has.
+
+    Raises:
+        SourceChangedError: Its source was deleted and made anew.
+        QuotaExceededError: A namespace would hold too many partitions.
+        UserError: It is no mirror, or its source has fewer partitions.
+    """
+    entry = topic_named(draft, full_name)
+    mirror = entry.follows
+    if mirror is None:
+        raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
+    if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:
+        message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
+        hint = "Delete the mirror and make it again to copy the new topic."
+        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+    found = link_of(draft, mirror)
+    changes = {} if found is None else taken_configs(draft, full_name, source, found[1])
+    news = {key: value for key, value in changes.items() if entry.configs.get(key) != value}
+    source_topic_id = source.incarnation or mirror.source_topic_id
+    if not news and (entry.partitions, mirror.source_topic_id) == (source.partitions, source_topic_id):
+        return
+    check_growth(full_name, entry.partitions, source.partitions)
+    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, source.partitions - entry.partitions))
+    configs = changed_configs(f"mirror {full_name}", entry.configs, news) if news else entry.configs
+    after = replace(mirror, source_topic_id=source_topic_id)
+    draft.put_topic(full_name, replace(entry, partitions=source.partitions, configs=configs, mirror=after))
+
+
+def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
+    """Return what mirrors of a topic follow: defaults are left out, each cluster has its own."""
+    topic = topic_named(catalog, full_name)
+    configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
+    return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
+
+
+def complete_first_copy(draft: Draft, topic_id: str) -> None:
+    """Record that a mirror has reached the end its source had when it was made; other topics have no first copy."""
+    for name, entry in draft.topics.items():
+        if entry.id == topic_id and entry.mirror is not None:
+            draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))
+            return

@@ -1,0 +1,274 @@
+"""The tiering state of topics, and of the cluster as a whole.
+
+The state machine of KIP-950 moves with the configs: a commit that changes what a topic's switches say moves its state
+in the same swap (`retier`), so nobody ever sees one without the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.model import TieringEntry
+from reconciler.embedded.catalog.tables import check_unheld
+from reconciler.embedded.catalog.topic_configs import CONFIGS, set_configs
+from reconciler.errors import UserError
+from reconciler.lifecycles.tiered import TIERING, TieringState
+from reconciler.resources.cluster_properties import ALIASES, EMBEDDED_PROPERTIES, ENABLED, UPLOADS, property_of
+from reconciler.resources.configs import DEFAULT, canonical_value
+from reconciler.resources.tiering_policy import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+
+
+_TRUE: Final = "true"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicLocation:
+    """Where a topic's remote objects lie for life, whatever it is called and wherever it is mounted."""
+
+    topic: str
+    """The name it was made with, its namespace included."""
+    cluster_id: str
+    """Of the cluster that made it."""
+    revision: int
+    """Its initial revision there."""
+
+    def __str__(self) -> str:
+        """Write it as people do: `orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10`."""
+        return f"{self.topic}/{self.cluster_id}/{self.revision}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicLocation:
+        """Read what people write.
+
+        Raises:
+            UserError: It is no location.
+        """
+        topic, _, rest = text.partition("/")
+        cluster_id, _, revision = rest.partition("/")
+        if not (topic and cluster_id and revision.isdecimal()):
+            message = f"{text!r} is not the location of a topic in object storage"
+            raise UserError(message, hint="Write <topic>/<cluster uuid>/<revision>, as `topic storage` shows it.")
+        return cls(topic, cluster_id, int(revision))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiering:
+    """What holds for a topic that is, or was, tiered."""
+
+    location: TopicLocation
+    state: TieringState
+    epoch: int
+    policy: str
+    """What the last disabling did to remote data: `retain` or `delete`."""
+    uploads: bool
+    """Whether closed segments are copied to the remote tier now."""
+    serves: bool
+    """Whether offsets below the local start may be fetched now."""
+    targets: Targets
+    max_interval_ms: int | None
+    """The open segment is uploaded when this has passed; `None`: closed ones only."""
+    spill_bytes: int
+    """Size of a page that a manifest spills; it spills above twice that."""
+
+
+def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tiering | None:
+    """Return what holds for a topic of the cluster `cluster_id` now; `None`: it was never tiered."""
+    topic = catalog.topics[full_name]
+    if topic.tiering is None:
+        return None
+    configs, properties = set_configs(catalog, full_name), catalog.cluster.properties
+    switches, state = switches_in(configs), TieringState(topic.tiering.state)
+    is_on = catalog.cluster.storage_id is not None and property_of(properties, ENABLED) == _TRUE
+    is_kept = state is not TieringState.ENABLED and topic.tiering.policy == "retain"
+    is_uploading = is_on and property_of(properties, UPLOADS) == _TRUE and state is TieringState.ENABLED
+    interval_s = property_of(properties, "cloud_storage_segment_max_upload_interval_sec")
+    return Tiering(
+        location_of(full_name, topic, cluster_id),
+        state,
+        topic.tiering.epoch,
+        topic.tiering.policy,
+        uploads=is_uploading and switches.write,
+        serves=is_on and (is_kept or (state is TieringState.ENABLED and switches.read)),
+        targets=targets_in(configs),
+        max_interval_ms=None if interval_s is None else int(interval_s) * 1000,
+        spill_bytes=int(property_of(properties, "cloud_storage_spillover_manifest_size") or 0),
+    )
+
+
+def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
+    """Tell whether nothing below a topic's local start may be fetched: it begins there then (F-R-040)."""
+    topic = catalog.topics.get(full_name)
+    if topic is None or topic.tiering is None:
+        return False
+    tiering = tiering_of(catalog, full_name, "")
+    return tiering is not None and not tiering.serves
+
+
+def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
+    """Return where a topic's remote objects lie, or would."""
+    name, made_by = topic.origin or (full_name, cluster_id)
+    return TopicLocation(name, made_by, topic.revision)
+
+
+def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
+    """Return the location whose objects go when a topic is deleted; `None`: they stay, and can be recovered.
+
+    They go where the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), and where switching its
+    tiering off was to delete them. Copies that are still being made are of no use to anybody.
+    """
+    topic = catalog.topics[full_name]
+    if topic.tiering is None:
+        return None
+    if topic.recovering is not None:
+        return str(location_of(full_name, topic, cluster_id))
+    configs = set_configs(catalog, full_name)
+    deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
+    switches = switches_in(configs)
+    is_emptied = topic.tiering.state != TieringState.ENABLED and topic.tiering.policy == "delete"
+    if deletes != _TRUE or not ((switches.write and switches.read) or is_emptied):
+        return None
+    return str(location_of(full_name, topic, cluster_id))
+
+
+def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
+    """Move the tiering of topics to what their configs ask for now; each transition raises the tiered epoch (F-K-056).
+
+    Where one is refused, none moves, and `or_else` takes back what was changed before: others of the commit stand.
+
+    Raises:
+        UserError: The tiering of one is being switched off: no change of it until that is done (F-K-054, F-K-055).
+    """
+    try:
+        moved = {name: _moved(name, draft.topics[name].tiering, set_configs(draft, name)) for name in full_names}
+    except UserError:
+        or_else()
+        raise
+    held = next(
+        (name for name, after in moved.items() if after != draft.topics[name].tiering and draft.topics[name].hold), None
+    )
+    if held is not None:
+        or_else()
+        check_unheld(held, draft.topics[held], "to switch its tiering")
+    for full_name, after in moved.items():
+        draft.put_topic(full_name, replace(draft.topics[full_name], tiering=after))
+
+
+def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
+    """Refuse a change of what the tiering of a topic rests on while it is being switched off (F-K-054).
+
+    Raises:
+        UserError: It is, and one of the configs is such a one.
+    """
+    state = None if topic.tiering is None else topic.tiering.state
+    changed = sorted(SWITCHES.intersection(changes))
+    if topic.recovering is not None and changed:
+        message = f"topic {full_name}: {changed[0]} cannot change: it is being recovered from {topic.recovering}"
+        raise UserError(message, hint="`run` finishes it; then ask again.")
+    if state == TieringState.DISABLING and changed:
+        message = f"topic {full_name}: {changed[0]} cannot change: its tiering is being switched off"
+        raise UserError(
+            f"{message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)", hint="`run` finishes it; then ask again."
+        )
+
+
+def disabling(catalog: Catalog | Draft) -> list[str]:
+    """Return the full names of the topics whose tiering is being switched off, sorted."""
+    states = ((name, topic.tiering) for name, topic in catalog.topics.items())
+    return sorted(name for name, tiering in states if tiering is not None and tiering.state == TieringState.DISABLING)
+
+
+def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
+    """Say that all of a topic's manifests have gone through the disabling of `epoch` (F-K-062); later moves stand.
+
+    Two that finish it at once both say so.
+    """
+    for full_name in disabling(draft):
+        topic = draft.topics[full_name]
+        if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
+            state = TIERING.follow(TieringState(topic.tiering.state), TieringState.DISABLED)
+            draft.put_topic(full_name, replace(topic, tiering=replace(topic.tiering, state=str(state))))
+
+
+def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]) -> TieringEntry | None:
+    is_off = switches_in(configs).is_off
+    if before is None:
+        return None if is_off else TieringEntry(str(TIERING.initial), 1)
+    state = TieringState(before.state)
+    if is_off != (state is TieringState.ENABLED):
+        return before  # On and switched on, or off (or nearly) and switched off.
+    verb = "disable-tiering" if is_off else "enable-tiering"
+    try:
+        after = TIERING.step(state, verb)
+    except UserError as error:
+        message = f"topic {full_name}: {error.message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)"
+        raise UserError(message, hint="`run` finishes it; then ask again.") from error
+    policy = disable_policy_in(configs) if is_off else before.policy
+    if policy not in CONFIGS["remote.log.disable.policy"].values:
+        message = f"topic {full_name}: {policy!r} is no policy of disabling (INVALID_REQUEST)"
+        raise UserError(message, hint="It is retain or delete.")
+    return TieringEntry(str(after), before.epoch + 1, policy)
+
+
+# The cluster as a whole in the catalog: its properties, and the object storage it is bound to.
+
+
+def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
+    """Set properties; `None` or `default` puts one back to its default (F-R-014).
+
+    Raises:
+        UserError: A name or value cannot be; an empty value is no way to reset one.
+    """
+    kept: dict[str, str | None] = dict(draft.cluster.properties)
+    for name, value in changes.items():
+        kept[name] = None if value is None or value == DEFAULT else _checked(name, value)
+    properties = {name: value for name, value in sorted(kept.items()) if value is not None}
+    told = {properties[name] for name in ALIASES if name in properties}
+    if len(told) > 1:
+        message = f"{' and '.join(ALIASES)} are one property by two names, and differ"
+        raise UserError(message, hint="Set one of the two.")
+    draft.put_cluster(replace(draft.cluster, properties=properties))
+
+
+def bind_storage(draft: Draft, storage_id: str) -> None:
+    """Bind the cluster to an object storage, once.
+
+    Raises:
+        UserError: It is bound to another one, and topics lie there (F-R-013).
+    """
+    bound = draft.cluster.storage_id
+    if bound == storage_id:
+        return
+    tiered = tiered_topics(draft)
+    if bound is not None and tiered:
+        message = f"the cluster is bound to object storage {bound}, and {tiered[0]} is or was tiered into it"
+        raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
+    draft.put_cluster(replace(draft.cluster, storage_id=storage_id))
+
+
+def tiered_topics(catalog: Catalog | Draft) -> list[str]:
+    """Return the topics that are or were tiered, sorted, and those whose remote objects are still to be deleted."""
+    here = (name for name, topic in catalog.topics.items() if topic.tiering is not None)
+    going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)
+    return sorted({*here, *going})
+
+
+def _checked(name: str, value: str) -> str:
+    if name not in EMBEDDED_PROPERTIES:
+        near = get_close_matches(name, EMBEDDED_PROPERTIES, n=1)
+        hint = f"Did you mean {near[0]}?" if near else "Correct its name: properties have Redpanda's names."
+        raise UserError(f"there is no cluster property {name!r}", hint=hint)
+    if not value.strip():
+        message = f"cluster property {name} is empty: that is no way to reset it"
+        raise UserError(message, hint="Leave it out, or write default.")
+    try:
+        return canonical_value(name, value, EMBEDDED_PROPERTIES)
+    except ValueError as error:
+        raise UserError(f"cluster property {name}: {error}", hint="Leave it out, or write default.") from error

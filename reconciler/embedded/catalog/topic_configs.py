@@ -1,0 +1,187 @@
+"""Topic configs: known keys, inheritance, synced configs, encryption keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.model import RewriteEntry
+from reconciler.errors import UserError
+from reconciler.resources.address import split_name, tiers_of
+from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
+from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.mirrors import check_own, synced_configs
+from reconciler.resources.tiering_policy import CLUSTER, lay_over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.resources.kafka_configs import ConfigKey
+    from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
+
+
+CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
+"""Every topic config an embedded cluster knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveConfig:
+    """A value that holds for a topic.
+
+    `origin` is `topic`, the namespace it is inherited from, `cluster` (its properties) or `default`.
+    """
+
+    value: str | None
+    origin: str
+
+
+def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
+    """Return every config of a topic: its own value, else the nearest tier's, else the default. Sorted by key."""
+    effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
+    for key, (value, origin) in set_configs(catalog, full_name).items():
+        effective[key] = EffectiveConfig(value, origin)
+    return dict(sorted(effective.items()))
+
+
+def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
+    """Return what the topic, a tier above it or the cluster sets: key → (value, origin)."""
+    namespace, _ = split_name(full_name)
+    topic = catalog.topics.get(full_name)
+    found = {
+        CONFIG_DEFAULTS[name]: (value, CLUSTER)
+        for name, value in catalog.cluster.properties.items()
+        if name in CONFIG_DEFAULTS
+    }
+    if topic is not None:
+        lay_over(found, topic.initial, CLUSTER)
+    for tier in tiers_of(namespace):
+        entry = catalog.namespaces.get(tier)
+        if entry is not None:
+            lay_over(found, entry.configs, tier)
+    if topic is not None:
+        lay_over(found, topic.configs, "topic")
+    return found
+
+
+def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
+    """Return configs in canonical form, sorted; a value `default` means none.
+
+    Raises:
+        UserError: A key or a value cannot be.
+    """
+    checked = ((key, checked_value(where, key, configs[key])) for key in sorted(configs))
+    return {key: value for key, value in checked if value is not None}
+
+
+def changed_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return `before` with some keys set and some (`None`) back to what they inherit."""
+    merged: dict[str, str | None] = {**before, **changes}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    return checked_configs(where, kept)
+
+
+def checked_value(where: str, key: str, value: str) -> str | None:
+    """Return a value in canonical form, `None` for `default`."""
+    if key not in CONFIGS:
+        near = get_close_matches(key, CONFIGS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else "Correct its name: configs have Kafka's names."
+        raise UserError(f"{where}: there is no config {key!r}", hint=hint)
+    if value == DEFAULT:
+        return None
+    try:
+        return canonical_value(key, value, CONFIGS)
+    except ValueError as error:
+        message = f"{where}: {key}: {error}"
+        raise UserError(message, hint=f"Its default is {CONFIGS[key].default!r}.") from error
+
+
+# Which configs of a mirror follow its source.
+
+
+_RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
+
+
+def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
+    """Return the configs a mirror takes from its source, sorted; none once its link is gone."""
+    found = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
+    return next(found, ())
+
+
+def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
+    """Tell whether what a mirror holds begins where its source begins, and expires there alone (F-C-054).
+
+    So it is while its link syncs both limits of retention; else they, and where the log begins, are its own (F-C-055).
+    """
+    mirror = topic.follows
+    return mirror is not None and {*synced_with(catalog, mirror)} >= _RETENTION
+
+
+def taken_configs(
+    catalog: Catalog | Draft, full_name: str, source: SourceTopic, link: LinkEntry
+) -> Mapping[str, str | None]:
+    """Return what a mirror sets of its own so that synced configs are its source's; `None`: nothing.
+
+    Where its source has a default, nothing that a namespace or the cluster says here may come between (F-C-050). What
+    this platform does not know is left out: it has the last word about its topics.
+    """
+    inherited = _inherited(catalog, full_name)
+    taken: dict[str, str | None] = {}
+    for key in synced_configs(link):
+        if key in CONFIGS:
+            default = CONFIGS[key].default
+            pinned = default if inherited.get(key, default) != default else None
+            taken[key] = source.configs.get(key, pinned)
+    return taken
+
+
+def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
+    """Return what a topic would have that sets nothing itself."""
+    properties = catalog.cluster.properties
+    found = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
+    for tier in tiers_of(split_name(full_name)[0]):
+        entry = catalog.namespaces.get(tier)
+        if entry is not None:
+            found.update(entry.configs)
+    return found
+
+
+def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
+    """Refuse to set on a mirror what follows its source.
+
+    Raises:
+        UserError: Names what follows.
+    """
+    check_own(full_name, synced_with(catalog, mirror), keys)
+
+
+# Keys: objects of a namespace are written under its own, the nearest tier's wins (SSE-KMS; foreseen by KIP-37).
+
+
+def key_of(catalog: Catalog | Draft, full_name: str) -> str | None:
+    """Return the key the objects of a topic are written under; `None`: the store's own."""
+    return key_in(catalog, split_name(full_name)[0])
+
+
+def key_in(catalog: Catalog | Draft, namespace: str) -> str | None:
+    """Return the key of a namespace, or of the nearest tier above it that has one."""
+    for tier in reversed(tiers_of(namespace)):
+        entry = catalog.namespaces.get(tier)
+        if entry is not None and entry.kms_key_id is not None:
+            return entry.kms_key_id
+    return None
+
+
+def keys_of(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
+    """Return the key of each of many topics, by topic id."""
+    return {catalog.topics[name].id: key_of(catalog, name) for name in full_names}
+
+
+def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
+    """Mark the topics whose key is no longer the one in `before`, in the commit that changes it."""
+    for name in full_names:
+        topic_id = draft.topics[name].id
+        if key_of(draft, name) != before[topic_id]:
+            draft.put_rewrite(topic_id, RewriteEntry(name))

@@ -1,0 +1,306 @@
+"""`cluster check`: one listing, then catalog, partitions, groups and transactions.
+
+Memory is bounded by sixteen bytes an object and one partition a thread; findings beyond ten thousand are only counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register, lost_text, trace_of_catalog
+from reconciler.embedded.check.check_catalog import GroupCheck, Opened, ReadCatalog, TransactionCheck, read_catalog
+from reconciler.embedded.check.check_owners import look_at_owners
+from reconciler.embedded.check.check_partitions import PartitionCheck, Topics, unnamed_findings
+from reconciler.embedded.check.check_remote import RemoteCheck
+from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
+from reconciler.embedded.check.stored import IMMUTABLE, Headless, Heads, list_store
+from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
+from reconciler.embedded.objects import read_cluster_id
+from reconciler.embedded.tiered.remote_tier import check_storage
+from reconciler.errors import UserError
+from reconciler.runtime.threads import SideBySide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.check.check_partitions import Looked
+    from reconciler.embedded.check.stored import Contents, Stored
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Register
+
+
+# The catalog as it is now, beside the one that was judged when a check began.
+
+
+class Present:
+    """The topics as they are now, turned around once for each catalog. Safe from any thread."""
+
+    def __init__(self, store: ObjectStore, serial: int | None) -> None:
+        self._catalog = CatalogRegister(store)
+        self._serial = serial
+        self._lock = threading.Lock()
+        self._turned: tuple[str, Topics] | None = None
+
+    def topics(self) -> Topics | None:
+        """Return them; `None` where the catalog cannot be read, or holds less than it did: no topic is gone then."""
+        with self._lock:
+            catalog = self._read()
+            if catalog is None:
+                return None
+            if self._turned is None or self._turned[0] != catalog.id:
+                self._turned = catalog.id, Topics.of(catalog)
+            return self._turned[1]
+
+    def catalog(self) -> Catalog | None:
+        """Return the catalog itself, with the same exceptions."""
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> Catalog | None:
+        try:
+            catalog = None if self._serial is None else self._catalog.read()
+        except UserError:
+            return None
+        return catalog if catalog is not None and catalog.serial >= (self._serial or 0) else None
+
+
+NAMING: Final = frozenset(
+    {
+        Kind.CLUSTER_FILE,
+        Kind.CATALOG_LOST,
+        Kind.CATALOG_DAMAGED,
+        Kind.CATALOG_CONTRADICTION,
+        Kind.HEAD_DAMAGED,
+        Kind.HEAD_CONTRADICTION,
+        Kind.PAGE_MISSING,
+        Kind.PAGE_DAMAGED,
+    }
+)
+"""With one of these, what seems to be named by nobody may be all that is left of something."""
+FINDINGS: Final = 10_000
+"""More are counted and left out."""
+_LOOKS: Final = 3
+_AT_ONCE: Final = 16
+_AT_ONCE_DEEP: Final = 4
+"""Parts are read whole then, and one takes up to 64 MiB, a few times over."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a cluster was found to be."""
+
+    cluster_id: str | None = None
+    objects: int = 0
+    stored_bytes: int = 0
+    namespaces: int = 0
+    topics: int = 0
+    partitions: int = 0
+    """That were ever written."""
+    pages: int = 0
+    parts: int = 0
+    records: int = 0
+    groups: int = 0
+    transactions: int = 0
+    findings: list[CheckFinding] = field(default_factory=list)
+    left_out: int = 0
+    """Findings beyond ten thousand."""
+    errors: int = 0
+    serial: int | None = None
+    """Of the catalog; `None` where it cannot be read."""
+    is_sure: bool = True
+    """Whether all that names objects was read and agrees: only then is what nobody names known."""
+
+    def add(self, findings: Iterable[CheckFinding]) -> None:
+        """Keep findings, as long as there is room."""
+        for finding in findings:
+            self.errors += finding.severity is Severity.ERROR
+            self.is_sure &= finding.kind not in NAMING
+            if len(self.findings) < FINDINGS:
+                self.findings.append(finding)
+            else:
+                self.left_out += 1
+
+    def count(self, looked: Looked) -> None:
+        """Add up what one partition was found to be."""
+        self.partitions += looked.is_there
+        self.pages += looked.pages
+        self.parts += looked.parts
+        self.records += looked.records
+        self.add(looked.findings)
+
+
+def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> Checked:
+    """Look at every register and object of a cluster; changes nothing. `deep` reads every record as well.
+
+    With its object storage, manifests are held against heads, whether they have what those say is uploaded, and against
+    the segments that are there.
+    Writers may be at work: what looks wrong is looked at again before it is said.
+    """
+    contents, stored = list_store(store)
+    checked = Checked(objects=contents.objects, stored_bytes=contents.bytes)
+    checked.add(_of_cluster_file(store, checked))
+    read = _catalog(store)
+    checked.add(read.findings)
+    if read.catalog is not None:
+        checked.serial = read.catalog.serial
+        checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
+    stored.name(read.keys)
+    present = Present(store, checked.serial)
+    remote = _remote(storage, read.catalog, checked.cluster_id, deep=deep)
+    if remote is not None:
+        owned = look_at_owners(remote.storage, remote.cluster_id, present.catalog)
+        checked.add(owned.findings)
+        remote = replace(remote, lost=owned.lost)
+    at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
+    with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
+        look = _Cluster(
+            store,
+            contents,
+            stored,
+            read,
+            SideBySide(threads, 4 * at_once),
+            present,
+            remote=remote,
+        )
+        ends = look.partitions(checked, deep=deep)
+        committed = look.groups(checked, ends)
+        look.transactions(checked)
+    checked.add(_of_foreign(contents))
+    found = unnamed_findings(store, stored, IMMUTABLE, look.headless(committed))
+    checked.add(each for each in list(found) if checked.is_sure or each.kind is not Kind.UNNAMED)
+    checked.findings.sort(key=_order)
+    return checked
+
+
+def _remote(
+    storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None, *, deep: bool
+) -> RemoteCheck | None:
+    """Return what looks at object storage, where it is at hand and the one that the cluster is bound to."""
+    bound = None if catalog is None else catalog.cluster.storage_id
+    if storage is None or bound is None or cluster_id is None:
+        return None
+    check_storage(storage, bound)
+    if not deep:
+        return RemoteCheck(storage, cluster_id)
+    from reconciler.embedded.check.check_partitions import SegmentReader  # noqa: PLC0415 - only this brings Arrow
+
+    return RemoteCheck(storage, cluster_id, SegmentReader(storage))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What is looked at, and by whom."""
+
+    store: ObjectStore
+    contents: Contents
+    stored: Stored
+    read: ReadCatalog
+    threads: SideBySide
+    present: Present
+    opened: list[Opened] = field(default_factory=list)
+    """What partitions say is open."""
+    remote: RemoteCheck | None = None
+
+    def partitions(self, checked: Checked, *, deep: bool) -> dict[tuple[str, int], int]:
+        """Look at every partition that was ever written, and return where each ends."""
+        known = None if self.read.catalog is None else Topics.of(self.read.catalog)
+        reader = None
+        if deep:
+            from reconciler.embedded.check.check_partitions import PartReader  # noqa: PLC0415 - only this brings Arrow
+
+            reader = PartReader(self.store)
+        look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader, self.remote)
+        ends: dict[tuple[str, int], int] = {}
+        for looked in self.threads.over(look.look, self._heads(checked)):
+            checked.count(looked)
+            if looked.end is not None:
+                ends[looked.topic_id, looked.partition] = looked.end
+            for name, epoch in looked.transactions.items():
+                self.opened.append(Opened(name, epoch, looked.topic_id, looked.partition))
+        return ends
+
+    def transactions(self, checked: Checked) -> None:
+        """Look at every transaction, and at what partitions say is open."""
+        look = TransactionCheck(self.store, self.store.clock_ms())
+        for found in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
+            checked.transactions += 1
+            checked.add(found)
+        for found in self.threads.over(look.look_at_open, self.opened):
+            checked.add(found)
+
+    def headless(self, committed: set[tuple[str, int]]) -> Heads | None:
+        """Return what tells partitions without head; `None` where the catalog cannot be read now.
+
+        Heads are listed again: who made one since the first listing has named what is there.
+        """
+        catalog = self.present.catalog()
+        if catalog is None or self.stored.is_all_named:
+            return None
+        return Heads(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
+
+    def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """Look at every group; return the partitions without head that one has read from."""
+        look = GroupCheck(self.store, self.present.topics, ends)
+        for found in self.threads.over(look.look, self.contents.registers[GROUPS]):
+            checked.groups += 1
+            checked.add(found)
+        return look.headless
+
+    def _heads(self, checked: Checked) -> Iterator[str]:
+        for key in self.contents.registers[HEADS]:
+            try:
+                partition_of_head(key)
+            except ValueError:
+                checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
+            else:
+                yield key
+
+
+def _of_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[CheckFinding]:
+    try:
+        checked.cluster_id = read_cluster_id(store)
+    except UserError as error:
+        yield CheckFinding(Kind.CLUSTER_FILE, error.message, Place(CLUSTER))
+
+
+def _catalog(store: ObjectStore) -> ReadCatalog:
+    """Read the catalog; what looks wrong is looked at again: a newer snapshot may have replaced what was read."""
+    register = catalog_register(store)
+    read = _read_once(register)
+    for _ in range(_LOOKS - 1):
+        if not any(finding.severity is Severity.ERROR for finding in read.findings):
+            break
+        read = _read_once(register)
+    return read
+
+
+def _read_once(register: Register) -> ReadCatalog:
+    try:
+        held = register.read()
+    except UserError as error:
+        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, Place(CATALOG)),))
+    trace = trace_of_catalog(register.store) if held is None else None
+    if trace is not None:
+        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_LOST, lost_text(trace), Place(CATALOG)),))
+    return read_catalog(register.store, held)
+
+
+def _of_foreign(contents: Contents) -> Iterator[CheckFinding]:
+    for folder, found in sorted(contents.foreign.items()):
+        where = f"in {folder}" if folder else "at the root"
+        what = f"{found.objects:,} {where} that are not part of a cluster"
+        yield CheckFinding(Kind.FOREIGN, what, Place(found.first), (), found.objects, found.bytes)
+
+
+_RANKS: Final = tuple(Severity)
+
+
+def _order(finding: CheckFinding) -> tuple[int, str, str, int, int]:
+    """Return where a finding stands: the gravest first, then by place."""
+    place, first = finding.place, finding.gone[0].start if finding.gone else -1
+    partition = -1 if place.partition is None else place.partition
+    return _RANKS.index(finding.severity), finding.kind, place.topic or place.key, partition, first

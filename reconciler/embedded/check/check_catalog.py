@@ -1,0 +1,288 @@
+"""Check the catalog, groups and transactions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from reconciler.embedded.catalog.model import COMMIT
+from reconciler.embedded.catalog.tables import Catalog
+from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
+from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.clients.transactions import DECIDED, State, read_transaction
+from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactional_id_of_key
+from reconciler.embedded.objects import get_gzipped
+from reconciler.embedded.segments.groups import bounds_at, read_group
+from reconciler.embedded.segments.head import read_head
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.objectstore.base import check_shape
+from reconciler.resources.address import check_full_name, check_namespace, split_name, tiers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.check.check_partitions import Topics
+    from reconciler.embedded.clients.transactions import Transaction
+    from reconciler.embedded.segments.groups import Group
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCatalog:
+    """A catalog as it was read; `None` where some of it could not be. `keys` are the objects its head names."""
+
+    catalog: Catalog | None
+    keys: tuple[str, ...] = ()
+    findings: tuple[CheckFinding, ...] = ()
+
+
+@dataclass(slots=True)
+class _Fold:
+    """A catalog that is put together from its objects, and what stood in the way."""
+
+    store: ObjectStore
+    catalog: Catalog = field(default_factory=Catalog)
+    keys: list[str] = field(default_factory=list)
+    findings: list[CheckFinding] = field(default_factory=list)
+
+    def take(self, commit: Json) -> None:
+        """Fold one commit, from an object of its own where it has one."""
+        key = commit.get("key")
+        if key is not None:
+            self.keys.append(key)
+        whole = commit if key is None else get_gzipped(self.store, key, commit["sha256"])
+        if whole["serial"] <= self.catalog.serial and self.catalog.id:
+            what = f"commit {whole['serial']} follows commit {self.catalog.serial}"
+            self.findings.append(CheckFinding(Kind.CATALOG_CONTRADICTION, what, Place(key or CATALOG)))
+        self.catalog = self.catalog.after(whole)
+
+
+def read_catalog(store: ObjectStore, held: Held | None) -> ReadCatalog:
+    """Put the catalog together from every object its head names, checking each one's sha256."""
+    if held is None:
+        return ReadCatalog(Catalog())
+    fold = _Fold(store)
+    try:
+        snapshot = held.value["snapshot"]
+        check_shape(held.value["tail"], [COMMIT])
+        for commit in ([] if snapshot is None else [snapshot]) + held.value["tail"]:
+            fold.take(commit)
+        fold.findings += _of_frame(held.value, fold.catalog)
+    except ReconcilerError as error:
+        key = fold.keys[-1] if fold.keys else CATALOG
+        return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, Place(key)),))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        what = f"it cannot be read: {type(error).__name__}: {error}"
+        key = fold.keys[-1] if fold.keys else CATALOG
+        return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, Place(key)),))
+    return ReadCatalog(fold.catalog, tuple(fold.keys), (*fold.findings, *judge_catalog(fold.catalog)))
+
+
+def _of_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
+    for name, kept in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
+        if value[name] != kept:
+            what = f"its head says {name} {value[name]!r}, its last commit {kept!r}"
+            yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, Place(CATALOG))
+
+
+def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
+    """Yield what a catalog says that cannot be, or that was left half-way. Pure."""
+    yield from _of_names(catalog)
+    yield from _of_namespaces(catalog)
+    yield from _of_topics(catalog)
+    live = {entry.id: name for name, entry in catalog.topics.items()}
+    for topic_id, deletion in catalog.deletions.items():
+        place = Place(CATALOG, deletion.name)
+        if topic_id in live:
+            what = f"topic {live[topic_id]} is there and marked for deletion"
+            yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, place)
+        else:
+            yield CheckFinding(Kind.DELETION_UNFINISHED, f"topic {deletion.name} is marked and not yet deleted", place)
+    for topic_id, rewrite in catalog.rewrites.items():
+        what = f"topic {rewrite.name} is not yet written anew under its key"
+        name = live.get(topic_id, rewrite.name)
+        yield CheckFinding(Kind.REWRITE_UNFINISHED, what, Place(CATALOG, name))
+    yield from judge_mirrors(catalog)
+    yield from judge_migrations(catalog)
+
+
+def _of_names(catalog: Catalog) -> Iterator[CheckFinding]:
+    for names, check in ((catalog.namespaces, check_namespace), (catalog.topics, check_full_name)):
+        for name in names:
+            try:
+                check(name)
+            except ValueError as error:
+                yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"{name!r} is {error}", Place(CATALOG, name))
+
+
+def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
+    """Return every namespace that is not there though something lies in it, and one name below it. Pure."""
+    found: dict[str, str] = {}
+    homes = [(name, name) for name in catalog.namespaces]
+    homes += [(name, split_name(name)[0]) for name in catalog.topics]
+    for name, home in homes:
+        for tier in tiers_of(home):
+            if tier not in catalog.namespaces:
+                found.setdefault(tier, name)
+    return found
+
+
+def _of_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
+    for namespace, below in sorted(missing_namespaces(catalog).items()):
+        what = f"namespace {namespace} is not there, and {below} lies in it"
+        yield CheckFinding(Kind.NAMESPACE_MISSING, what, Place(CATALOG, below))
+
+
+def _of_topics(catalog: Catalog) -> Iterator[CheckFinding]:
+    ids = Counter(entry.id for entry in catalog.topics.values())
+    revisions = Counter(entry.revision for entry in catalog.topics.values() if entry.origin is None)
+    for name, entry in catalog.topics.items():
+        place = Place(CATALOG, name)
+        wrong = [
+            (ids[entry.id] > 1, f"another topic has its id {entry.id}"),
+            (revisions[entry.revision] > 1 and entry.origin is None, f"another topic has revision {entry.revision}"),
+            (entry.origin is None and entry.revision > catalog.revision, f"revision {entry.revision} was never given"),
+            (entry.partitions < 1, f"it has {entry.partitions} partitions"),
+        ]
+        for is_wrong, what in wrong:
+            if is_wrong:
+                yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"topic {name}: {what}", place)
+
+
+# Consumer groups looked at: their registers, and the topics and logs their offsets are of.
+
+
+Partition: TypeAlias = tuple[str, int]
+"""Topic id and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCheck:
+    """Looks at groups, from any thread. `topics` reads the catalog, `ends` are those of partitions ever written."""
+
+    store: ObjectStore
+    topics: Callable[[], Topics | None]
+    ends: Mapping[Partition, int]
+    headless: set[Partition] = field(default_factory=set)
+    """Gathers where groups have read from partitions that have no head."""
+
+    def look(self, key: str) -> list[CheckFinding]:
+        """Look at the group whose register has this key."""
+        name = group_of_key(key)
+        if name is None:
+            return [CheckFinding(Kind.FOREIGN, f"{key} is no group's", Place(key))]
+        try:
+            group = read_group(self.store, name)
+        except UserError as error:
+            return [CheckFinding(Kind.GROUP_DAMAGED, error.message, Place(key))]
+        if group is not None:
+            self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
+        # The catalog is read after the register: a topic that a group has offsets of was there before them.
+        known = self.topics() if group is not None and group.topic_ids else None
+        return [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._end))
+
+    def _end(self, place: Partition, offset: int) -> int:
+        """Return where a log ends; what lies beyond the end that was seen is looked for again: logs grow.
+
+        Of a head that cannot be read, which is a finding of its own, nothing is said here: it ends at `offset`.
+        """
+        seen = self.ends.get(place, 0)
+        try:
+            return seen if offset <= seen else bounds_at(self.store, place).end
+        except UserError:
+            return offset
+
+
+def judge_group(
+    name: str, group: Group, place: Place, topics: Topics, end_of: Callable[[Partition, int], int]
+) -> Iterator[CheckFinding]:
+    """Yield which offsets of a group are of no topic, or beyond where its log ends."""
+    gone = sorted(group.topic_ids - topics.by_id.keys())
+    if gone:
+        what = f"group {name} has offsets of {len(gone)} topics that are gone, the first of id {gone[0]}"
+        yield CheckFinding(Kind.GROUP_LEFT_OVER, what, place, objects=len(gone))
+    for (topic_id, partition), committed in sorted(group.own.items()):
+        if topic_id not in topics.by_id:
+            continue
+        topic, entry = topics.by_id[topic_id]
+        at = Place(place.key, topic, partition)
+        end = end_of((topic_id, partition), committed.offset)
+        if partition >= entry.partitions:
+            what = f"group {name} has an offset of partition {partition}, the topic has {entry.partitions}"
+            yield CheckFinding(Kind.GROUP_BEYOND, what, at)
+        elif committed.offset > end:
+            yield CheckFinding(
+                Kind.GROUP_BEYOND, f"group {name} is at offset {committed.offset}, the log ends at {end}", at
+            )
+
+
+# Transactions looked at: their registers, and whether what a partition holds open is open there too.
+
+
+class Opened(NamedTuple):
+    """A transaction that a partition holds open, and the producer epoch it is of."""
+
+    transactional_id: str
+    epoch: int
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCheck:
+    """Looks at transactions, from any thread. `now_ms` is the store's time."""
+
+    store: ObjectStore
+    now_ms: int
+
+    def look(self, key: str) -> list[CheckFinding]:
+        """Look at the transactional id whose register has this key."""
+        name = transactional_id_of_key(key)
+        if name is None:
+            return [CheckFinding(Kind.FOREIGN, f"{key} is no transactional id's", Place(key))]
+        try:
+            found = read_transaction(self.store, name)
+            if found is not None and found[0].state in DECIDED:
+                found = read_transaction(self.store, name)  # its producer may just be carrying it out
+        except UserError as error:
+            return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, Place(key))]
+        if found is None:
+            return []
+        if found[0].state in DECIDED:
+            what = f"{name} is {found[0].state} in {len(found[0].partitions):,} partitions, and nobody goes on with it"
+            return [CheckFinding(Kind.TRANSACTION_UNFINISHED, what, Place(key))]
+        if found[0].is_overdue(self.now_ms):
+            age_ms = self.now_ms - found[0].began_ms
+            what = f"{name} has been open for {age_ms // 1000:,} s, longer than its {found[0].timeout_ms // 1000:,} s"
+            return [CheckFinding(Kind.TRANSACTION_OVERDUE, what, Place(key), age_ms=age_ms)]
+        return []
+
+    def look_at_open(self, opened: Opened) -> list[CheckFinding]:
+        """Look at whether what a partition holds open is open; by then it may have ended."""
+        try:
+            found = read_transaction(self.store, opened.transactional_id)
+            if _is_known(found, opened.epoch):
+                return []
+            head = read_head(self.store, opened.topic_id, opened.partition)
+        except UserError:
+            return []  # what cannot be read is a finding of its own
+        still = {} if head is None else head.transactions.get(opened.transactional_id, {})
+        if still.get("epoch") != opened.epoch:
+            return []
+        what = f"transaction {opened.transactional_id} of epoch {opened.epoch} is open here, and not by its register"
+        key = head_key(opened.topic_id, opened.partition)
+        return [CheckFinding(Kind.TRANSACTION_UNKNOWN, what, Place(key, None, opened.partition))]
+
+
+def _is_known(found: tuple[Transaction, int] | None, epoch: int) -> bool:
+    """Tell whether a register knows of what is open in an epoch: it is going on, or decided and not carried out."""
+    if found is None:
+        return False
+    transaction, now = found
+    return now == epoch if transaction.state is State.ONGOING else transaction.state in DECIDED and now > epoch

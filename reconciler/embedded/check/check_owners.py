@@ -1,0 +1,340 @@
+"""Check owners, migrations and mirrors.
+
+All of them are read, of whatever cluster: a topic of ours may have been released, and a claim of ours may have been
+forgotten. Registers are read before the catalog, and what looks wrong is looked at again: migrations may go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.migration_tables import INBOUND
+from reconciler.embedded.catalog.tables import SEAL, is_closed
+from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.keys import CATALOG, MOUNTABLE, is_mountable_key, mountable_key, partition_of_head
+from reconciler.embedded.segments.gate import writer_of
+from reconciler.embedded.segments.head import hand_over, is_mirroring
+from reconciler.embedded.tiered.ownership import Ownership, Owning, ownership_at
+from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.errors import UserError
+from reconciler.lifecycles.mount import MigrationState
+from reconciler.runtime.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog.model import MigrationEntry, TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.segments.head import Head
+    from reconciler.objectstore.base import ObjectStore
+
+
+# Migrations judged: what the catalog says of them and of the topics they hold, and who may append to those. Pure.
+#
+# What is half-way of a topic that is mounted or unmounted is no damage: it is said that it is on its way. What no
+# migration is going to finish is.
+
+
+_S = MigrationState
+_ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
+_TOLD: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
+"""States that one which is not automatic leaves only where that is asked for."""
+_OPEN: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
+"""States of an outbound migration in which clients still read and write."""
+_CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
+_MADE: Final = _CLOSED | {_S.PREPARED}
+"""States of an inbound migration in which its topics are there, closed."""
+_CUT: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
+"""States of an outbound migration in which every head is sealed."""
+
+
+def state_of(migration: MigrationEntry) -> MigrationState | None:
+    """Return the state of a migration; `None`: what is written there is none."""
+    try:
+        return MigrationState(migration.state)
+    except ValueError:
+        return None
+
+
+def migration_of(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry | None:
+    """Return the migration that holds a topic; `None`: none does, or the one that did is over."""
+    if topic.hold is None:
+        return None
+    found = catalog.migrations.get(str(topic.hold.migration))
+    is_its = found is not None and any(each.topic_id == topic.id for each in found.topics)
+    return found if found is not None and is_its and state_of(found) not in _ENDED else None
+
+
+def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
+    """Yield the migrations that are under way, where one and its topics disagree, and holds that nobody takes off."""
+    for number, migration in catalog.migrations.items():
+        names = [topic.name for topic in migration.topics]
+        place, state = Place(CATALOG, names[0] if names else None), state_of(migration)
+        if state is None:
+            what = f"migration {number}: {migration.state!r} is no state of one"
+            yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, place)
+        elif state is not _S.CANCELLED:
+            more = f" and {len(names) - 1} more" if names[1:] else ""
+            told = "" if migration.is_automatic else ", and moves on only when it is told to"
+            what = f"migration {number}, {migration.direction}, is {state}{told}: {', '.join(names[:1])}{more}"
+            is_waiting = not migration.is_automatic and state in _TOLD
+            kind = Kind.MIGRATION_WAITS if is_waiting else Kind.MIGRATION_UNDER_WAY
+            yield CheckFinding(kind, what, place, objects=len(names))
+            yield from _of_topics(catalog, number, migration, state)
+    for name, topic in catalog.topics.items():
+        if topic.hold is not None and migration_of(catalog, topic) is None:
+            closed = "closed, " if topic.hold.is_closed else ""
+            what = f"it is {closed}held by migration {topic.hold.migration}, which is not there or over"
+            yield CheckFinding(Kind.HOLD_STALE, what, Place(CATALOG, name))
+
+
+def _of_topics(
+    catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
+) -> Iterator[CheckFinding]:
+    """Yield which topics are not as the state of their migration says."""
+    there = {topic.id: topic for topic in catalog.topics.values()}
+    closed = _MADE if migration.direction == INBOUND else _CLOSED
+    is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN)
+    for migrant in migration.topics if is_expected else ():
+        topic, wrong = there.get(migrant.topic_id), None
+        if topic is None:
+            wrong = "is not there"
+        elif topic.hold is None or str(topic.hold.migration) != number:
+            wrong = "is not held by it"
+        elif topic.hold.is_closed != (state in closed):
+            wrong = "takes records" if state in closed else "takes no records"
+        if wrong is not None:
+            what = f"migration {number} is {state}, and its topic {migrant.name} {wrong}"
+            yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, Place(CATALOG, migrant.name))
+
+
+def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
+    """Yield where a head lets another append than the catalog does; what a migration is about to change is no fault."""
+    writer = writer_of(topic)
+    if head.writer == writer:
+        return
+    if head.writer.startswith(SEAL):
+        if not is_closed(topic):
+            number = head.writer.removeprefix(SEAL)
+            yield CheckFinding(
+                Kind.SEAL_LEFT, f"migration {number} has sealed it, and it does not hold the topic", place
+            )
+        return
+    migration = migration_of(catalog, topic)
+    if is_closed(topic) and (migration is None or not _is_cut(migration) or not head.is_settled):
+        return  # It is about to be sealed, is being mounted, or takes nothing by the catalog; a stale hold is told.
+    kind = Kind.HANDOVER_UNFINISHED if is_mirroring(head.writer, writer) else Kind.HEAD_WRITER
+    yield CheckFinding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
+
+
+def _is_cut(migration: MigrationEntry) -> bool:
+    return migration.direction != INBOUND and state_of(migration) in _CUT
+
+
+_LOOKS: Final = 3
+_CLAIMED: Final = frozenset({MigrationState.EXECUTED, MigrationState.CUT_OVER})
+"""States of an inbound migration in which its topics are claimed, all of them."""
+_OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, MigrationState.GONE, None})
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What was found of registers; `lost` are the topics of the catalog, by full name, that are not ours any more."""
+
+    findings: tuple[CheckFinding, ...] = ()
+    lost: frozenset[str] = frozenset()
+
+
+def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> Owned:
+    """Look at every register of ownership: one listing, a GET each; again, where something is wrong.
+
+    `catalog` reads the catalog of the cluster `cluster_id`; `None`: it cannot be read, and registers alone are judged.
+    """
+    found = _once(storage, cluster_id, catalog)
+    for _ in range(_LOOKS - 1):
+        if not found.findings:
+            break
+        before, found = found, _once(storage, cluster_id, catalog)
+        if found == before:
+            break
+    return found
+
+
+def _once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> Owned:
+    findings: list[CheckFinding] = []
+    keys: list[str] = []
+    for listed in storage.list(MOUNTABLE):
+        if is_mountable_key(listed.key):
+            keys.append(listed.key)
+        else:
+            findings.append(
+                CheckFinding(Kind.FOREIGN, f"{listed.key} is no register of who owns a topic", Place(listed.key))
+            )
+    registers: dict[str, Ownership] = {}
+    looked = side_by_side(lambda key: ownership_at(storage, key), keys, name="owners")
+    for key, found in zip(keys, looked, strict=True):
+        if isinstance(found, UserError):
+            findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, found.message, Place(key)))
+        elif found is not None:
+            registers[key] = found
+    catalog = read()
+    if catalog is None:
+        return Owned(tuple(findings))
+    lost = dict(lost_topics(catalog, cluster_id, registers))
+    findings += lost.values()
+    findings += _of_claims(catalog, cluster_id, registers)
+    findings += (each for each in _of_owned(catalog, cluster_id, registers) if _is_there(storage, registers, each))
+    return Owned(tuple(findings), frozenset(lost))
+
+
+def lost_topics(
+    catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
+) -> Iterator[tuple[str, CheckFinding]]:
+    """Yield the topics, by full name, of which object storage says that they are not this cluster's. Pure."""
+    for name, topic in catalog.topics.items():
+        key = _register_of(name, topic, cluster_id)
+        found = registers.get(key)
+        if found is not None and not _is_ours(found, cluster_id, migration_of(catalog, topic)):
+            yield name, CheckFinding(Kind.OWNERSHIP_LOST, _whose(found, cluster_id), Place(key, name))
+
+
+def _is_ours(found: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
+    """Tell whether a register says of a topic of this cluster what it should."""
+    has_it = found.state is Owning.MOUNTED and found.owner == cluster_id
+    if migration is None:
+        return has_it
+    if migration.direction == "outbound":
+        return has_it or found.claim == migration.claim
+    is_claimed = found.owner == cluster_id and found.claim == migration.claim and found.state is not Owning.DETACHED
+    return is_claimed or state_of(migration) not in _CLAIMED
+
+
+def _whose(found: Ownership, cluster_id: str) -> str:
+    match found.state:
+        case Owning.DETACHED:
+            return f"{found.location} was released: it lies detached, and nobody owns it"
+        case Owning.CLAIMED:
+            return f"{found.location} is being mounted on cluster {_named(found, cluster_id)}"
+        case Owning.MOUNTED:
+            return f"{found.location} is mounted on cluster {_named(found, cluster_id)}"
+
+
+def _named(found: Ownership, cluster_id: str) -> str:
+    whose = "this one, by another migration," if found.owner == cluster_id else str(found.owner)
+    return f"{whose} as {found.name}"
+
+
+def _of_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
+    for key, found in left_claims(catalog, cluster_id, registers):
+        what = f"{found.location} is claimed by this cluster as {found.name}, and no migration of it is there"
+        yield CheckFinding(Kind.CLAIM_LEFT, what, Place(key))
+
+
+def left_claims(
+    catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
+) -> Iterator[tuple[str, Ownership]]:
+    """Yield the claims of this cluster, by key, that no migration of its catalog goes on with. Pure."""
+    going_on = {each.claim for each in catalog.migrations.values() if state_of(each) not in _OVER}
+    own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
+    for key, found in registers.items():
+        is_claim = found.state is Owning.CLAIMED and found.owner == cluster_id
+        if is_claim and found.claim not in going_on and key not in own:
+            yield key, found
+
+
+def _of_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
+    own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
+    doomed = {entry.location for entry in catalog.deletions.values()}
+    for key, found in registers.items():
+        is_ours = found.state is Owning.MOUNTED and found.owner == cluster_id
+        if is_ours and key not in own and str(found.location) not in doomed:
+            what = f"{found.location} is mounted here as {found.name}, and no topic of this cluster is at that location"
+            yield CheckFinding(Kind.OWNED_WITHOUT_TOPIC, what, Place(key))
+
+
+def _is_there(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
+    """Tell whether anything of the topic is left: where its objects went with it, its register means nothing."""
+    location = registers[finding.place.key].location
+    try:
+        return read_topic_manifest(storage, location.cluster_id, location.revision) is not None
+    except UserError:
+        return True
+
+
+def _register_of(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
+    location = location_of(full_name, topic, cluster_id)
+    return mountable_key(location.topic, location.cluster_id, location.revision)
+
+
+# Mirrors in a check: what the catalog says of them, against their links and against what their partitions hold.
+#
+# A transition that nobody has ended yet is no fault: whoever reaches both clusters goes on with it.
+
+
+def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
+    """Yield what the catalog says of mirrors that cannot be, or is under way. Pure."""
+    links = {entry.id for entry in catalog.links.values()}
+    for name, entry in catalog.topics.items():
+        mirror, place = entry.mirror, Place(CATALOG, name)
+        if mirror is None:
+            continue
+        if mirror.link_id not in links:
+            kind = Kind.MIRROR_LEFT_OVER if mirror.is_stopped else Kind.LINK_MISSING
+            yield CheckFinding(kind, f"{name} is a mirror of a link that is not there", place)
+        if mirror.operation is not None:
+            what = f"mirror {name} is {mirror.state}: {mirror.operation.verb} is under way"
+            yield CheckFinding(Kind.TRANSITION_UNDER_WAY, what, place)
+
+
+def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
+    """Yield where a partition holds a copy of something else than its mirror follows. Pure.
+
+    While a transition is under way, and once mirroring is over, a head tells of what was copied before.
+    """
+    source, mirror = head.source, topic.follows
+    if source is None:
+        return
+    fetched, copied = source.get("fetched"), source.get("topic_id")
+    if type(fetched) is int and fetched > head.end:
+        what = f"it says that its source was copied to offset {fetched}, and ends at {head.end}"
+        yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place)
+    if mirror is None or mirror.operation is not None or mirror.source_topic_id is None or copied is None:
+        return
+    if copied != mirror.source_topic_id:
+        what = (
+            f"it holds a copy of topic id {copied}, and its mirror follows {mirror.source} ({mirror.source_topic_id})"
+        )
+        yield CheckFinding(Kind.MIRROR_SOURCE, what, place)
+
+
+def hand_heads_over(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> int:
+    """Give partitions to whom the catalog says, as the next append would; return how many."""
+    topics = {entry.id: entry for entry in cluster.catalog.read().topics.values()}
+    done = 0
+    for finding in found:
+        topic_id, number = partition_of_head(finding.place.key)
+        topic = topics.get(topic_id)
+        if topic is not None:
+            done += hand_over(cluster.store, (topic_id, number), writer_of(topic), makes=False) is not None
+    return done
+
+
+def forget_mirrors(cluster: EmbeddedCluster) -> list[str]:
+    """Let stopped mirrors whose link is gone be ordinary topics; return their names."""
+    gone: list[str] = []
+
+    def decide(draft: Draft) -> None:
+        links = {entry.id for entry in draft.links.values()}
+        gone[:] = sorted(
+            name
+            for name, entry in draft.topics.items()
+            if entry.mirror is not None and entry.mirror.is_stopped and entry.mirror.link_id not in links
+        )
+        for name in gone:
+            draft.put_topic(name, replace(draft.topics[name], mirror=None))
+
+    cluster.catalog.commit(decide)
+    return gone

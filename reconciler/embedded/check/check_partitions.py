@@ -1,0 +1,376 @@
+"""Check partitions: heads, pages, parts, contents, and objects that nothing names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reconciler.embedded.check.check_owners import judge_source, judge_writer
+from reconciler.embedded.check.check_remote import are_numbers, is_whole, judge_head, judge_page
+from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.keys import index_key, partition_of_head
+from reconciler.embedded.segments.entries import Entry, PageRef
+from reconciler.embedded.segments.head import NOBODY, head_as_kept, head_register
+from reconciler.embedded.segments.pages import read_page, read_pages
+from reconciler.embedded.segments.parts import read_part
+from reconciler.errors import MissingObjectError, ReconcilerError, UserError
+from reconciler.records.hashing import digest_of
+from reconciler.records.log import Digest, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.check.check_remote import RemoteCheck
+    from reconciler.embedded.check.stored import Heads, Stored
+    from reconciler.embedded.segments.head import Head
+    from reconciler.objectstore.base import Listed, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class PartReader:
+    """Reads parts whole; large ones row group by row group."""
+
+    store: ObjectStore
+    missing: Kind = Kind.PART_MISSING
+    differs: Kind = Kind.PART_DIFFERS
+
+    def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
+        """Yield how a part differs from what its head says."""
+        offsets = OffsetRange(entry.base, entry.last + 1)
+        try:
+            differences = list(self._differences(entry, offsets))
+        except MissingObjectError as error:
+            yield CheckFinding(self.missing, error.message, place, (offsets,))
+            return
+        except UserError as error:
+            differences = [error.message]
+        except ReconcilerError:
+            raise  # A store that does not answer says nothing of the part.
+        except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
+            differences = [f"it cannot be read: {type(error).__name__}: {error}"]
+        if differences:
+            yield CheckFinding(self.differs, "; ".join(differences), place, (offsets,))
+
+    def _differences(self, entry: Entry, offsets: OffsetRange) -> Iterator[str]:
+        found, last, times = Digest(), entry.base - 1, [entry.min_ts, entry.max_ts]
+        for batch in read_part(self.store, entry, 0, offsets):
+            found += digest_of(batch, base=entry.base)
+            column = batch.column("offset").to_numpy()
+            if column[0] <= last or (np.diff(column) <= 0).any():
+                yield "its offsets do not rise"
+                return
+            last = int(column[-1])
+            ends = pc.min_max(batch.column("timestamp_ms")).as_py()
+            times = [min(times[0], ends["min"]), max(times[1], ends["max"])]
+        if last > entry.last:
+            yield f"it goes on to offset {last}"
+        if times != [entry.min_ts, entry.max_ts]:
+            yield f"its times reach from {times[0]} to {times[1]}, not {entry.min_ts} to {entry.max_ts}"
+        if found != entry.digest:
+            yield f"its digest is not the one kept when it was written ({found.records:,} records)"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReader:
+    """Reads remote segments whole, past the cache, and their indexes."""
+
+    storage: ObjectStore
+
+    def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
+        """Yield how a segment or its index differs from what the manifest says; an index may be gone."""
+        yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
+        key = index_key(entry.key)
+        stored = self.storage.get(key)
+        if stored is None:
+            return
+        try:
+            records = pq.read_metadata(pa.BufferReader(stored.body)).num_rows
+        except (pa.ArrowException, OSError) as error:
+            what = f"it is no index: {error}"
+        else:
+            what = "" if records == entry.digest.records else f"it tells of {records:,} records, not of these"
+        if what:
+            yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
+
+
+# One partition looked at: its head, its pages, and whether every part they name is there as they say.
+#
+# Writers may be at work. What looks wrong is looked at again with nothing remembered, and is reported only when the
+# head still says it or has been wrong every time.
+
+
+_LOOKS: Final = 3
+
+
+@dataclass(slots=True)
+class Looked:
+    """What one partition was found to be."""
+
+    findings: tuple[CheckFinding, ...] = ()
+    is_there: bool = True
+    pages: int = 0
+    parts: int = 0
+    bytes: int = 0
+    records: int = 0
+    end: int | None = None
+    topic_id: str = ""
+    topic: str | None = None
+    partition: int = 0
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    """Of what is open in it: transactional id → producer epoch."""
+    named: list[str] = field(default_factory=list)
+    """The objects it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of a catalog by id, and those that are marked for deletion."""
+
+    by_id: Mapping[str, tuple[str, TopicEntry]]
+    deleted: frozenset[str]
+    catalog: Catalog
+
+    @classmethod
+    def of(cls, catalog: Catalog) -> Topics:
+        """Turn a catalog around."""
+        by_id = {entry.id: (name, entry) for name, entry in catalog.topics.items()}
+        return cls(by_id, frozenset(catalog.deletions), catalog)
+
+
+@dataclass(frozen=True)
+class PartitionCheck:
+    """Looks at partitions, from any thread. `topics` reads the catalog anew, `deep` reads what a part holds.
+
+    `remote` looks at what object storage has of them, where that is at hand.
+    """
+
+    store: ObjectStore
+    stored: Stored
+    known: Topics | None
+    topics: Callable[[], Topics | None]
+    deep: Callable[[Entry, Place], Iterator[CheckFinding]] | None = None
+    remote: RemoteCheck | None = None
+
+    def look(self, key: str) -> Looked:
+        """Look at the partition whose head has this key."""
+        looked, version = self._once(key, self.known)
+        for _ in range(_LOOKS - 1):
+            if not looked.findings:
+                break
+            before = version
+            looked, version = self._once(key, self.topics())
+            if version == before:
+                break
+        shared = self.stored.name(looked.named)
+        twice = [key for key, times in Counter(looked.named).items() if times > 1]
+        looked.findings += tuple(_shared(sorted({*shared, *twice}), looked))
+        looked.named = []
+        return looked
+
+    def _once(self, key: str, topics: Topics | None) -> tuple[Looked, str | None]:
+        """Return what is found now, and the version of the head it was found by."""
+        topic_id, partition = partition_of_head(key)
+        name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
+        looked, place = Looked(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
+        try:
+            held = head_register(self.store, topic_id, partition).read()
+            head = None if held is None else head_as_kept(self.store, key, held.value)
+        except UserError as error:
+            return replace(looked, findings=(CheckFinding(Kind.HEAD_DAMAGED, error.message, place),)), None
+        if held is None or head is None:
+            return replace(looked, is_there=False), None
+        if not is_whole(head):
+            finding = CheckFinding(Kind.HEAD_DAMAGED, "a number of it is none", place)
+            return replace(looked, findings=(finding,)), held.version
+        within = list(_Look(self, head, place, held.epoch, looked).findings())
+        findings = list(_of_topic(topics, topic_id, entry, place, head))
+        if topics is None or entry is not None:  # of a topic that is gone, parts are gone on purpose
+            findings += within
+        if entry is not None and topics is not None:
+            findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
+            findings += judge_source(entry, head, place)
+            if self.remote is not None:
+                findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch)
+        looked.findings, looked.end = tuple(findings), head.end
+        return looked, held.version
+
+
+def _shared(keys: Sequence[str], looked: Looked) -> Iterator[CheckFinding]:
+    for key in keys:
+        place = Place(key, looked.topic, looked.partition)
+        yield CheckFinding(Kind.PART_SHARED, "two places name the same object", place)
+
+
+def _of_topic(
+    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: Place, head: Head
+) -> Iterator[CheckFinding]:
+    if topics is None or topic_id in topics.deleted:
+        return
+    if entry is None:
+        # A head that somebody has settled was read beside a catalog that had its topic; a deletion seals it first.
+        kind = Kind.HEAD_UNKNOWN if head.is_settled and head.writer != NOBODY else Kind.HEAD_LEFT_OVER
+        what = f"{head.records:,} records of a topic that is not there: none has the id {topic_id}"
+        yield CheckFinding(kind, what, place, bytes=head.stored_bytes)
+    elif place.partition is not None and place.partition >= entry.partitions:
+        what = f"partition {place.partition} has records, and the topic has {entry.partitions} partitions"
+        yield CheckFinding(Kind.HEAD_BEYOND, what, place, (OffsetRange(head.start, head.end),))
+    elif entry.tiering is None and head.start < head.local_start:
+        what = f"local records begin at offset {head.local_start}, the log at {head.start}: the topic is not tiered"
+        yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place, (OffsetRange(head.start, head.local_start),))
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at all that a head names."""
+
+    check: PartitionCheck
+    head: Head
+    place: Place
+    epoch: int
+    looked: Looked
+
+    def findings(self) -> Iterator[CheckFinding]:
+        self.looked.transactions = {
+            name: opened["epoch"]
+            for name, opened in self.head.transactions.items()
+            if isinstance(opened, dict) and type(opened.get("epoch")) is int
+        }
+        for page in self.head.pages:
+            yield from self._of_page(page)
+        yield from self._of_parts(self.head.entries, self.place)
+
+    def _of_page(self, page: PageRef) -> Iterator[CheckFinding]:
+        """Look at a page and all below it; whatever cannot be read of it takes its offsets along."""
+        place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
+        self.looked.pages += 1
+        self.looked.named.append(page.key)
+        kind, what = Kind.PAGE_DAMAGED, "a number of it is none"
+        try:
+            below = read_pages(self.check.store, page) if page.level else read_page(self.check.store, page)
+            is_read = are_numbers(below)
+        except MissingObjectError as error:
+            kind, what, is_read = Kind.PAGE_MISSING, error.message, False
+        except UserError as error:
+            what, is_read = error.message, False
+        if not is_read:
+            yield CheckFinding(kind, what, place, (offsets,))
+            return
+        yield from judge_page(page, below, place, epoch=self.epoch)
+        for each in below:
+            if isinstance(each, PageRef):
+                yield from self._of_page(each)
+        # Retention has deleted what a page still names below the start of the log.
+        live = [each for each in below if isinstance(each, Entry) and each.last >= self.head.start]
+        yield from self._of_parts(live, self.place)
+
+    def _of_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
+        self.looked.parts += len(entries)
+        self.looked.bytes += sum(entry.bytes for entry in entries)
+        self.looked.records += sum(entry.digest.records for entry in entries)
+        keys = [entry.key for entry in entries]
+        self.looked.named += keys
+        found = self.check.stored.sizes(keys)
+        doubtful = {entry.key for entry, size in zip(entries, found, strict=True) if size != entry.bytes}
+        sizes = self._sizes_now(doubtful) if doubtful else {}
+        gone: list[Entry] = []
+        for entry, listed in zip(entries, found, strict=True):
+            size = sizes.get(entry.key) if entry.key in doubtful else listed
+            if size is None:
+                gone.append(entry)
+                continue
+            yield from self._of_part(entry, size, replace(place, key=entry.key))
+        yield from _missing(gone, place)
+
+    def _of_part(self, entry: Entry, size: int, place: Place) -> Iterator[CheckFinding]:
+        offsets = (OffsetRange(entry.base, entry.last + 1),)
+        if size != entry.bytes:
+            what = f"it has {size:,} bytes, not {entry.bytes:,} as its head says"
+            yield CheckFinding(Kind.PART_DIFFERS, what, place, offsets)
+        elif self.check.deep is not None:
+            yield from self.check.deep(entry, place)
+
+    def _sizes_now(self, keys: Iterable[str]) -> dict[str, int]:
+        """Ask the store itself: what was written after the listing is not in it."""
+        folders = {key.rpartition("/")[0] + "/" for key in keys}
+        return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
+
+
+def _missing(entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
+    """Yield one finding for each run of neighbours that are gone: a lost folder is one line, not ten thousand."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and entry.base > run[-1].last + 1:
+            yield _run(run, place)
+            run = []
+        run.append(entry)
+    if run:
+        yield _run(run, place)
+
+
+def _run(run: Sequence[Entry], place: Place) -> CheckFinding:
+    what = "the part is not there" if len(run) == 1 else f"{len(run):,} parts are not there, this one the first"
+    offsets = OffsetRange(run[0].base, run[-1].last + 1)
+    lost = sum(entry.bytes for entry in run)
+    return CheckFinding(
+        Kind.PART_MISSING, what, replace(place, key=run[0].key), (offsets,), objects=len(run), bytes=lost
+    )
+
+
+# What nobody names: parts, pages and pieces of the catalog whose writer is about to name them, or has died.
+
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What nobody names of one folder."""
+
+    first: str
+    objects: int
+    bytes: int
+    oldest_ms: int
+
+
+def unnamed_findings(
+    store: ObjectStore, stored: Stored, prefixes: Sequence[str], heads: Heads | None
+) -> Iterator[CheckFinding]:
+    """Yield one finding for each folder with objects that nobody names: lists again only where there are any.
+
+    What is left of partitions that have no head is told apart, where topics are known.
+    """
+    if stored.is_all_named:
+        return
+    now_ms = store.clock_ms()
+    folders: dict[str, _Folder] = {}
+    for prefix in prefixes:
+        for listed in stored.unnamed(store.list(prefix)):
+            if heads is None or not heads.take(listed):
+                _count(folders, listed)
+    yield from () if heads is None else heads.findings(now_ms)
+    for folder, found in sorted(folders.items()):
+        age_ms = max(0, now_ms - found.oldest_ms)
+        what = f"{found.objects:,} in {folder} that nobody names, the oldest {age_text(age_ms)} old"
+        yield CheckFinding(Kind.UNNAMED, what, Place(found.first), (), found.objects, found.bytes, age_ms)
+
+
+def age_text(age_ms: int) -> str:
+    """Return an age in hours, or in minutes below two of them."""
+    return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
+
+
+def _count(folders: dict[str, _Folder], listed: Listed) -> None:
+    folder = listed.key.rpartition("/")[0] + "/"
+    found = folders.setdefault(folder, _Folder(listed.key, 0, 0, listed.modified_ms))
+    found.objects += 1
+    found.bytes += listed.size
+    found.oldest_ms = min(found.oldest_ms, listed.modified_ms)

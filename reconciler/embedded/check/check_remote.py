@@ -1,0 +1,385 @@
+"""Check heads, manifests and remote segments."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.check.stored import list_below
+from reconciler.embedded.keys import index_key
+from reconciler.embedded.segments.entries import Entry, PageRef
+from reconciler.embedded.segments.pages import read_page
+from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
+from reconciler.embedded.tiered.remote_retention import is_uncut
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.check.stored import Stored
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
+    from reconciler.objectstore.base import ObjectStore
+
+
+def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
+    """Yield what a head says that cannot be; `epoch` is its register's."""
+    for what in [
+        *_of_numbers(head),
+        *_of_epochs(head, epoch),
+        *_of_order([*head.pages, *head.entries], head.end),
+        *_of_entries(head.entries, epoch),
+        *_of_transactions(head),
+    ]:
+        yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place)
+
+
+def judge_page(
+    page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: Place, *, epoch: int
+) -> Iterator[CheckFinding]:
+    """Yield what differs between a page and what is known of it where it is named."""
+    if not below:
+        yield CheckFinding(Kind.PAGE_DAMAGED, "it names nothing", place)
+        return
+    entries = [each for each in below if isinstance(each, Entry)]
+    pages = [each for each in below if isinstance(each, PageRef)]
+    found = PageRef.over(page.key, pages) if pages else PageRef.of(page.key, entries)
+    for each in fields(PageRef):
+        said, is_so = getattr(page, each.name), getattr(found, each.name)
+        if said != is_so:
+            yield CheckFinding(Kind.PAGE_DAMAGED, f"its {each.name} is {is_so}, not {said} as where it is named", place)
+    for what in [*_of_order([*below], page.last + 1), *_of_entries(entries, epoch)]:
+        yield CheckFinding(Kind.PAGE_DAMAGED, what, place)
+
+
+def is_whole(head: Head) -> bool:
+    """Tell whether every number is a number: a head edited by hand may hold anything."""
+    tables: list[Any] = [head.transactions, head.producers]
+    if not all(isinstance(table, dict) for table in tables):
+        return False
+    numbers: list[Any] = [head.start, head.local_start, head.end, head.compacted_to, head.uploaded_to]
+    numbers += [number for pair in head.epochs for number in pair]
+    return all(type(number) is int for number in numbers) and are_numbers([*head.pages, *head.entries])
+
+
+def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
+    """Tell the same of what a head or a page names."""
+    texts: list[Any] = [each.key for each in named]
+    numbers: list[Any] = [
+        number for each in named for number in (each.base, each.last, each.min_ts, each.max_ts, each.bytes)
+    ]
+    for each in named:
+        own = (each.epoch, each.digest.records) if isinstance(each, Entry) else (each.records, each.entries, each.level)
+        numbers += own
+    return all(type(text) is str for text in texts) and all(type(number) is int for number in numbers)
+
+
+def _of_numbers(head: Head) -> Iterator[str]:
+    if not 0 <= head.start <= head.end:
+        yield f"it begins at offset {head.start} and ends at {head.end}"
+    if not head.start <= head.local_start <= head.end:
+        yield f"its local records begin at offset {head.local_start}, it holds {head.start} to {head.end}"
+    if head.truncated is not None and head.truncated["offset"] > head.end:
+        yield f"it was cut at offset {head.truncated['offset']} and ends at {head.end}"
+    if head.uploaded_to > head.end:
+        yield f"it is uploaded to offset {head.uploaded_to} and ends at {head.end}"
+    if head.start < head.local_start and head.uploaded_to < head.local_start:
+        yield (
+            f"its local records begin at offset {head.local_start}, it is uploaded to {head.uploaded_to}: "
+            "what lies between is nowhere"
+        )
+
+
+def _of_epochs(head: Head, epoch: int) -> Iterator[str]:
+    for (before, first), (after, second) in zip(head.epochs, head.epochs[1:], strict=False):
+        if after <= before or second < first:
+            yield f"epoch {after} from offset {second} follows epoch {before} from offset {first}"
+    for number, start in head.epochs:
+        if number > epoch or start > head.end:
+            yield f"it knows epoch {number} from offset {start}, and is in epoch {epoch} with end {head.end}"
+
+
+def _of_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
+    """Parts lie one behind the other. A gap is no fault: transactions are aborted, keys compacted."""
+    before: PageRef | Entry | None = None
+    for stretch in stretches:
+        if stretch.last < stretch.base:
+            yield f"{stretch.key} ends at offset {stretch.last}, before it begins at {stretch.base}"
+        if before is not None and stretch.base <= before.last:
+            yield f"{stretch.key} begins at offset {stretch.base}, within {before.key}, which ends at {before.last}"
+        before = stretch
+    if before is not None and before.last >= end:
+        yield f"{before.key} ends at offset {before.last}, beyond the end {end}"
+
+
+def _of_entries(entries: Sequence[Entry], epoch: int) -> Iterator[str]:
+    last = 0
+    for entry in entries:
+        if entry.digest.records > entry.last - entry.base + 1 or entry.digest.records < 0:
+            yield f"{entry.key} has {entry.digest.records} records at offsets {entry.base} to {entry.last}"
+        if entry.epoch > epoch or entry.epoch < last:
+            yield f"{entry.key} is of epoch {entry.epoch}, after epoch {last}, in a partition of epoch {epoch}"
+        if entry.min_ts > entry.max_ts or entry.bytes <= 0:
+            yield f"{entry.key} has times {entry.min_ts} to {entry.max_ts} and {entry.bytes} bytes"
+        last = max(last, entry.epoch)
+
+
+def _of_transactions(head: Head) -> Iterator[str]:
+    for name, opened in head.transactions.items():
+        if not isinstance(opened, dict) or type(opened.get("base")) is not int or type(opened.get("epoch")) is not int:
+            yield f"what it keeps of transaction {name} cannot be read"
+    for entry in head.entries:
+        if entry.txn is None:
+            continue
+        name, _, number = entry.txn.rpartition("/")
+        opened = head.transactions.get(name)
+        if not isinstance(opened, dict) or str(opened.get("epoch")) != number or opened.get("base", 0) > entry.base:
+            yield f"{entry.key} belongs to transaction {entry.txn}, which is not open in this partition"
+
+
+# Remote segments and their indexes held against what object storage has: by one listing, deeply by reading them.
+#
+# An index is made up for by its segment, so that nothing is lost with one. What the local tier has too is not lost
+# either: scrubbing puts it again.
+
+
+if TYPE_CHECKING:
+    Deep = Callable[[Entry, Place], Iterator[CheckFinding]]
+    """Reads a segment whole, and its index."""
+
+_IN_RUNS: Final = {
+    Kind.SEGMENT_MISSING: ("the segment is not there", "{:,} segments are not there, this one the first"),
+    Kind.INDEX_MISSING: ("the index is not there", "{:,} indexes are not there, this one the first"),
+}
+_LEAST_INDEX_BYTES: Final = 12
+_HERE: Final = "; the local tier has these offsets too"
+_PUT_AGAIN: Final = ", and `reconciler run --only scrub` puts it again"
+_ONCE_DELETED: Final = ": delete this object, and `reconciler run --only scrub` puts it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A segment, and what is wrong with it or its index."""
+
+    entry: Entry
+    finding: CheckFinding
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    """Looks at segments of one partition."""
+
+    listed: Stored
+    local_start: int
+    """From here on the local tier has every offset too."""
+    uploads: bool
+    """Whether anything is put there again."""
+    deep: Deep | None = None
+
+    def suspects(self, entries: Sequence[Entry], place: Place) -> Iterator[Suspect]:
+        """Yield what is wrong, oldest first; `place` is that of the manifest."""
+        sizes = self.listed.sizes([entry.key for entry in entries])
+        indexes = self.listed.sizes([index_key(entry.key) for entry in entries])
+        for entry, size, index in zip(entries, sizes, indexes, strict=True):
+            there, beside = replace(place, key=entry.key), replace(place, key=index_key(entry.key))
+            if size is None:
+                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_MISSING, "", there))
+                continue
+            if size != entry.bytes:
+                what = f"it has {size:,} bytes, not {entry.bytes:,} as its manifest says"
+                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_DIFFERS, what, there, then=_PUT_AGAIN))
+            elif self.deep is not None:
+                yield from (self._read(entry, finding) for finding in self.deep(entry, there))
+            if index is None:
+                yield Suspect(entry, CheckFinding(Kind.INDEX_MISSING, "", beside))
+            elif index < _LEAST_INDEX_BYTES:
+                yield Suspect(
+                    entry, CheckFinding(Kind.INDEX_DIFFERS, f"it has {index:,} bytes: too few for any", beside)
+                )
+
+    def runs(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
+        """Yield findings, one for each run of neighbours that are gone."""
+        run: list[Suspect] = []
+        for each in suspects:
+            if run and not _goes_on(run[-1], each):
+                yield self._run(run)
+                run = []
+            run.append(each)
+        if run:
+            yield self._run(run)
+
+    def _run(self, run: Sequence[Suspect]) -> CheckFinding:
+        first = run[0].finding
+        if first.kind not in _IN_RUNS:
+            return first
+        one, many = _IN_RUNS[first.kind]
+        what = one if len(run) == 1 else many.format(len(run))
+        is_lost = first.kind is Kind.SEGMENT_MISSING
+        if is_lost and not first.gone:
+            what += self._here(_PUT_AGAIN)
+        gone = (OffsetRange(first.gone[0].start, run[-1].finding.gone[0].stop),) if first.gone else ()
+        stored = sum(each.entry.bytes for each in run) if is_lost else 0
+        return replace(first, what=what, gone=gone, objects=len(run), bytes=stored)
+
+    def _read(self, entry: Entry, finding: CheckFinding) -> Suspect:
+        if finding.kind is Kind.INDEX_DIFFERS:
+            return Suspect(entry, finding)
+        return Suspect(entry, self._lost(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
+
+    def _lost(self, entry: Entry, kind: Kind, what: str, place: Place, *, then: str = "") -> CheckFinding:
+        """Return a finding of a segment, with the offsets that are gone with it: those that it alone has."""
+        stop = min(entry.last + 1, self.local_start)
+        if entry.base < stop:
+            return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
+        return CheckFinding(kind, what + self._here(then) if what else what, place, (), bytes=entry.bytes)
+
+    def _here(self, then: str) -> str:
+        return _HERE + (then if self.uploads else "")
+
+
+def _goes_on(one: Suspect, other: Suspect) -> bool:
+    a, b = one.finding, other.finding
+    is_like = a.kind is b.kind and a.kind in _IN_RUNS and bool(a.gone) == bool(b.gone)
+    return is_like and other.entry.base == one.entry.last + 1
+
+
+# What object storage has of a partition, held against its head: the manifest, its pages, and every segment they name.
+#
+# A head says what is uploaded, and which offsets are there alone; its manifest must have them. The head is read first,
+# so a manifest that uploads or retention have moved on meanwhile seems to contradict it: it is looked at again then.
+# What the manifest does not name any more once all is looked at was replaced meanwhile, and is no fault.
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCheck:
+    """Looks at manifests and segments, from any thread. `storage` is the object storage of the cluster `cluster_id`.
+
+    `deep` reads what a segment holds.
+    """
+
+    storage: ObjectStore
+    cluster_id: str
+    deep: Deep | None = None
+    lost: frozenset[str] = frozenset()
+    """Topics, by full name, that are known not to be this cluster's: nothing is said of each partition then."""
+
+    def look(self, catalog: Catalog, head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
+        """Yield what is wrong with the remote tier of a partition; `place` and `epoch` are those of its head."""
+        if place.topic is None or place.partition is None or place.topic in self.lost:
+            return
+        tiering = tiering_of(catalog, place.topic, self.cluster_id)
+        if tiering is None:
+            return
+        partition = remote_partition(tiering.location, place.partition)
+        there = replace(place, key=partition.key)
+        try:
+            manifest = read_manifest(self.storage, partition)
+        except UserError as error:
+            yield CheckFinding(Kind.MANIFEST_DAMAGED, error.message, there, _alone(head, head.start))
+            return
+        if manifest is None:
+            if head.uploaded_to > head.start:
+                what = f"it is not there, and the head says that offsets below {head.uploaded_to} are in it"
+                yield CheckFinding(Kind.MANIFEST_MISSING, what, there, _alone(head, head.start))
+            return
+        is_nobodys = manifest.owner == NOBODY
+        if manifest.owner != self.cluster_id and not (is_nobodys and is_closed(catalog.topics[place.topic])):
+            whose = "nobody" if is_nobodys else f"cluster {manifest.owner}"
+            what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
+            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, there, _alone(head, head.start))
+            return
+        yield from judge_manifest(manifest, head, there)
+        if manifest.segments:
+            listed = list_below(self.storage, f"{partition.place}/")
+            segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
+            yield from self._of_segments(partition, manifest, segments, there, epoch)
+
+    def _of_segments(
+        self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, there: Place, epoch: int
+    ) -> Iterator[CheckFinding]:
+        """Yield what is wrong with pages and segments, as far as the manifest names them still."""
+        found: list[CheckFinding] = []
+        suspects: list[Suspect] = []
+        for page in manifest.pages:
+            entries: list[Entry] = []
+            found += self._of_page(page, replace(there, key=page.key), epoch, entries)
+            suspects += segments.suspects(_live(entries, manifest), there)
+        suspects += segments.suspects(_live(manifest.entries, manifest), there)
+        if found or suspects:
+            named = self._named_now(partition, manifest)
+            yield from (each for each in found if named is None or each.place.key in named)
+            yield from segments.runs(each for each in suspects if named is None or each.entry.key in named)
+
+    def _named_now(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
+        """Return the keys that the manifest names now; `None`: it says what it said, or nothing."""
+        try:
+            manifest = read_manifest(self.storage, partition)
+        except UserError:
+            return None
+        if manifest is None or manifest == before:
+            return None
+        named = {page.key for page in manifest.pages} | {entry.key for entry in _live(manifest.entries, manifest)}
+        for page in manifest.pages:
+            with suppress(UserError):
+                named |= {entry.key for entry in _live(read_page(self.storage, page), manifest)}
+        return named
+
+    def _of_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[CheckFinding]:
+        """Yield what is wrong with a page, and put into `entries` what it names."""
+        offsets = (OffsetRange(page.base, page.last + 1),)
+        try:
+            below = read_page(self.storage, page)
+        except MissingObjectError as error:
+            yield CheckFinding(Kind.PAGE_MISSING, error.message, place, offsets)
+        except UserError as error:
+            yield CheckFinding(Kind.PAGE_DAMAGED, error.message, place, offsets)
+        else:
+            if are_numbers(below):
+                entries += below
+                yield from judge_page(page, below, place, epoch=epoch)
+            else:
+                yield CheckFinding(Kind.PAGE_DAMAGED, "a number of it is none", place, offsets)
+
+
+def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[CheckFinding]:
+    """Yield where a manifest does not have what the head says is in it. Pure."""
+    if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
+        what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_at(head)}"
+        yield CheckFinding(Kind.CUT_UNFINISHED, what, place)
+        manifest = replace(manifest, end=min(manifest.end, _cut_at(head)))
+    alone = head.start < head.local_start
+    if manifest.start > head.start and alone:
+        what = f"it begins at offset {manifest.start}, and the log at {head.start}"
+        gone = OffsetRange(head.start, min(manifest.start, head.local_start))
+        yield CheckFinding(Kind.MANIFEST_SHORT, what, place, (gone,))
+    if max(manifest.end, head.start) < head.uploaded_to:
+        what = f"it ends at offset {manifest.end}, and the head says that offsets below {head.uploaded_to} are in it"
+        yield CheckFinding(Kind.MANIFEST_SHORT, what, place, _alone(head, max(head.start, manifest.end)))
+    if manifest.end > head.end:
+        what = f"it ends at offset {manifest.end}, and the log at {head.end}"
+        yield CheckFinding(Kind.MANIFEST_AHEAD, what, place)
+    if manifest.garbage:
+        objects = len(manifest.garbage.entries) + sum(page.entries for page in manifest.garbage.pages)
+        what = f"{objects:,} segments are to be deleted, and are not yet"
+        yield CheckFinding(Kind.GARBAGE_LEFT, what, place, (), objects)
+
+
+def _cut_at(head: Head) -> int:
+    return 0 if head.truncated is None else int(head.truncated["offset"])
+
+
+def _live(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
+    """Return the segments that readers may see: retention has deleted what a page still names below the start."""
+    return [entry for entry in entries if entry.last >= manifest.start]
+
+
+def _alone(head: Head, start: int) -> tuple[OffsetRange, ...]:
+    """Return the offsets from `start` on that no local part has."""
+    return (OffsetRange(start, head.local_start),) if start < head.local_start else ()

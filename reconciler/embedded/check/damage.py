@@ -1,0 +1,370 @@
+"""The kinds of damage that a check can find, with the rule for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.records.log import OffsetRange
+
+
+# The kinds of things a check can find: a closed set.
+
+
+class Severity(StrEnum):
+    """How grave a finding is; only errors make a check fail."""
+
+    ERROR = "error"
+    """Something is lost, or cannot be read or trusted."""
+    WARNING = "warning"
+    """Work was left half-way, or something is left over; nothing is lost."""
+    NOTE = "note"
+    """Worth knowing; takes space at most."""
+
+
+class Kind(StrEnum):
+    """Everything a check can find."""
+
+    CLUSTER_FILE = "cluster-file"
+    CATALOG_LOST = "catalog-lost"
+    CATALOG_DAMAGED = "catalog-damaged"
+    CATALOG_CONTRADICTION = "catalog-contradiction"
+    NAMESPACE_MISSING = "namespace-missing"
+    LINK_MISSING = "link-missing"
+    MIRROR_LEFT_OVER = "mirror-left-over"
+    MIRROR_SOURCE = "mirror-source"
+    TRANSITION_UNDER_WAY = "transition-under-way"
+    HEAD_LOST = "head-lost"
+    PARTS_WITHOUT_HEAD = "parts-without-head"
+    HEAD_DAMAGED = "head-damaged"
+    HEAD_CONTRADICTION = "head-contradiction"
+    HEAD_WRITER = "head-writer"
+    HANDOVER_UNFINISHED = "handover-unfinished"
+    HEAD_BEYOND = "head-beyond"
+    HEAD_LEFT_OVER = "head-left-over"
+    HEAD_UNKNOWN = "head-unknown"
+    PAGE_MISSING = "page-missing"
+    PAGE_DAMAGED = "page-damaged"
+    PART_MISSING = "part-missing"
+    PART_DIFFERS = "part-differs"
+    PART_SHARED = "part-shared"
+    MANIFEST_MISSING = "manifest-missing"
+    MANIFEST_DAMAGED = "manifest-damaged"
+    MANIFEST_FOREIGN = "manifest-foreign"
+    MANIFEST_SHORT = "manifest-short"
+    SEGMENT_MISSING = "segment-missing"
+    SEGMENT_DIFFERS = "segment-differs"
+    INDEX_MISSING = "index-missing"
+    INDEX_DIFFERS = "index-differs"
+    MANIFEST_AHEAD = "manifest-ahead"
+    CUT_UNFINISHED = "cut-unfinished"
+    GARBAGE_LEFT = "garbage-left"
+    GROUP_DAMAGED = "group-damaged"
+    GROUP_LEFT_OVER = "group-left-over"
+    GROUP_BEYOND = "group-beyond"
+    TRANSACTION_DAMAGED = "transaction-damaged"
+    TRANSACTION_UNFINISHED = "transaction-unfinished"
+    TRANSACTION_OVERDUE = "transaction-overdue"
+    TRANSACTION_UNKNOWN = "transaction-unknown"
+    DELETION_UNFINISHED = "deletion-unfinished"
+    REWRITE_UNFINISHED = "rewrite-unfinished"
+    MIGRATION_UNDER_WAY = "migration-under-way"
+    MIGRATION_WAITS = "migration-waits"
+    MIGRATION_CONTRADICTION = "migration-contradiction"
+    HOLD_STALE = "hold-stale"
+    SEAL_LEFT = "seal-left"
+    CLAIM_LEFT = "claim-left"
+    OWNERSHIP_LOST = "ownership-lost"
+    OWNERSHIP_DAMAGED = "ownership-damaged"
+    OWNED_WITHOUT_TOPIC = "owned-without-topic"
+    UNNAMED = "unnamed"
+    FOREIGN = "foreign"
+
+
+# What is true of each kind of thing a check can find: how grave it is, why it matters and what to do.
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is true of every finding of a kind. `is_mended`: a repair mends it, and loses nothing by that."""
+
+    severity: Severity
+    matters: str
+    advice: str
+    is_mended: bool = False
+
+
+_RESTORE: Final = "Restore the object from a copy of the store, then check again"
+
+_PUT_BACK: Final = f"{_RESTORE}; what was cut off `--repair` puts back where the bucket keeps versions"
+_RESTORE_REMOTE: Final = "Restore the object from a version or copy of the bucket, or from a mirror; then check again"
+_WITHOUT_INDEX: Final = "Nothing is lost: reads ask the segment itself, which takes them a request more"
+_SCRUB: Final = "`reconciler run --only scrub` writes it anew"
+
+RULES: Final[Mapping[Kind, Rule]] = {
+    Kind.CLUSTER_FILE: Rule(
+        Severity.ERROR, "Nothing opens a cluster whose identity cannot be read", "Restore cluster.json from a copy"
+    ),
+    Kind.CATALOG_LOST: Rule(
+        Severity.ERROR, "Without its catalog a cluster has no topics, though their records are there", _RESTORE
+    ),
+    Kind.CATALOG_DAMAGED: Rule(Severity.ERROR, "No topic can be found, read or changed", _PUT_BACK),
+    Kind.CATALOG_CONTRADICTION: Rule(
+        Severity.ERROR, "What the catalog says cannot all be true", "Restore the catalog from a copy, or report this"
+    ),
+    Kind.NAMESPACE_MISSING: Rule(
+        Severity.ERROR,
+        "What lies below inherits nothing from it, and nothing new can be made there",
+        "`--repair` makes it, empty",
+        is_mended=True,
+    ),
+    Kind.LINK_MISSING: Rule(
+        Severity.ERROR,
+        "The mirror is never brought up to date, and nobody else may write to it",
+        "Fail it over, and it is an ordinary topic; or delete it",
+    ),
+    Kind.MIRROR_LEFT_OVER: Rule(
+        Severity.WARNING,
+        "Its mirroring is over and its link is gone: it takes records as any topic, and is listed as a mirror still",
+        "`--repair` makes it an ordinary topic; no record of it is touched",
+        is_mended=True,
+    ),
+    Kind.MIRROR_SOURCE: Rule(
+        Severity.ERROR,
+        "What the partition holds is not the beginning of what its mirror follows: nothing more is copied to it",
+        "Delete the mirror and make it again, or fail it over and keep what it holds",
+    ),
+    Kind.TRANSITION_UNDER_WAY: Rule(
+        Severity.NOTE,
+        "A promotion, reversal or restore has begun and is not at its end; what is half-way of it is no damage",
+        "`reconciler run` goes on with it once it reaches both clusters; what it waits for: reconciler mirror list",
+    ),
+    Kind.HEAD_LOST: Rule(
+        Severity.ERROR,
+        "Nothing finds the partition's records any more, and what is appended begins at offset 0 again",
+        "Stop its producers and restore the head that is named from a copy of the store; nothing deletes the records",
+    ),
+    Kind.PARTS_WITHOUT_HEAD: Rule(
+        Severity.WARNING,
+        "A first append died before it was published, or the head was removed",
+        "If records were acknowledged there, restore the head that is named from a copy; nothing deletes them",
+    ),
+    Kind.HEAD_DAMAGED: Rule(Severity.ERROR, "The partition can neither be read nor written", _PUT_BACK),
+    Kind.HEAD_CONTRADICTION: Rule(
+        Severity.ERROR, "Reads of the partition may miss records or return some twice", _RESTORE
+    ),
+    Kind.HEAD_WRITER: Rule(
+        Severity.ERROR, "Whoever may append by the catalog is refused by the partition", "Report this; records are safe"
+    ),
+    Kind.HANDOVER_UNFINISHED: Rule(
+        Severity.WARNING,
+        "Mirroring began or ended, and whoever said so died before this partition: by its head the other may append",
+        "The next append takes it over; `--repair` does it now",
+        is_mended=True,
+    ),
+    Kind.HEAD_BEYOND: Rule(
+        Severity.ERROR,
+        "Its records are stored, and no reader looks for them",
+        "Raise the topic's partitions until it is one of them",
+    ),
+    Kind.HEAD_LEFT_OVER: Rule(
+        Severity.WARNING,
+        "The topic is gone; what its partition still holds takes space",
+        "`--repair` deletes it",
+        is_mended=True,
+    ),
+    Kind.HEAD_UNKNOWN: Rule(
+        Severity.ERROR,
+        "Its records were acknowledged, and the catalog does not know their topic: an older catalog was put back",
+        "Restore the newest catalog; until then `--repair` deletes nothing",
+    ),
+    Kind.PAGE_MISSING: Rule(Severity.ERROR, "The offsets it described cannot be read", _RESTORE),
+    Kind.PAGE_DAMAGED: Rule(Severity.ERROR, "The offsets it describes cannot be read, or are read wrong", _RESTORE),
+    Kind.PART_MISSING: Rule(
+        Severity.ERROR, "The records at these offsets are gone from this store", "Restore them from a copy or a mirror"
+    ),
+    Kind.PART_DIFFERS: Rule(Severity.ERROR, "The records at these offsets are not those that were written", _RESTORE),
+    Kind.PART_SHARED: Rule(
+        Severity.ERROR,
+        "Deleting the records of one place deletes those of the other",
+        "Delete neither topic; copy one of them to another first",
+    ),
+    Kind.MANIFEST_MISSING: Rule(
+        Severity.ERROR,
+        "Nothing finds what is in object storage alone, and what counts as uploaded may be evicted",
+        "Restore the manifest from a copy of object storage, then check again",
+    ),
+    Kind.MANIFEST_DAMAGED: Rule(
+        Severity.ERROR,
+        "What is in object storage alone cannot be read, and nothing is uploaded",
+        _PUT_BACK,
+    ),
+    Kind.MANIFEST_FOREIGN: Rule(
+        Severity.ERROR,
+        "Nothing of the partition is uploaded or expires any more: its topic was released, or mounted elsewhere",
+        "Delete the topic here; nothing of it is deleted in object storage by that",
+    ),
+    Kind.MANIFEST_SHORT: Rule(
+        Severity.ERROR,
+        "Records that the head says are in object storage are not named there",
+        "Restore the manifest from a copy of object storage, then check again",
+    ),
+    Kind.MANIFEST_AHEAD: Rule(
+        Severity.ERROR,
+        "Object storage has records the cluster does not know: an older copy of it was put back",
+        "Stop its producers and restore the newest copy of the cluster, or recover the topic under another name",
+    ),
+    Kind.SEGMENT_MISSING: Rule(
+        Severity.ERROR, "The records at these offsets are gone from object storage", _RESTORE_REMOTE
+    ),
+    Kind.SEGMENT_DIFFERS: Rule(
+        Severity.ERROR,
+        "The records at these offsets in object storage are not those that were uploaded",
+        _RESTORE_REMOTE,
+    ),
+    Kind.INDEX_MISSING: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
+    Kind.INDEX_DIFFERS: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
+    Kind.CUT_UNFINISHED: Rule(
+        Severity.WARNING,
+        "The log was cut; nobody reads what object storage has above the cut, and it takes space",
+        "`reconciler run` finishes it, as does the restore that began it",
+    ),
+    Kind.GARBAGE_LEFT: Rule(
+        Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"
+    ),
+    Kind.GROUP_DAMAGED: Rule(
+        Severity.ERROR,
+        "The group cannot commit, nor go on where it was",
+        "Delete the group and reset its offsets; what was cut off `--repair` puts back where the bucket keeps versions",
+    ),
+    Kind.GROUP_LEFT_OVER: Rule(
+        Severity.NOTE,
+        "The group has offsets of a topic that is gone; nobody reads them",
+        "Its next commit removes them; `--repair` does it now",
+        is_mended=True,
+    ),
+    Kind.GROUP_BEYOND: Rule(
+        Severity.WARNING,
+        "The group skips what is written until the log has reached that offset",
+        "Reset it with: reconciler group reset",
+    ),
+    Kind.TRANSACTION_DAMAGED: Rule(
+        Severity.ERROR, "Its producer cannot begin, and readers wait at its first record", _PUT_BACK
+    ),
+    Kind.TRANSACTION_UNFINISHED: Rule(
+        Severity.WARNING,
+        "Its outcome is decided; readers wait until it is carried out",
+        "`--repair` does",
+        is_mended=True,
+    ),
+    Kind.TRANSACTION_OVERDUE: Rule(
+        Severity.WARNING,
+        "Readers that wait for commits wait for a producer that has been silent for longer than it said",
+        "`reconciler run` aborts it",
+    ),
+    Kind.TRANSACTION_UNKNOWN: Rule(
+        Severity.ERROR, "Readers that wait for commits never get past its first record", "Report this"
+    ),
+    Kind.DELETION_UNFINISHED: Rule(
+        Severity.WARNING, "Its name is free, its objects still take space", "`--repair` finishes it", is_mended=True
+    ),
+    Kind.REWRITE_UNFINISHED: Rule(
+        Severity.WARNING,
+        "Some of its objects are still under the key of its former namespace",
+        "`--repair` finishes it",
+        is_mended=True,
+    ),
+    Kind.MIGRATION_UNDER_WAY: Rule(
+        Severity.NOTE,
+        "Topics are on their way into or out of object storage; what is half-way of them is no damage",
+        "`reconciler run` goes on with it; see how far it is: reconciler mount status",
+    ),
+    Kind.MIGRATION_WAITS: Rule(
+        Severity.NOTE,
+        "Its topics are held until somebody asks for what comes next: nobody goes on with it by himself",
+        "Ask for it by the library, cluster.mounts.ask, or stop it; what may be asked for: reconciler mount status",
+    ),
+    Kind.MIGRATION_CONTRADICTION: Rule(
+        Severity.ERROR,
+        "What a migration says of its topics is not so, and it cannot come to its end as they are",
+        "Cancel it, or delete it where it is only planned; then mount or unmount anew",
+    ),
+    Kind.HOLD_STALE: Rule(
+        Severity.ERROR,
+        "The topic cannot be changed, and may be closed, for a migration that will never let go of it",
+        "`--repair` takes the hold off, where object storage still says that the topic is this cluster's",
+        is_mended=True,
+    ),
+    Kind.SEAL_LEFT: Rule(
+        Severity.NOTE, "A migration was cancelled that had sealed the partition", "The next append takes the seal off"
+    ),
+    Kind.CLAIM_LEFT: Rule(
+        Severity.WARNING,
+        "Nobody can mount the topic: this cluster claimed it, and no migration of it goes on with that",
+        "`--repair` gives the claim back",
+        is_mended=True,
+    ),
+    Kind.OWNERSHIP_LOST: Rule(
+        Severity.ERROR,
+        "Nothing of it is uploaded, expires or is merged here any more: object storage says that it is not this "
+        "cluster's. What was written here since is here alone",
+        "Copy what was written here since, if it matters, cancel what migrates it, and delete the topic here: nothing "
+        "of it is deleted in object storage by that",
+    ),
+    Kind.OWNERSHIP_DAMAGED: Rule(
+        Severity.ERROR,
+        "Nobody can tell who owns the topic: it can neither be mounted, unmounted nor released",
+        "Restore the register from a version or copy of the bucket; where it is of a newer format, upgrade",
+    ),
+    Kind.OWNED_WITHOUT_TOPIC: Rule(
+        Severity.NOTE,
+        "The topic was mounted here and deleted, what lies in object storage stayed; no other cluster can mount it",
+        "Recover it here, or let go of it: reconciler mount release",
+    ),
+    Kind.UNNAMED: Rule(
+        Severity.NOTE,
+        "Nothing names them: a writer is about to, or has died; they take space",
+        "`--repair` deletes those older than 24 hours",
+        is_mended=True,
+    ),
+    Kind.FOREIGN: Rule(
+        Severity.NOTE, "They are not part of the cluster and are left alone", "Keep other things in other folders"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a finding is: an object's key, and the topic and partition it belongs to, as far as there are any."""
+
+    key: str
+    topic: str | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """One thing that is not as it should be. `gone`: the offsets whose records cannot be read any more."""
+
+    kind: Kind
+    what: str
+    place: Place
+    gone: tuple[OffsetRange, ...] = ()
+    objects: int = 1
+    bytes: int = 0
+    age_ms: int | None = None
+    """Of the oldest object, by the store's clock, where age matters."""
+
+    @property
+    def rule(self) -> Rule:
+        """What is true of all of its kind."""
+        return RULES[self.kind]
+
+    @property
+    def severity(self) -> Severity:
+        """How grave it is."""
+        return self.rule.severity

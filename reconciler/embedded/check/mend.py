@@ -1,0 +1,266 @@
+"""Mend what a check found, where that is safe.
+
+Nothing here can lose a record: a record is deleted only with a topic that is gone, by the steps a deletion takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.model import NamespaceEntry
+from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.check.check_catalog import missing_namespaces
+from reconciler.embedded.check.check_owners import forget_mirrors, hand_heads_over, left_claims, migration_of
+from reconciler.embedded.check.damage import Kind
+from reconciler.embedded.clients.transactions import finish
+from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
+from reconciler.embedded.segments.gate import remove_partition
+from reconciler.embedded.segments.groups import change_group
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.ownership import Ownership, Owning, ownerships, read_ownership, unclaim_topic
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.errors import UserError
+from reconciler.objectstore.register import put_back
+from reconciler.runtime.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.damage import CheckFinding
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.segments.groups import Group
+    from reconciler.objectstore.base import ObjectStore
+
+
+# Mending what a migration that is gone has left: its hold on topics here, its claim on topics in object storage.
+#
+# A hold goes only where object storage still says that the topic is this cluster's: to open one that was let go of
+# would have two clusters write to it. A claim goes only where no topic of the cluster is at its location.
+
+
+def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
+    """Take off holds that no migration takes off, where that is safe; return the topics, by full name.
+
+    Raises:
+        UserError: A register of one is damaged; nothing was changed.
+    """
+    catalog = cluster.catalog.read()
+    safe = {topic.id for name, topic in catalog.topics.items() if _is_stale(catalog, topic) and _is_ours(cluster, name)}
+    done: list[str] = []
+
+    def decide(draft: Draft) -> None:
+        done.clear()
+        for name, topic in list(draft.topics.items()):
+            if topic.id in safe and _is_stale(draft, topic):
+                draft.put_topic(name, replace(topic, hold=None))
+                done.append(name)
+
+    if safe:
+        cluster.catalog.commit(decide)
+    return sorted(done)
+
+
+def give_claims_back(cluster: EmbeddedCluster) -> list[str]:
+    """Let topics be detached again that this cluster claimed for a migration that is gone; return their locations."""
+    remote = cluster.remote
+    if remote is None:
+        return []
+    found = {key: each for key, each in ownerships(remote.storage) if isinstance(each, Ownership)}
+    # Read after the registers: whoever claimed had its migration in the catalog before.
+    left = [each for _, each in left_claims(cluster.catalog.read(), cluster.cluster_id, found)]
+    for each in left:
+        unclaim_topic(remote.storage, each.location, cluster.cluster_id, each.claim or "", cluster.now_ms())
+    return sorted(str(each.location) for each in left)
+
+
+def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
+    return topic.hold is not None and migration_of(catalog, topic) is None
+
+
+def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
+    """Tell whether a topic and all of its partitions are this cluster's; where nobody can tell, they are not."""
+    topic, remote = cluster.topic(full_name), cluster.remote
+    if topic.hold is not None and not topic.hold.is_closed:
+        return True  # Clients have gone on: nothing was let go of yet.
+    if remote is None:
+        return False
+    location, cluster_id = location_of(full_name, topic, cluster.cluster_id), cluster.cluster_id
+    found = read_ownership(remote.storage, location)
+    has_it = (
+        location.cluster_id == cluster_id
+        if found is None
+        else (found.state, found.owner) == (Owning.MOUNTED, cluster_id)
+    )
+    places = (remote_partition(location, number) for number in range(topic.partitions))
+    manifests = side_by_side(lambda place: read_manifest(remote.storage, place), places, name="owners")
+    return has_it and all(manifest is None or manifest.owner == cluster_id for manifest in manifests)
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a repair did about one kind of finding."""
+
+    kind: Kind
+    what: str
+
+
+def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: Checked) -> list[Mended]:
+    """Put back registers that a killed write left empty or cut off, from the versions that their bucket keeps.
+
+    What was cut off was never acknowledged, so each is as it should be then.
+    """
+    done: dict[Kind, list[str]] = {}
+    for finding in checked.findings:
+        lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None
+        key = finding.place.key
+        if lies_in is not None and key not in done.get(finding.kind, []) and put_back(lies_in, key):
+            done.setdefault(finding.kind, []).append(key)
+    return [
+        Mended(kind, f"put back the last whole version of {', '.join(keys)}, where a write was cut off")
+        for kind, keys in done.items()
+    ]
+
+
+def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
+    """Mend what may be mended of what was found, and say what was done. Doing it again does the rest.
+
+    A catalog that cannot be read, contradicts itself or is an older one mends nothing: topics would seem to be gone.
+
+    Raises:
+        UserError: The catalog holds less than it did when it was checked.
+    """
+    if any(finding.kind in _OF_THE_CATALOG for finding in checked.findings) or checked.serial is None:
+        return []
+    catalog = cluster.catalog.read()
+    if catalog.serial < checked.serial:
+        message = f"the catalog was at commit {checked.serial} when it was checked, and is at {catalog.serial} now"
+        raise UserError(message, hint="Somebody put an older one in its place. Nothing was mended; check again.")
+    by_kind: dict[Kind, list[CheckFinding]] = {}
+    for finding in checked.findings:
+        if finding.rule.is_mended:
+            by_kind.setdefault(finding.kind, []).append(finding)
+    mended = []
+    for kind, step in _STEPS.items():
+        found = by_kind.get(kind)
+        what = step(cluster, found) if found else None
+        if what is not None:
+            mended.append(Mended(kind, what))
+    return mended
+
+
+def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    """An empty tier sets nothing, so nothing changes for what lies below it but that it has a parent."""
+    made: list[str] = []
+
+    def decide(draft: Draft) -> None:
+        made[:] = sorted(missing_namespaces(draft))
+        for name in made:
+            draft.put_namespace(name, NamespaceEntry())
+
+    cluster.catalog.commit(decide)
+    return f"made namespaces {', '.join(made)}" if made else None
+
+
+def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    done = cluster.finish_deletions()
+    return f"finished deleting {_count(done, 'topic')}" if done else None
+
+
+def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    done = cluster.finish_rewrites()
+    return f"wrote {_count(done, 'topic')} anew under the key of the namespace" if done else None
+
+
+def _finish_transactions(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+    """Only what is decided already: what is merely overdue is for `run`, whose clock is nobody's guess."""
+    names = [name for finding in found if (name := transactional_id_of_key(finding.place.key)) is not None]
+    done = [name for name in names if finish(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
+    return f"carried out what was decided of transactions {', '.join(done)}" if done else None
+
+
+def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    done = take_holds_off(cluster)
+    return f"let go of topics {', '.join(done)}, whose migration is gone" if done else None
+
+
+def _hand_heads_over(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+    done = hand_heads_over(cluster, found)
+    return f"gave {_count(done, 'partition')} to whom the catalog lets append" if done else None
+
+
+def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    done = forget_mirrors(cluster)
+    return f"made {', '.join(done)} ordinary topics, whose mirroring is over and whose link is gone" if done else None
+
+
+def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    done = give_claims_back(cluster)
+    return f"gave back the claims on {', '.join(done)}" if done else None
+
+
+def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+    """Only what is older than a day by the store's own clock: nobody is about to name it."""
+    swept = cluster.sweep()
+    if not swept.objects:
+        return None
+    return f"deleted {_count(swept.objects, 'object')} of {swept.bytes:,} bytes that nobody named for a day"
+
+
+def _delete_heads(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+    """What a topic that is gone has left: its id is never given again, so no one can come to need it."""
+    catalog = cluster.catalog.read()
+    live = {entry.id for entry in catalog.topics.values()}
+    deleted = 0
+    for finding in found:
+        topic_id, partition = partition_of_head(finding.place.key)
+        if topic_id not in live:
+            remove_partition(cluster.store, topic_id, partition)
+            deleted += 1
+    return f"deleted {_count(deleted, 'partition')} of topics that are gone" if deleted else None
+
+
+def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+    def only_live(group: Group) -> Group:
+        # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
+        return group.only(entry.id for entry in cluster.catalog.read().topics.values())
+
+    names = [name for finding in found if (name := group_of_key(finding.place.key)) is not None]
+    changed = [name for name in names if change_group(cluster.store, name, only_live)]
+    return f"removed offsets of topics that are gone from groups {', '.join(changed)}" if changed else None
+
+
+def _count(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+_OF_THE_CATALOG: Final = frozenset(
+    {
+        Kind.CLUSTER_FILE,
+        Kind.CATALOG_LOST,
+        Kind.CATALOG_DAMAGED,
+        Kind.CATALOG_CONTRADICTION,
+        Kind.HEAD_UNKNOWN,
+    }
+)
+_REGISTERS: Final = frozenset(
+    {Kind.CLUSTER_FILE, Kind.CATALOG_DAMAGED, Kind.HEAD_DAMAGED, Kind.GROUP_DAMAGED, Kind.TRANSACTION_DAMAGED}
+)
+_REMOTE_REGISTERS: Final = frozenset({Kind.MANIFEST_DAMAGED, Kind.OWNERSHIP_DAMAGED})
+_STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str | None]]] = {
+    Kind.NAMESPACE_MISSING: _make_namespaces,
+    Kind.DELETION_UNFINISHED: _finish_deletions,
+    Kind.REWRITE_UNFINISHED: _finish_rewrites,
+    Kind.TRANSACTION_UNFINISHED: _finish_transactions,
+    Kind.MIRROR_LEFT_OVER: _forget_mirrors,
+    Kind.HANDOVER_UNFINISHED: _hand_heads_over,
+    Kind.HOLD_STALE: _take_holds_off,
+    Kind.CLAIM_LEFT: _give_claims_back,
+    Kind.HEAD_LEFT_OVER: _delete_heads,
+    Kind.GROUP_LEFT_OVER: _forget_offsets,
+    Kind.UNNAMED: _sweep,
+}
+"""In this order: what one leaves over, a later one removes."""

@@ -1,0 +1,242 @@
+"""A compact index of the objects in a store, and partitions without a head."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import defaultdict
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.keys import (
+    CATALOG,
+    CLUSTER,
+    GROUPS,
+    HEADS,
+    PAGES,
+    STORAGE,
+    TRANSACTIONS,
+    head_key,
+    partition_of_page,
+    partition_of_part,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.objectstore.base import Listed, ObjectStore
+
+
+IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
+"""Where objects lie that exist because another object names them."""
+Places: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
+Found: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+
+REGISTERS: Final = (HEADS, GROUPS, TRANSACTIONS)
+_OTHERS: Final = ("runner/",)
+
+
+@dataclass(slots=True)
+class Foreign:
+    """What lies in a folder that is not part of a cluster."""
+
+    first: str
+    objects: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Contents:
+    """One listing of a store: registers by key, immutable objects by a hash of their key, the rest by folder."""
+
+    registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
+    foreign: dict[str, Foreign] = field(default_factory=dict)
+    """By folder, `""` for what lies in none."""
+    storages: list[str] = field(default_factory=list)
+    """The `storage.json` of each object storage that lies here, or where immutable objects do."""
+    objects: int = 0
+    bytes: int = 0
+
+
+class Stored:
+    """The immutable objects of one listing. Looking up and naming are safe from any thread."""
+
+    def __init__(self, names: array[int], sizes: array[int]) -> None:
+        hashes = np.frombuffer(names, np.uint64) if names else np.empty(0, np.uint64)
+        order = np.argsort(hashes)
+        self._hashes = hashes[order]
+        self._sizes = (np.frombuffer(sizes, np.int64) if sizes else np.empty(0, np.int64))[order]
+        self._is_named = np.zeros(len(order), np.bool_)
+        self._lock = threading.Lock()
+
+    def sizes(self, keys: Sequence[str]) -> list[int | None]:
+        """Return the size of each object in bytes; `None` where the listing did not have it."""
+        places, is_there = self._find(keys)
+        return [int(self._sizes[place]) if found else None for place, found in zip(places, is_there, strict=True)]
+
+    def name(self, keys: Sequence[str]) -> list[str]:
+        """Remember that these are named; return those that had been named before."""
+        places, is_there = self._find(keys)
+        with self._lock:
+            again = [
+                key for key, place, found in zip(keys, places, is_there, strict=True) if found and self._is_named[place]
+            ]
+            self._is_named[places[is_there]] = True
+        return again
+
+    @property
+    def is_all_named(self) -> bool:
+        """Tell whether every object of the listing is named."""
+        return bool(self._is_named.all())
+
+    def unnamed(self, listed: Iterable[Listed]) -> Iterator[Listed]:
+        """Yield what was there at the first listing and is named by nobody."""
+        for each in listed:
+            places, is_there = self._find([each.key])
+            if is_there[0] and not self._is_named[places[0]]:
+                yield each
+
+    def _find(self, keys: Sequence[str]) -> tuple[Places, Found]:
+        wanted = np.frombuffer(b"".join(map(_hash, keys)), np.uint64)
+        if not len(self._hashes):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
+        return places, self._hashes[places] == wanted
+
+
+def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
+    """List all of a store, once."""
+    contents, names, sizes = Contents(), array("Q"), array("q")
+    for listed in store.list(""):
+        contents.objects += 1
+        contents.bytes += listed.size
+        folder = listed.key[: listed.key.find("/") + 1]
+        if folder in REGISTERS:
+            contents.registers[folder].append(listed.key)
+        elif folder in IMMUTABLE:
+            if listed.key.endswith(f"/{STORAGE}"):
+                contents.storages.append(listed.key)
+            if listed.key != CATALOG:
+                names.frombytes(_hash(listed.key))
+                sizes.append(listed.size)
+        elif listed.key != CLUSTER and folder not in _OTHERS:
+            if listed.key == STORAGE:
+                contents.storages.append(listed.key)
+            found = contents.foreign.setdefault(folder, Foreign(listed.key))
+            found.objects += 1
+            found.bytes += listed.size
+    return contents, Stored(names, sizes)
+
+
+def list_below(store: ObjectStore, prefix: str) -> Stored:
+    """List what lies below a prefix, once."""
+    names, sizes = array("Q"), array("q")
+    for listed in store.list(prefix):
+        names.frombytes(_hash(listed.key))
+        sizes.append(listed.size)
+    return Stored(names, sizes)
+
+
+def _hash(key: str) -> bytes:
+    return blake2b(key.encode(), digest_size=8).digest()
+
+
+# Partitions of topics that have objects and no head: a first append has died, or somebody removed the head.
+
+
+if TYPE_CHECKING:
+    Partition: TypeAlias = tuple[str, int]
+
+_APART_MS: Final = 10 * 60_000
+"""Parts further apart were not written by one first append."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headless:
+    """Tells of an object whether it lies in a folder of a partition without head. `heads` are the keys of those there.
+
+    A topic's parts lie under the name it has, and under the one it was made with.
+    """
+
+    ids: Mapping[str, Collection[str]]
+    """Of topics that are there, by either name."""
+    names: Mapping[str, str]
+    heads: Collection[str]
+
+    @classmethod
+    def of(cls, catalog: Catalog, heads: Iterable[str]) -> Headless:
+        """Turn a catalog around."""
+        ids: defaultdict[str, set[str]] = defaultdict(set)
+        for name, entry in catalog.topics.items():
+            ids[name].add(entry.id)
+            if entry.origin is not None:
+                ids[entry.origin[0]].add(entry.id)
+        names = {entry.id: name for name, entry in catalog.topics.items()}
+        return cls(dict(ids), names, frozenset(heads))
+
+    def partitions(self, key: str) -> list[Partition]:
+        """Return the partitions without head whose pages or parts may be the object with this key."""
+        if key.startswith(PAGES):
+            page = partition_of_page(key)
+            places = [] if page is None or page[0] not in self.names else [page]
+        else:
+            part = partition_of_part(key)
+            places = [] if part is None else [(topic_id, part[1]) for topic_id in sorted(self.ids.get(part[0], ()))]
+        return [place for place in places if head_key(*place) not in self.heads]
+
+    def is_shared(self, key: str) -> bool:
+        """Tell whether a part may as well be of another topic that has, or had, the same name."""
+        part = partition_of_part(key)
+        return part is not None and len(self.ids.get(part[0], ())) > 1
+
+
+@dataclass(slots=True)
+class _Left:
+    first: str
+    first_ms: int
+    last_ms: int
+    objects: int = 0
+    bytes: int = 0
+    has_pages: bool = False
+    is_shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What partitions without head have left; `committed` are those that a group has read from."""
+
+    headless: Headless
+    committed: Collection[Partition]
+    left: dict[Partition, _Left] = field(default_factory=dict)
+
+    def take(self, listed: Listed) -> bool:
+        """Count an object that nobody names; say whether it is of a partition without head."""
+        places = self.headless.partitions(listed.key)
+        for place in places:
+            left = self.left.setdefault(place, _Left(listed.key, listed.modified_ms, listed.modified_ms))
+            left.objects += 1
+            left.bytes += listed.size
+            left.first_ms, left.last_ms = min(left.first_ms, listed.modified_ms), max(left.last_ms, listed.modified_ms)
+            left.has_pages |= listed.key.startswith(PAGES)
+            left.is_shared |= self.headless.is_shared(listed.key)
+        return bool(places)
+
+    def findings(self, now_ms: int) -> Iterator[CheckFinding]:
+        """Yield one finding for each partition."""
+        for (topic_id, partition), left in sorted(self.left.items()):
+            signs = [
+                (left.has_pages, "it has pages"),
+                ((topic_id, partition) in self.committed, "a group has read from it"),
+                (not left.is_shared and left.last_ms - left.first_ms > _APART_MS, "they were not written at once"),
+            ]
+            known_by = [why for is_so, why in signs if is_so]
+            objects = "1 object" if left.objects == 1 else f"{left.objects:,} objects"
+            what = ", ".join([f"{objects} and no {head_key(topic_id, partition)}", *known_by])
+            place = Place(left.first, self.headless.names[topic_id], partition)
+            kind = Kind.HEAD_LOST if known_by else Kind.PARTS_WITHOUT_HEAD
+            yield CheckFinding(kind, what, place, (), left.objects, left.bytes, max(0, now_ms - left.first_ms))

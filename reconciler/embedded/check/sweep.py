@@ -1,0 +1,194 @@
+"""Delete objects that nothing names.
+
+Objects are listed first, then every name is read: what was written after the listing is not in it, and what was named
+before is found. A name that cannot be read stops the sweep: what seems to be left over may be all there is of
+something. What lies where a topic that is there has a partition without a head stays. Nothing but parts, pages, pieces
+of the catalog and heads of topics that are gone is ever looked at.
+"""
+
+from __future__ import annotations
+
+import gzip
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from reconciler.embedded.catalog.commits import catalog_register, lost_catalog, named_by, trace_of_catalog
+from reconciler.embedded.check.stored import IMMUTABLE, Headless, list_store
+from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
+from reconciler.embedded.objects import read_cluster_id
+from reconciler.embedded.segments.gate import remove_partition
+from reconciler.embedded.segments.head import NOBODY, read_head
+from reconciler.embedded.segments.pages import all_pages, read_page
+from reconciler.embedded.tiered.remote_sweep import sweep_remote
+from reconciler.embedded.tiered.remote_tier import remote_tier
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.runtime.threads import SideBySide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.check.stored import Stored
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.objectstore.base import Listed, ObjectStore
+
+
+OLD_MS: Final = 24 * 60 * 60 * 1000
+"""By the store's own clock. A writer publishes what it wrote within the hour, or writes it again."""
+RECENT_MS: Final = 6 * 60 * 60 * 1000
+_JOB: Final = "sweep"
+_FORMAT: Final = "reconciler.runner/1"
+_AT_ONCE: Final = 16
+_LOOKS: Final = 3
+_BATCH: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep deleted; bytes are stored bytes."""
+
+    objects: int = 0
+    bytes: int = 0
+    partitions: int = 0
+    """Of topics that are gone: all that their heads named went with them."""
+
+
+def sweep(
+    store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
+) -> Swept:
+    """Delete what nobody names and is older than a day. Safe beside any writer, and to be repeated.
+
+    `unless_recent`: only where the last sweep is hours ago, for it reads every head. `storage`: the cluster's object
+    storage, which is swept after the cluster itself.
+
+    Raises:
+        UserError: A head, a page or the catalog cannot be read, or an object storage lies in the root; nothing was
+            deleted. Or a manifest; then nothing was
+            deleted in object storage.
+    """
+    now_ms = store.clock_ms()
+    if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
+        return Swept()
+    old_ms = now_ms - OLD_MS
+    contents, stored = list_store(store)
+    if contents.storages:
+        raise _shared(store, contents.storages[0])
+    heads = list(store.list(HEADS))
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as threads:
+        stored.name(_named_by_catalog(store))
+        for named in SideBySide(threads, 4 * _AT_ONCE).over(lambda listed: _named_by_head(store, listed.key), heads):
+            stored.name(named)
+    partitions = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
+    objects = size = 0
+    # Where a head was removed, its parts are all there is of acknowledged records.
+    headless = Headless.of(catalog.read(), (listed.key for listed in heads))
+    for batch in _batches(each for each in _unnamed(store, stored, old_ms) if not headless.partitions(each.key)):
+        store.delete(listed.key for listed in batch)
+        objects += len(batch)
+        size += sum(listed.size for listed in batch)
+    remote = _remote(store, catalog, storage)
+    if remote is not None:
+        remote_objects, remote_size = sweep_remote(store, remote, catalog)
+        objects, size = objects + remote_objects, size + remote_size
+    _remember(store, now_ms)
+    return Swept(objects, size, partitions)
+
+
+def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
+    cluster_id = None if storage is None else read_cluster_id(store)
+    return None if cluster_id is None else remote_tier(storage, cluster_id, catalog.read().cluster)
+
+
+def _shared(store: ObjectStore, key: str) -> UserError:
+    """Return the error for a root in which what nobody names here is the remote tier of some cluster."""
+    return UserError(
+        f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
+        hint="Give objectStorage a location of its own: what is remote would be deleted as what nobody names.",
+    )
+
+
+def _last_ms(store: ObjectStore) -> int:
+    stored = store.get(runner_key(_JOB))
+    try:
+        return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return 0  # It is only a cache: one sweep too many.
+
+
+def _remember(store: ObjectStore, at_ms: int) -> None:
+    body = orjson.dumps({"format": _FORMAT, "at_ms": at_ms})
+    store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
+
+
+def _unnamed(store: ObjectStore, stored: Stored, old_ms: int) -> Iterator[Listed]:
+    for prefix in () if stored.is_all_named else IMMUTABLE:
+        for listed in stored.unnamed(store.list(prefix)):
+            if listed.modified_ms < old_ms:
+                yield listed
+
+
+def _batches(found: Iterable[Listed]) -> Iterator[list[Listed]]:
+    batch: list[Listed] = []
+    for listed in found:
+        batch.append(listed)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _named_by_catalog(store: ObjectStore) -> list[str]:
+    held = catalog_register(store).read()
+    if held is None:
+        trace = trace_of_catalog(store)
+        if trace is not None:
+            raise lost_catalog(store, trace)
+        return []
+    return named_by(store, held)
+
+
+def _named_by_head(store: ObjectStore, key: str) -> list[str]:
+    topic_id, partition = partition_of_head(key)
+    look = 1
+    while True:
+        head = read_head(store, topic_id, partition)
+        try:
+            return [] if head is None else _named_in(store, head)
+        except MissingObjectError:
+            # Upkeep may have put another page in its place: the head tells.
+            if look == _LOOKS:
+                raise
+        look += 1
+
+
+def _named_in(store: ObjectStore, head: Head) -> list[str]:
+    named = [entry.key for entry in head.entries]
+    for page in all_pages(store, head):
+        named.append(page.key)
+        if page.level == 0:
+            # Below the start, a page still names what retention has deleted, or died before it could.
+            named += [entry.key for entry in read_page(store, page) if entry.last >= head.start]
+    return named
+
+
+def _left_over(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> int:
+    """Remove the partitions of topics that are gone: of a first append that died between its head and the catalog.
+
+    What somebody has settled was read beside a catalog that had its topic: that an older one was put back since must
+    not cost its records. `cluster check` says so.
+    """
+    read = catalog.read()
+    known = {entry.id for entry in read.topics.values()} | set(read.deletions)
+    count = 0
+    for listed in heads:
+        topic_id, partition = partition_of_head(listed.key)
+        head = None if topic_id in known else read_head(store, topic_id, partition)
+        if head is not None and not (head.is_settled and head.writer != NOBODY):
+            remove_partition(store, topic_id, partition)
+            count += 1
+    return count

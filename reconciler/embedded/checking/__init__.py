@@ -1,1 +1,0 @@
-"""`cluster check`: every register and object of a cluster looked at, judged, and mended where that is safe."""

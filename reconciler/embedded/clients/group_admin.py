@@ -1,0 +1,391 @@
+"""List, describe, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.acl import Kind, Operation, not_every_topic, topic_shown
+from reconciler.embedded.catalog.tables import names_by_id, topic_named
+from reconciler.embedded.catalog.tiering_state import hides_remote
+from reconciler.embedded.keys import GROUPS, fresh_mark, group_of_key
+from reconciler.embedded.segments.groups import (
+    Committed,
+    Group,
+    check_commit,
+    check_idle,
+    commit_offsets,
+    delete_group,
+    delete_offsets,
+    existing_group,
+    fetch_offsets,
+    group_of,
+    group_register,
+    list_groups,
+    read_group,
+)
+from reconciler.embedded.segments.head import read_bounds
+from reconciler.errors import UserError
+from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, move_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.acl import Permissions
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.clients.topic_log import EmbeddedLog
+    from reconciler.embedded.context import ClusterContext
+    from reconciler.embedded.segments.groups import Place
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+    from reconciler.records.log import Bounds
+    from reconciler.resources.groups import OffsetMove, Reset
+
+
+# What groups have read: committed offsets beside what the logs hold. Opens no part.
+
+
+MANY: Final = 1_000
+"""With more groups than this, nobody is told which of them read a topic: each costs a request."""
+
+_CLOCKS_APART_MS: Final = 2 * 60 * 60 * 1000
+"""How far the clock of who commits and that of the store may be apart, at most, for a group not to be overlooked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Topics as one look at the catalog has them, and where their partitions begin and end, each read once."""
+
+    store: ObjectStore
+    names: Mapping[str, tuple[str, int]]
+    bounds: dict[str, Mapping[int, Bounds]]
+    hiding: frozenset[str] = frozenset()
+    """Full names of topics that begin at their local start: what is remote may not be fetched."""
+
+    @classmethod
+    def of(cls, store: ObjectStore, catalog: Catalog) -> Read:
+        """Look at nothing yet."""
+        names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
+        return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote(catalog, name)))
+
+    def rows(self, group: Group, topic_id: str) -> Iterator[GroupOffset]:
+        """Yield every partition of a topic, as a group reads it."""
+        name, partitions = self.names[topic_id]
+        if topic_id not in self.bounds:
+            whole, is_hiding = read_bounds(self.store, topic_id, partitions), name in self.hiding
+            self.bounds[topic_id] = {number: at.only_local() if is_hiding else at for number, at in whole.items()}
+        offsets = group.offsets
+        for partition, at in sorted(self.bounds[topic_id].items()):
+            found = offsets.get((topic_id, partition))
+            if found is None:
+                yield GroupOffset(name, partition, None, at.start, at.stable, at.end)
+                continue
+            committed = found.clamped(at).offset
+            yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, found.at_ms, found.metadata)
+
+    def living(self, group: Group) -> list[str]:
+        """Return the ids of the topics a group has offsets of, sorted by name; topics that are gone are left out."""
+        return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
+
+
+def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
+    """Return every partition of the topics a group has read.
+
+    Raises:
+        UserError: There is no such group.
+    """
+    found, read = existing_group(store, group), Read.of(store, catalog)
+    rows = (row for topic_id in read.living(found) for row in read.rows(found, topic_id))
+    return ConsumerGroup(group, found.is_reading(now_ms), found.last_commit_ms(), tuple(rows))
+
+
+def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int) -> list[ConsumerGroup] | None:
+    """Return the groups that have offsets of one topic, each of that topic alone; `None`: there are too many to ask."""
+    names, read, found = list_groups(store), Read.of(store, catalog), []
+    if len(names) > MANY:
+        return None
+    for name in names:
+        group = read_group(store, name)
+        if group is not None and topic_id in group.topic_ids:
+            rows = tuple(read.rows(group, topic_id))
+            is_reading = group.is_reading(now_ms, topic_id)
+            found.append(ConsumerGroup(name, is_reading, group.last_commit_ms(topic_id), rows))
+    return found
+
+
+def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
+    """Return the groups that are reading each topic, by topic id; `None`: there are too many to ask.
+
+    One listing tells which groups were written at all within the time: only those are read.
+    """
+    young = store.clock_ms() - READING_MS - _CLOCKS_APART_MS
+    names = [group_of_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
+    if len(names) > MANY:
+        return None
+    reading: dict[str, tuple[str, ...]] = {}
+    for name in sorted(name for name in names if name is not None):
+        group = read_group(store, name)
+        if group is not None:
+            for topic_id in group.topic_ids:
+                if group.is_reading(now_ms, topic_id):
+                    reading[topic_id] = (*reading.get(topic_id, ()), name)
+    return reading
+
+
+# Looking at groups must not load pyarrow: only a reset by time reads records.
+# ruff: noqa: PLC0415
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What `cluster.groups` is. Offsets go by (full name of the topic, partition)."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    permissions: Permissions
+    now_ms: Callable[[], int]
+    remote: RemoteTier | None = None
+
+    @classmethod
+    def of(cls, cluster: ClusterContext) -> Groups:
+        """Return the groups of a cluster."""
+        return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
+
+    def names(self) -> list[str]:
+        """Return the groups that may be described, sorted."""
+        catalog = self.catalog.read()
+        return [name for name in list_groups(self.store) if self._may_see(catalog, Kind.GROUP, name)]
+
+    def describe(self, group: str) -> ConsumerGroup:
+        """Return what a group has committed, its lag, and whether it is reading.
+
+        Raises:
+            UserError: There is no such group.
+        """
+        catalog = self._checked(Operation.DESCRIBE, group)
+        found = describe_group(self.store, catalog, group, now_ms=self.now_ms())
+        shown = (row for row in found.offsets if self._may_see(catalog, Kind.TOPIC, row.topic))
+        return replace(found, offsets=tuple(shown))
+
+    def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
+        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask.
+
+        Raises:
+            UserError: There is no such topic.
+        """
+        catalog = self._checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
+        topic_id = topic_shown(self.permissions, catalog, full_name).id
+        found = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
+        if found is None:
+            return None
+        return [group for group in found if self._may_see(catalog, Kind.GROUP, group.name)]
+
+    def reading(self) -> dict[str, tuple[str, ...]] | None:
+        """Return the groups that are reading each topic, by its full name; `None`: there are too many to ask."""
+        catalog, found = self.catalog.read(), reading_groups(self.store, now_ms=self.now_ms())
+        if found is None:
+            return None
+        return {
+            full_name: tuple(name for name in found[entry.id] if self._may_see(catalog, Kind.GROUP, name))
+            for full_name, entry in catalog.topics.items()
+            if entry.id in found
+        }
+
+    def commit(
+        self, group: str, offsets: Mapping[tuple[str, int], int | Committed], *, mark: str | None = None
+    ) -> None:
+        """Commit the next offsets a group wants to read; with the same `mark` twice, it is done once.
+
+        Raises:
+            InvalidNamespaceError: The group's namespace does not exist.
+            UserError: A topic or partition does not exist, or an offset cannot be.
+        """
+        catalog = self._checked(Operation.READ, group, *{topic for topic, _ in offsets})
+        places = {
+            (topic_shown(self.permissions, catalog, topic).id, partition): each
+            for (topic, partition), each in offsets.items()
+        }
+        self.commit_places(group, places, mark=mark)
+
+    def commit_places(self, group: str, offsets: Mapping[Place, int | Committed], *, mark: str | None = None) -> None:
+        """Commit by topic id: of a topic that has moved too, and not of one made anew under its name."""
+        self._checked(Operation.READ, group)
+        commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
+
+    def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], Committed]:
+        """Return where a group goes on reading, within the logs as they are now; what it never committed is absent."""
+        catalog = self._checked(Operation.READ, group)
+        names = {entry.id: name for name, entry in catalog.topics.items()}
+        wanted = None if topics is None else frozenset(topics)
+        places = None
+        if wanted is not None:
+            asked = [(entry.id, entry.partitions) for name, entry in catalog.topics.items() if name in wanted]
+            places = [(topic_id, partition) for topic_id, partitions in asked for partition in range(partitions)]
+        found = fetch_offsets(self.store, self.catalog, group, places)
+        named = {(names.get(topic_id, ""), partition): each for (topic_id, partition), each in found.items()}
+        return {
+            place: each for place, each in named.items() if place[0] and self._may_see(catalog, Kind.TOPIC, place[0])
+        }
+
+    def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Return the offsets alone."""
+        return {place: each.offset for place, each in self.fetch(group, topics).items()}
+
+    def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, Committed]:
+        """Return the same by topic id and partition."""
+        self._checked(Operation.READ, group)
+        return fetch_offsets(self.store, self.catalog, group, places)
+
+    def moves(
+        self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
+    ) -> tuple[OffsetMove, ...]:
+        """Return what a reset would set; changes nothing. Without `topic`: every topic the group has offsets of.
+
+        Raises:
+            UserError: There is no such group, topic or partition.
+            NotAuthorizedError: Whoever asks may not do it, whether anything would be set or not.
+        """
+        if topic is None:
+            self._check_all_read(self._checked(Operation.READ, group), group)
+        else:
+            topic_shown(self.permissions, self._checked(Operation.READ, group, topic), topic)
+        logs = Logs(self.store, self.catalog, self.remote)
+        return moves_of(logs, group, reset, topic=topic, partition=partition)
+
+    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
+        """Set a group's offsets by one swap.
+
+        Raises:
+            BlockedError: The group is reading one of the topics, and `force` is not set.
+        """
+        self._checked(Operation.READ, group, *{move.topic for move in moves})
+        move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
+
+    def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
+        """Forget a group, or what it has of one topic; say whether there was anything.
+
+        Raises:
+            BlockedError: It is reading, and `force` is not set.
+            NotAuthorizedError: It may not be deleted, or a topic that it has offsets of may not be read.
+        """
+        catalog, now_ms = self._checked(Operation.DELETE, group), self.now_ms()
+        if topic is None:
+            self._check_all_read(catalog, group)
+            return delete_group(self.store, group, now_ms=now_ms, force=force)
+        self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
+        return delete_offsets(
+            self.store, group, topic_shown(self.permissions, catalog, topic).id, now_ms=now_ms, force=force
+        )
+
+    def _checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
+        """Return the catalog, having refused what may not be done; what is read of topics must be readable."""
+        catalog = self.catalog.read()
+        self.permissions.check(catalog, operation, kind, name)
+        for topic in sorted(topics):
+            self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
+        return catalog
+
+    def _check_all_read(self, catalog: Catalog, group: str) -> None:
+        """Refuse where a group has offsets of a topic that may not be read; what is hidden stays unnamed."""
+        who = self.permissions
+        found = None if who.is_super_user else read_group(self.store, group)
+        names = [] if found is None else sorted(names_by_id(catalog, found.topic_ids).values())
+        for name in names:
+            if self._may_see(catalog, Kind.TOPIC, name):
+                who.check(catalog, Operation.READ, Kind.TOPIC, name)
+        if not all(self._may_see(catalog, Kind.TOPIC, name) for name in names):
+            raise not_every_topic(who, group)
+
+    def _may_see(self, catalog: Catalog, kind: Kind, name: str) -> bool:
+        return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
+
+
+# Resetting a group: what it would do, partition by partition, and doing it. Two steps, so that it can be shown.
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The logs of a cluster, both tiers of each: a search by time reads records."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    remote: RemoteTier | None = None
+
+    def log(self, full_name: str, topic_id: str) -> EmbeddedLog:
+        """Return one."""
+        from reconciler.embedded.clients.topic_log import EmbeddedLog
+
+        return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
+
+
+def moves_of(
+    logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
+) -> tuple[OffsetMove, ...]:
+    """Return what a reset would set, within each log as it is now; what stays is left out. Changes nothing.
+
+    Without `topic` it is every topic the group has offsets of; with one, the group need not exist yet.
+
+    Raises:
+        UserError: There is no such group, topic or partition.
+    """
+    store, catalog = logs.store, logs.catalog.read()
+    found, read = read_group(store, group), Read.of(store, catalog)
+    if found is None and topic is None:
+        raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
+    known = found or Group()
+    topic_ids = read.living(known) if topic is None else [topic_named(catalog, topic).id]
+    rows = [(topic_id, row) for topic_id in topic_ids for row in read.rows(known, topic_id)]
+    if partition is not None:
+        rows = [(topic_id, row) for topic_id, row in rows if row.partition == partition]
+        if not rows:
+            raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
+    moves = (_move(logs.log(row.topic, topic_id), row, reset) for topic_id, row in rows)
+    return tuple(move for move in moves if move is not None)
+
+
+def _move(log: EmbeddedLog, row: GroupOffset, reset: Reset) -> OffsetMove | None:
+    return move_of(row, reset, lambda at_ms: log.offset_for_time(row.partition, at_ms))
+
+
+def move_offsets(
+    store: ObjectStore,
+    catalog: CatalogRegister,
+    group: str,
+    moves: Sequence[OffsetMove],
+    *,
+    now_ms: int,
+    force: bool = False,
+) -> None:
+    """Set a group's offsets by one swap. It is not thereby reading: when it last committed stays as it was.
+
+    Raises:
+        BlockedError: The group is reading one of the topics, and `force` is not set.
+        InvalidNamespaceError: The group's namespace does not exist.
+        UserError: A topic or partition is not there any more.
+    """
+    register = group_register(store, group)
+
+    def change(held: Held | None) -> dict[str, Any] | None:
+        known = catalog.read()
+        before = group_of(register, held)
+        places = _places(known, moves)
+        if not force:
+            for topic_id in sorted({topic_id for topic_id, _ in places}):
+                check_idle(group, before, now_ms, topic_id)
+        check_commit(known, group, places)
+        after = {place: _set(before, place, offset) for place, offset in places.items()}
+        return before.with_own(after).only(topic.id for topic in known.topics.values()).to_json()
+
+    if moves:
+        register.update(change, mark=fresh_mark())
+
+
+def _places(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]:
+    return {(topic_named(catalog, move.topic).id, move.partition): move.after for move in moves}
+
+
+def _set(before: Group, place: Place, offset: int) -> Committed:
+    own = before.own.get(place)
+    return Committed(offset, at_ms=None if own is None else own.at_ms)

@@ -1,0 +1,428 @@
+"""The producer: batch, split by partition, write parts, publish."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from reconciler.embedded.acl import check_writing, topic_shown
+from reconciler.embedded.clients.sequences import (
+    DELIVERY_TIMEOUT_MS,
+    Delivery,
+    Identity,
+    Numbered,
+    advanced,
+    check_sequence,
+    is_there,
+    offsets_of,
+    remembering,
+)
+from reconciler.embedded.keys import check_producer_id, fresh_mark, fresh_producer_id, part_key
+from reconciler.embedded.segments.admission import admitted, conformed, row_of, rules_of, whole_of
+from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.gate import Gate, check_writer
+from reconciler.embedded.segments.head import PRODUCERS, RecentHeads, read_heads
+from reconciler.embedded.segments.parts import PartWriter
+from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
+from reconciler.records.log import OffsetRange
+from reconciler.records.partitioner import Spread, split_by_partition
+from reconciler.records.schema import INPUT_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from reconciler.embedded.context import ClusterContext
+    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.segments.head import Head
+
+
+# Publishing: parts that are durable become readable at the end of their partition, once, by one swap.
+
+
+class _StaleError(Exception):
+    """The parts have waited too long."""
+
+
+@dataclass(slots=True)
+class Append:
+    """Parts of one partition, numbered from 0, durable and named by nobody yet. `put_ms`: since when."""
+
+    gate: Gate
+    partition: int
+    parts: list[Entry]
+    put_ms: int
+
+    @property
+    def records(self) -> int:
+        """How many records they hold."""
+        return self.parts[-1].last + 1
+
+    @property
+    def where(self) -> str:
+        """The partition, in sentences."""
+        return f"{self.gate.full_name}, partition {self.partition}"
+
+
+def publish(
+    append: Append, batch: Numbered, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
+) -> OffsetRange | None:
+    """Make an append readable and return its offsets, also where it was readable already; `None`: nobody can tell.
+
+    A lost race repeats only the swap. `still_wanted` raises where a writer that slept for long may not go on.
+
+    Raises:
+        UserError: The topic is gone, or the partition belongs to another writer.
+        ProducerFencedError: The partition knows a later epoch of the producer.
+        OutOfOrderSequenceError: The batch is neither the next nor wholly there.
+        RetryableError: It was not possible in time; says whether it may be there.
+    """
+    mark = fresh_mark()
+    offsets: OffsetRange | None = None
+
+    def extend(head: Head, epoch: int) -> Head | None:
+        nonlocal offsets
+        if is_there(head, batch, append.where):
+            offsets = offsets_of(head, batch)
+            return None
+        now_ms = delivery.now_ms()
+        if now_ms - append.put_ms > STALE_MS:
+            raise _StaleError
+        offsets = OffsetRange(head.end, head.end + batch.count)
+        return _extended(head, append.parts, batch, epoch, now_ms)
+
+    def attempt() -> OffsetRange | None:
+        while True:
+            try:
+                append.gate.swap(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
+            except _StaleError:
+                still_wanted()
+                _put_again(append, delivery.now_ms())
+            else:
+                return offsets
+
+    return delivery.deliver(attempt, f"the append to {append.where}")
+
+
+def _extended(head: Head, parts: list[Entry], batch: Numbered, epoch: int, now_ms: int) -> Head:
+    return replace(
+        head,
+        entries=(*head.entries, *[part.placed(head.end, epoch) for part in batch.signed(parts)]),
+        end=head.end + batch.count,
+        producers=remembering(head, batch.identity, batch.last, now_ms),
+        transactions=_with_opened(head, batch.identity),
+    )
+
+
+def _with_opened(head: Head, who: Identity) -> dict[str, object]:
+    if who.transactional_id is None:
+        return head.transactions
+    opened = head.transactions.get(who.transactional_id)
+    if opened is None:
+        return {**head.transactions, who.transactional_id: {"epoch": who.epoch, "base": head.end}}
+    if opened["epoch"] != who.epoch:
+        message = f"transaction {who.transactional_id}/{opened['epoch']} is open beneath {who.transaction}"
+        raise BrokenInvariantError(message, hint="Please report this, with what `cluster check` says.")
+    return head.transactions
+
+
+def _put_again(append: Append, now_ms: int) -> None:
+    """Put parts under new names: the old ones may be swept at any moment."""
+    store = append.gate.store
+    try:
+        for position, part in enumerate(append.parts):
+            key = part_key(append.gate.full_name, append.partition)
+            store.copy_in(key, store, part.key, kms_key_id=part.kms_key_id)
+            append.parts[position] = replace(part, key=key)
+    except MissingObjectError as error:
+        message = f"the append to {append.where} waited so long that its parts were swept; nothing of it was written"
+        raise UserError(message, hint="Append the records again.") from error
+    append.put_ms = now_ms
+
+
+# From gathered batches to parts: admitted, split by partition, written under fresh names. Nothing is readable yet.
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Admitted records of one topic, by partition; their offsets count from 0 in each."""
+
+    gate: Gate
+    rules: Rules
+    split: dict[int, list[pa.RecordBatch]]
+
+    def written(self, now_ms: int) -> list[Append]:
+        """Write the records of each partition as parts, lowest partition first."""
+        return [
+            Append(
+                self.gate, partition, list(PartWriter.of(self.gate.store, self.rules, partition).write(records)), now_ms
+            )
+            for partition, records in sorted(self.split.items())
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a producer remembers from flush to flush: how far round robin has come, and its partitions' heads."""
+
+    spread: Spread = field(default_factory=Spread)
+    recent: RecentHeads = field(default_factory=RecentHeads)
+
+
+def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
+    """Decide where batches of `INPUT_SCHEMA` go, by the catalog as it is now; nothing is written.
+
+    Raises:
+        InvalidNamespaceError: The topic's namespace does not exist.
+        NotAuthorizedError: Whoever acts may not write to it.
+        UserError: The topic does not exist, is a mirror, or refuses a record.
+    """
+    catalog = cluster.catalog.read()
+    check_writing(cluster.permissions, catalog, full_name)
+    topic = topic_shown(cluster.permissions, catalog, full_name)
+    check_writer(full_name, topic, PRODUCERS)
+    rules, now_ms = rules_of(catalog, full_name), cluster.now_ms()
+    split: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+    lengths: defaultdict[int, int] = defaultdict(int)
+    for batch in batches:
+        fitting = admitted(batch, rules, now_ms)
+        for partition, records in split_by_partition(
+            fitting, partitions=topic.partitions, now_ms=now_ms, spread=course.spread
+        ):
+            split[partition].append(_from(lengths[partition], records))
+            lengths[partition] += records.num_rows
+    return Routed(
+        Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, course.recent), rules, dict(split)
+    )
+
+
+def _from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
+    if first == 0:
+        return records
+    index = records.schema.get_field_index("offset")
+    return records.set_column(index, records.schema.field(index), pa.array(np.arange(first, first + records.num_rows)))
+
+
+FLUSH_BYTES: Final = 128 * 1024 * 1024
+FLUSH_RECORDS: Final = 50_000
+"""Of single records, each a Python object until it is flushed."""
+
+Gained = dict[int, OffsetRange]
+
+
+class Producer:
+    """Appends records to topics of one cluster, each of them once. Not shared between threads.
+
+    Records are gathered and written when there are enough, at `flush`, and at the end of a `with` block that raised
+    nothing. What a failed flush was writing may be there or not.
+    """
+
+    def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
+        self._cluster = cluster
+        self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
+        self._identity = Identity(fresh_producer_id())
+        self._next: dict[tuple[str, int], int] = {}
+        self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._single: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._bytes: defaultdict[str, int] = defaultdict(int)
+        self._courses: defaultdict[str, Course] = defaultdict(Course)
+        self._gained: defaultdict[str, Gained] = defaultdict(dict)
+
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Append one record. Without a partition its key decides; without a time it gets the present one.
+
+        Raises:
+            UserError: A field is not of a type it takes; what was sent before stays.
+        """
+        self._check_open()
+        row = row_of(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        single = self._single[topic]
+        single.append(row)
+        if len(single) >= FLUSH_RECORDS:
+            self._gather_single(topic)
+            self._flush_if_large(topic)
+
+    def append(self, topic: str, records: pa.RecordBatch) -> None:
+        """Append a batch: any of the columns `value, key, headers, timestamp_ms, partition`.
+
+        Missing columns are null; text is taken as UTF-8. What else records have that were read (`offset`,
+        `timestamp_type`, `topic`) is left out. The order of rows is kept within each partition.
+
+        Raises:
+            UserError: A column is none of these, or not of its type; what was sent before stays.
+        """
+        self._check_open()
+        batch = conformed(topic, records)
+        self._gather_single(topic)
+        pieces = max(1, -(-batch.nbytes // FLUSH_BYTES))
+        rows = max(1, -(-batch.num_rows // pieces))
+        for start in range(0, batch.num_rows, rows):
+            piece = batch.slice(start, rows)
+            self._waiting[topic].append(piece)
+            self._bytes[topic] += piece.nbytes
+            self._flush_if_large(topic)
+
+    def flush(self) -> dict[str, Gained]:
+        """Write what was gathered; return what each partition of each topic gained since the last call.
+
+        A record that a topic refuses takes all that waits for that topic with it; nothing is written then.
+
+        Raises:
+            InvalidNamespaceError: The namespace of a topic does not exist.
+            NotAuthorizedError: Whoever acts may not write to a topic.
+            UserError: A topic does not exist, is a mirror (only its link writes to it), or refuses a record.
+            RetryableError: It was not possible in time; says whether records may be there.
+        """
+        for topic in list(self._single):
+            self._gather_single(topic)
+        self._flush(sorted(self._waiting))
+        gained, self._gained = self._gained, defaultdict(dict)
+        return dict(gained)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+
+    def _gather_single(self, topic: str) -> None:
+        rows = self._single.pop(topic, [])
+        if rows:
+            batch = pa.RecordBatch.from_pylist(rows, schema=INPUT_SCHEMA)
+            self._waiting[topic].append(batch)
+            self._bytes[topic] += batch.nbytes
+
+    def _flush_if_large(self, topic: str) -> None:
+        if self._bytes[topic] >= FLUSH_BYTES:
+            self._flush([topic])
+
+    def _flush(self, topics: Sequence[str]) -> None:
+        """Admit everything, then write it, then publish it."""
+        routed = []
+        for topic in topics:
+            try:
+                routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
+            except Exception:
+                # What was refused must not be refused again with the next flush, and keeps no other topic waiting.
+                self._forget(topic)
+                raise
+        for topic in topics:
+            self._forget(topic)
+        now_ms = self._cluster.now_ms()
+        appends = [append for one in routed for append in one.written(now_ms)]
+        if appends:
+            self._before(appends)
+        for append in appends:
+            self._publish(append)
+
+    def _publish(self, append: Append) -> None:
+        place = append.gate.topic_id, append.partition
+        batch = Numbered(self._identity, self._next.get(place, 0), append.records)
+        try:
+            offsets = publish(append, batch, self._delivery, self._check_wanted)
+        except BaseException:
+            self._doubt()
+            raise
+        self._next[place] = advanced(batch.first, batch.count)
+        if offsets is not None:
+            gained = self._gained[append.gate.full_name]
+            before = gained.get(append.partition, offsets)
+            gained[append.partition] = OffsetRange(min(before.start, offsets.start), offsets.stop)
+
+    def _forget(self, topic: str) -> None:
+        self._waiting.pop(topic, None)
+        self._bytes.pop(topic, None)
+
+    def _doubt(self) -> None:
+        """Begin a new epoch: whether the last numbers were used, nobody knows."""
+        self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
+        self._next.clear()
+
+    def _check_open(self) -> None:
+        """Refuse records nobody waits for."""
+
+    def _before(self, appends: Sequence[Append]) -> None:
+        """Do what must be done before the first swap of a flush."""
+
+    def _check_wanted(self) -> None:
+        """Refuse to go on after a long sleep."""
+
+
+# A producer whose user keeps its id and its sequence numbers: started again, it finds out what landed.
+
+
+class SequencedProducer:
+    """Appends batches under an id and numbers of the user's own, each batch once. Not shared between threads.
+
+    Numbers count the records of one partition, from 0 in each epoch; after 2^31 - 1 comes 0 again. A partition that has
+    heard nothing of the id for 24 hours takes any number.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterContext,
+        producer_id: str,
+        *,
+        epoch: int = 0,
+        delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
+    ) -> None:
+        """Use `EmbeddedCluster.sequenced_producer`."""
+        check_producer_id(producer_id)
+        if whole_of("epoch", epoch, bits=64) < 0:
+            raise UserError(f"{epoch} is no producer epoch", hint="Epochs count from 0.")
+        self._cluster = cluster
+        self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
+        self._identity = Identity(producer_id, epoch, is_lasting=True)
+        self._courses: dict[str, Course] = {}
+
+    def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
+        """Append a batch at once, its first record numbered `sequence`; return its offsets.
+
+        A batch that is there already is not appended again: its offsets are returned, or `None` where the partition has
+        the batch and no longer knows where. A batch without records is there at once.
+
+        Raises:
+            OutOfOrderSequenceError: It does not follow on the last number the partition has, and is not wholly there.
+            ProducerFencedError: The partition knows a later epoch of the producer.
+            NotAuthorizedError: Whoever acts may not write to the topic.
+            UserError: The topic does not exist, is a mirror, or refuses a record.
+            RetryableError: It was not possible in time. Append the same again: it will be there once.
+        """
+        check_sequence(whole_of(f"{topic}: sequence", sequence, bits=64))
+        partition = whole_of(f"{topic}: partition", partition, bits=32)
+        course = self._courses.setdefault(topic, Course())
+        routed = route(self._cluster, topic, [conformed(topic, records, partition=partition)], course)
+        for append in routed.written(self._cluster.now_ms()):
+            return publish(append, Numbered(self._identity, sequence, append.records), self._delivery)
+        return None
+
+    def last_sequences(self, topic: str) -> dict[int, int]:
+        """Return the last number that each partition has of the producer in its epoch; those with none are absent.
+
+        Raises:
+            UserError: The topic does not exist.
+        """
+        heads = read_heads(self._cluster.store, self._cluster.topic(topic).id)
+        known = {number: head.producers.get(self._identity.producer_id) for number, head in heads.items()}
+        return {
+            number: state["last"]
+            for number, state in sorted(known.items())
+            if state is not None and state["epoch"] == self._identity.epoch and state["last"] >= 0
+        }

@@ -1,0 +1,272 @@
+"""The records of an embedded topic as a `TopicLog`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions
+from reconciler.embedded.catalog.tables import SEAL, check_served, name_with_id, topic_with_id
+from reconciler.embedded.objects import check_shared
+from reconciler.embedded.segments.head import NEVER_WRITTEN, read_bounds, read_head
+from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.tiered.remote_reads import Tiers, first_since_of, read_pieces
+from reconciler.embedded.tiered.remote_tier import check_storage
+from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
+from reconciler.records.hashing import digest_of
+from reconciler.records.log import MAX_OFFSET, Extent, Lost, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.remote_reads import Piece
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import Bounds, Digest, Isolation
+
+
+_LOOKS: Final = 3
+"""How often head and manifest are read again that name an object which is not there, before that is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedLog:
+    """One topic. It keeps to the topic's id: a topic of the same name made later is another log."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    full_name: str
+    topic_id: str
+    permissions: Permissions = SUPER_USER
+    """Whose reads these are: held to the rules as they were when this process last read the catalog."""
+    isolation: Isolation = "read_committed"
+    remote: RemoteTier | None = None
+    """Where what is not local any more lies."""
+    on_missing: Callable[[Lost], None] | None = None
+    """Told of offsets whose object is gone or damaged, and reading goes on after them; `None`: that is an error."""
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the cluster.
+
+        Raises:
+            UserError: The topic is not found from here.
+        """
+        catalog = self.catalog.read()
+        found = topic_with_id(catalog, self.topic_id, self.full_name)
+        check_shared(self.store, self.full_name, is_found=found is not None)
+        if self.remote is not None and found is not None and found.tiering is not None and not self._tiers().is_hiding:
+            check_storage(self.remote.storage, catalog.cluster.storage_id)
+
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+        """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.
+
+        Of `only` some: without the listing.
+
+        Raises:
+            UserError: The topic is gone, or is being mounted or unmounted.
+            NotAuthorizedError: It may not be described.
+        """
+        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        self._check(Operation.DESCRIBE)
+        if topic is None:
+            raise _gone(self.full_name)
+        check_served(self.full_name, topic)
+        found, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._tiers()
+        return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
+
+    def bounds_of(self, partition: int) -> Bounds:
+        """Return the bounds of one partition: one GET, and the catalog where it has no head.
+
+        Raises:
+            UserError: The topic is gone, or is being mounted or unmounted.
+        """
+        head = self.head(partition)
+        if head is None:
+            self._check_open(head)
+            return NEVER_WRITTEN
+        return self._tiers().shown(head.bounds)
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`, from both tiers.
+
+        Raises:
+            MissingObjectError: A part or page is not there; the message says which offsets lay in it.
+            DamagedObjectError: It is damaged; as above.
+            NotAuthorizedError: It may not be read.
+        """
+        self._check(Operation.READ)
+        looks = _Looks(self, partition, offsets)
+        while looks.again():
+            with looks, closing(read_pieces(self.remote, looks.pieces(), partition)) as batches:
+                for batch in batches:
+                    yield batch
+                    looks.reached(batch.column("offset")[-1].as_py() + 1)
+
+    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+        """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
+        self._check(Operation.DESCRIBE)
+        for piece in self.stretches(partition, offsets):
+            entry, cut = piece.entry, piece.offsets
+            length = entry.last + 1 - entry.base
+            yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
+
+    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+        """Yield digests that together cover `offsets`, absolute: kept ones for whole parts, read ones at the ends."""
+        self._check(Operation.READ)
+        for piece in self.stretches(partition, offsets):
+            if piece.entry.is_within(piece.offsets):
+                yield piece.entry.digest.shifted(piece.entry.base)
+            else:
+                for batch in self.read(partition, piece.offsets):
+                    yield digest_of(batch, base=0)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        self._check(Operation.DESCRIBE)
+        looks = _Looks(self, partition, OffsetRange(0, MAX_OFFSET))
+        while looks.again():
+            with looks:
+                for piece in looks.pieces(since_ms=timestamp_ms):
+                    found = first_since_of(self.remote, piece, timestamp_ms)
+                    if found is not None:
+                        return found
+                    looks.reached(piece.offsets.stop)
+        return None
+
+    def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
+        """Yield the parts a head has for what is readable of a range, oldest first: those that are local."""
+        stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
+        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
+
+    def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
+        """Yield the parts that hold what is readable of a range, oldest first, and which offsets of each lie in it.
+
+        No offset comes twice, also where upkeep puts other parts in their place meanwhile, or in the other tier.
+
+        Raises:
+            MissingObjectError: A page is not there.
+        """
+        looks = _Looks(self, partition, offsets)
+        while looks.again():
+            with looks:
+                for piece in looks.pieces():
+                    yield piece
+                    looks.reached(piece.offsets.stop)
+
+    def head(self, partition: int) -> Head | None:
+        """Return a partition's head; `None` where nothing was ever written.
+
+        Raises:
+            UserError: The topic is being mounted or unmounted.
+        """
+        head = read_head(self.store, self.topic_id, partition)
+        if head is not None:
+            self._check_open(head)
+        return head
+
+    def _tiers(self) -> Tiers:
+        topic = (self.full_name, self.topic_id)
+        return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
+
+    def _check_open(self, head: Head | None) -> None:
+        """Refuse to read what a migration has sealed, or what has gone: a reader must not take that for the end.
+
+        A seal that was left behind closes nothing, and what was never written to has no head either.
+        """
+        if head is not None and not head.writer.startswith(SEAL):
+            return
+        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        if topic is None:
+            raise _gone(self.full_name)
+        check_served(self.full_name, topic)
+
+    def _check(self, operation: Operation) -> None:
+        if not self.permissions.is_super_user:
+            catalog = self.catalog.known()
+            name = name_with_id(catalog, self.topic_id, self.full_name)
+            self.permissions.check(catalog, operation, Kind.TOPIC, name)
+
+
+class _Looks:
+    """Looks at head and manifest of one partition until all of a range is read; a `with` block is one look.
+
+    A running job may have put another object in the place of one that is missed, and deleted that: who reads head and
+    manifest again finds it. What is missed again and again is lost.
+    """
+
+    def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
+        self._log = log
+        self._partition = partition
+        self._rest = offsets
+        self._missed = 0
+        self._is_done = False
+
+    def again(self) -> bool:
+        """Tell whether there is more to look for."""
+        return not self._is_done
+
+    def pieces(self, *, since_ms: int | None = None) -> Iterator[Piece]:
+        """Yield what lies in the rest of the range, as head and manifest have it now."""
+        log = self._log
+        return log._tiers().pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
+
+    def reached(self, offset: int) -> None:
+        """Say that everything below an offset is read."""
+        self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
+
+    def __enter__(self) -> None:
+        """Begin a look."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        """End it: without an error everything is read; what is missed for the first time is looked for again."""
+        match error:
+            case None:
+                self._is_done = True
+                return False
+            case MissingObjectError():
+                self._miss(error)
+                return True
+            case DamagedObjectError():
+                self._skip(error)
+                return True
+            case UserError():
+                raise UserError(self._said(error), hint=error.hint) from error
+            case _:
+                return False
+
+    def _miss(self, error: MissingObjectError) -> None:
+        self._missed += 1
+        if self._missed == _LOOKS:
+            self._skip(error)
+
+    def _skip(self, error: MissingObjectError | DamagedObjectError) -> None:
+        """Go on after what cannot be read, where somebody wants to be told; else fail, and say how to go on."""
+        lost = self._lost(error)
+        if lost is None or self._log.on_missing is None:
+            after = "" if lost is None else f", or --from {lost.last + 1}"
+            hint = f"{error.hint} To read what lies after it: topic consume --skip-missing{after}."
+            raise type(error)(self._said(error), hint=hint) from error
+        self._log.on_missing(lost)
+        self.reached(lost.last + 1)
+
+    def _lost(self, error: MissingObjectError | DamagedObjectError) -> Lost | None:
+        """Return which of the offsets that are wanted the error is about."""
+        if error.offsets is None or error.key is None:
+            return None
+        first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
+        damage = error.why if isinstance(error, DamagedObjectError) else ""
+        return Lost(self._log.full_name, self._partition, first, last, error.key, error.url, damage)
+
+    def _said(self, error: UserError) -> str:
+        return f"{self._log.full_name}, partition {self._partition}: {error.message}"
+
+
+def _gone(full_name: str) -> UserError:
+    message = f"topic {full_name} was deleted or unmounted"
+    return UserError(message, hint="See whether it lies detached: reconciler mount list")

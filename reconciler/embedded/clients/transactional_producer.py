@@ -1,0 +1,284 @@
+"""The transactional producer."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Self
+
+from reconciler.embedded.acl import Kind, Operation, topic_shown
+from reconciler.embedded.catalog.tables import check_namespace_of
+from reconciler.embedded.clients.producer import Gained, Producer
+from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
+from reconciler.embedded.clients.transactions import (
+    State,
+    Written,
+    begin,
+    carry_out,
+    check_claimed,
+    claim,
+    decide,
+    widen,
+)
+from reconciler.embedded.keys import fresh_mark, transaction_key
+from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.groups import Committed, check_commit
+from reconciler.errors import ProducerFencedError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import TypeVar
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.clients.producer import Append
+    from reconciler.embedded.clients.transactions import Offsets
+    from reconciler.embedded.context import ClusterContext
+    from reconciler.embedded.segments.groups import Place
+
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+
+class _Phase(Enum):
+    """What a producer may do next. The value completes "the producer … "."""
+
+    NEW = "has not taken over yet"
+    READY = "has no open transaction"
+    OPEN = "has an open transaction"
+    FAILED = "failed to write something of its transaction"
+    COMMITTING = "is committing"
+    ABORTING = "is aborting"
+    FENCED = "was fenced by a newer one"
+
+
+_NEXT: Final = {
+    _Phase.NEW: "Call init_transactions() first.",
+    _Phase.READY: "Call begin() first.",
+    _Phase.OPEN: "Commit or abort it first.",
+    _Phase.FAILED: "Call abort(), then begin again.",
+    _Phase.COMMITTING: "Call commit() again: it goes on where it was.",
+    _Phase.ABORTING: "Call abort() again: it goes on where it was.",
+    _Phase.FENCED: "Stop it; or, to take over again, call init_transactions().",
+}
+
+
+class TransactionalProducer(Producer):
+    """A producer whose records are read by `read_committed` readers once it commits, or never. Not shared by threads.
+
+    Only one producer of a transactional id can write: `init_transactions` fences those before it.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterContext,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
+    ) -> None:
+        """Use `EmbeddedCluster.producer`."""
+        super().__init__(cluster, delivery_timeout_ms=delivery_timeout_ms)
+        transaction_key(transactional_id)
+        self._transactional_id = transactional_id
+        self._timeout_ms = transaction_timeout_ms
+        self._phase = _Phase.NEW
+        self._partitions: set[Place] = set()
+        self._seen_ms = 0
+        self._beginning: tuple[list[Written], str, int] | None = None
+        self._offsets: Offsets = {}
+        self._mark = ""
+
+    def init_transactions(self) -> None:
+        """Become the one producer of the transactional id: what another left open is aborted, or finished if decided.
+
+        Raises:
+            InvalidNamespaceError: The namespace of the transactional id does not exist.
+            NotAuthorizedError: Whoever acts may not write under it.
+            UserError: The time-out cannot be.
+        """
+        catalog = self._cluster.catalog.read()
+        check_namespace_of(catalog, self._transactional_id)
+        self._check_allowed(catalog)
+        self._identity = claim(
+            self._cluster.store,
+            self._cluster.catalog,
+            self._transactional_id,
+            timeout_ms=self._timeout_ms,
+            delivery=self._delivery,
+        )
+        self._start(_Phase.READY)
+
+    def begin(self) -> None:
+        """Begin a transaction. It counts as open, for its time-out too, from the first record that is written."""
+        self._check_phase(_Phase.READY)
+        self._start(_Phase.OPEN)
+
+    def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | Committed]) -> None:
+        """Commit a group's next offsets, by (topic, partition), with the transaction: all of it happens, or nothing.
+
+        Raises:
+            InvalidNamespaceError: The group's namespace does not exist.
+            NotAuthorizedError: Whoever acts may not read as that group, or not that topic.
+            UserError: A topic or partition does not exist, or an offset cannot be.
+        """
+        self._check_phase(_Phase.OPEN)
+        catalog = self._cluster.catalog.read()
+        who = self._cluster.permissions
+        who.check(catalog, Operation.READ, Kind.GROUP, group)
+        for topic in sorted({topic for topic, _ in offsets}):
+            who.check(catalog, Operation.READ, Kind.TOPIC, topic)
+        places: dict[Place, Committed] = {
+            (topic_shown(who, catalog, topic).id, partition): given
+            if isinstance(given, Committed)
+            else Committed(given)
+            for (topic, partition), given in offsets.items()
+        }
+        check_commit(catalog, group, places)
+        self._offsets.setdefault(group, {}).update(places)
+
+    def commit(self) -> dict[str, Gained]:
+        """Write what was gathered, commit all of it, and return what each partition gained since the last flush.
+
+        Raises:
+            ProducerFencedError: Another producer took over, or the time-out has passed: nothing is committed.
+            RetryableError: It could not be done in time. Call it again: it goes on where it was, and does it once.
+        """
+        gained: dict[str, Gained] = {}
+        if self._phase is not _Phase.COMMITTING:
+            self._check_phase(_Phase.OPEN)
+            gained = self.flush()
+            if not self._partitions and not any(self._offsets.values()):
+                self._start(_Phase.READY)
+                return gained
+            self._phase, self._mark = _Phase.COMMITTING, fresh_mark()
+        self._end(State.COMMITTING)
+        return gained
+
+    def abort(self) -> None:
+        """Give the transaction up: what it wrote will never be read, its offsets stay a gap.
+
+        Raises:
+            ProducerFencedError: Another producer took over, which aborted it.
+            RetryableError: It could not be done in time. Call it again.
+        """
+        if self._phase is not _Phase.ABORTING:
+            self._check_phase(_Phase.OPEN, _Phase.FAILED)
+            if self._beginning is not None:
+                self._open()
+            if not self._partitions:
+                self._start(_Phase.READY)
+                return
+            self._phase, self._mark = _Phase.ABORTING, fresh_mark()
+        self._end(State.ABORTING)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begin a transaction, commit it at the end of the block, or abort it where the block raises."""
+        self.begin()
+        try:
+            yield self
+            self.commit()
+        except BaseException:
+            if self._phase in {_Phase.OPEN, _Phase.FAILED}:
+                self.abort()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._phase in {_Phase.OPEN, _Phase.FAILED}:
+            self.abort()
+
+    def _end(self, state: State) -> None:
+        store, catalog = self._cluster.store, self._cluster.catalog
+        decided = self._deliver(
+            lambda: decide(store, self._identity, state, self._offsets, mark=self._mark), f"{state} its transaction"
+        )
+        if decided is not None:
+            self._deliver(
+                lambda: carry_out(store, catalog, decided, now_ms=self._cluster.now_ms()),
+                f"what is decided, {state} its transaction, is being carried out, which",
+            )
+        self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
+        self._start(_Phase.READY)
+
+    def _flush(self, topics: Sequence[str]) -> None:
+        if topics or self._phase in {_Phase.FAILED, _Phase.FENCED}:
+            self._check_phase(_Phase.OPEN)
+        try:
+            super()._flush(topics)
+        except ProducerFencedError:
+            self._phase = _Phase.FENCED
+            raise
+        except BaseException:
+            self._phase = _Phase.FAILED
+            raise
+
+    def _before(self, appends: Sequence[Append]) -> None:
+        """Name every partition in the register before anything is appended to it: one swap for all that are new."""
+        written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
+        new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
+        if not new:
+            # Heads forget after a day whom they fenced: until then it is enough to have asked the register lately.
+            if self._cluster.now_ms() - self._seen_ms > STALE_MS:
+                self._check_wanted()
+            return
+        self._check_allowed(self._cluster.catalog.known())
+        mark = fresh_mark()
+        if self._partitions:
+            self._deliver(lambda: widen(self._cluster.store, self._identity, new, mark=mark), "adding partitions")
+            self._partitions.update((one.topic_id, one.partition) for one in new)
+            self._seen_ms = self._cluster.now_ms()
+        else:
+            self._beginning = new, mark, self._cluster.now_ms()
+            self._open()
+
+    def _open(self) -> None:
+        """Open the transaction in the register; also where that was tried before, and no answer came."""
+        if self._beginning is not None:
+            new, mark, now_ms = self._beginning
+            self._identity = self._deliver(
+                lambda: begin(self._cluster.store, self._identity, new, mark=mark, now_ms=now_ms), "beginning"
+            )
+            self._partitions.update((one.topic_id, one.partition) for one in new)
+            self._beginning, self._seen_ms = None, now_ms
+
+    def _doubt(self) -> None:
+        """Keep the epoch: what failed is aborted, and the next transaction has another."""
+
+    def _check_wanted(self) -> None:
+        now_ms = self._cluster.now_ms()
+        self._deliver(lambda: check_claimed(self._cluster.store, self._identity), "looking whether it still is")
+        self._seen_ms = now_ms
+
+    def _check_open(self) -> None:
+        self._check_phase(_Phase.OPEN)
+
+    def _check_allowed(self, catalog: Catalog) -> None:
+        self._cluster.permissions.check(catalog, Operation.WRITE, Kind.TRANSACTIONAL_ID, self._transactional_id)
+
+    def _check_phase(self, *phases: _Phase) -> None:
+        if self._phase is _Phase.FENCED:
+            message = f"the producer of {self._transactional_id} {self._phase.value}"
+            raise ProducerFencedError(message, hint=_NEXT[self._phase])
+        if self._phase not in phases:
+            raise UserError(f"the producer of {self._transactional_id} {self._phase.value}", hint=_NEXT[self._phase])
+
+    def _start(self, phase: _Phase) -> None:
+        self._phase = phase
+        self._partitions.clear()
+        self._beginning, self._offsets = None, {}
+        for gathered in (self._next, self._waiting, self._single, self._bytes, self._gained):
+            gathered.clear()
+
+    def _deliver(self, attempt: Callable[[], T], what: str) -> T:
+        try:
+            return self._delivery.deliver(attempt, f"the producer of {self._transactional_id}: {what}")
+        except ProducerFencedError:
+            self._phase = _Phase.FENCED
+            raise

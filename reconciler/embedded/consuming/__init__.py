@@ -1,1 +1,0 @@
-"""Reading as Kafka's users know it: consumers, subscriptions, groups and their offsets."""

@@ -1,0 +1,436 @@
+"""One cluster's side of links: mirrors, syncs and where a mirror starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, changed_rules, namespace_rules
+from reconciler.embedded.catalog.mirror_moves import (
+    Peer,
+    advance,
+    aim,
+    ask_mirror,
+    join_peer,
+    set_begins,
+    set_link_trouble,
+    set_task_trouble,
+    set_trouble,
+    under_way,
+)
+from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, follow_source, source_topic
+from reconciler.embedded.catalog.tables import link_named, topic_named
+from reconciler.embedded.catalog.topic_configs import follows_starts
+from reconciler.embedded.clients.transactions import abort, finish
+from reconciler.embedded.link_groups import release_groups
+from reconciler.embedded.segments.gate import writer_of
+from reconciler.embedded.segments.groups import clamp_groups
+from reconciler.embedded.segments.head import (
+    NOBODY,
+    PRODUCERS,
+    Head,
+    Partition,
+    hand_over,
+    read_borders,
+    read_bounds,
+    read_head,
+    read_heads,
+    swap_head,
+)
+from reconciler.embedded.segments.retention import cleanup_policy, raise_start
+from reconciler.embedded.tiered.remote_retention import TieredPartition
+from reconciler.embedded.tiered.remote_tier import check_given, remote_tier
+from reconciler.errors import ReconcilerError
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.resources.acls import rule_fields
+from reconciler.resources.mirror_link import is_never_made, takes_name
+from reconciler.resources.mirrors import (
+    AUTO_CREATE,
+    FAILOVER,
+    AccessRules,
+    Asked,
+    Offered,
+    brought,
+    filters_of,
+    mirror_name,
+)
+from reconciler.runtime.threads import all_side_by_side, side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from reconciler.embedded.admin import Admin
+    from reconciler.embedded.catalog.model import AclEntry, TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.records.log import Bounds
+    from reconciler.resources.mirrors import MirrorEntry, RuleFields, SourceTopic, TroubleEntry, Truncated
+
+
+@dataclass(frozen=True)
+class Linking:
+    """The links of one cluster. Safe to share between threads. Links and mirrors are the super user's."""
+
+    cluster: Admin
+    may_go_on: Callable[[], None] = lambda: None
+    """Asked before every write, from any thread; may raise, and whoever comes next goes on."""
+
+    def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
+        """Ask for a verb; a failover is done when it returns, what takes several steps has begun.
+
+        Raises:
+            UserError: It is no mirror, or the verb is not legal in its state.
+        """
+        asked = self._asked(operation)
+        after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, asked), f"{verb} mirror {full_name}")
+        if verb == FAILOVER:
+            self.open_heads(full_name)
+        return after
+
+    def join(self, full_name: str, peer: Peer, verb: str, *, operation: str) -> MirrorEntry:
+        """Let an ordinary topic become the mirror of its own mirror: nobody appends to it from here on.
+
+        Where groups had got to in it is as if brought: from here on its source has the last word.
+
+        Raises:
+            UserError: It is a mirror already, or the link has no half here.
+        """
+        asked = self._asked(operation)
+        after = self._commit(lambda draft: join_peer(draft, full_name, peer, verb, asked), f"mirror over {full_name}")
+        self._seal(full_name)
+        self.may_go_on()
+        release_groups(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
+        return after
+
+    def aim(self, full_name: str, ends: Mapping[int, int], *, operation: str) -> MirrorEntry:
+        """Write down where an operation is to end; the first ones count."""
+        return self._commit(lambda draft: aim(draft, full_name, operation, ends), f"change mirror {full_name}")
+
+    def advance(self, full_name: str, to: MirrorStatus, *, operation: str) -> MirrorEntry:
+        """Let a mirror go to the next state of its operation; one that stops takes records when this returns.
+
+        Raises:
+            UserError: Another operation is under way, or the table has no such move.
+        """
+        asked = self._asked(operation)
+        after = self._commit(lambda draft: advance(draft, full_name, to, asked), f"change mirror {full_name}")
+        if after.is_stopped:
+            self.open_heads(full_name)
+        return after
+
+    def open_heads(self, full_name: str) -> None:
+        """Hold the groups of a topic whose mirroring is over to its ends, then hand its heads to producers."""
+        topic = topic_named(self.cluster.catalog.read(), full_name)
+        if topic.follows is not None:
+            return  # It is a mirror again.
+        heads = read_heads(self.cluster.store, topic.id)
+        held = {number: heads.get(number, _UNWRITTEN) for number in range(topic.partitions)}
+        self.may_go_on()
+        ends = {number: head.end for number, head in held.items() if head.writer != PRODUCERS}
+        clamp_groups(self.cluster.store, topic.id, ends)
+        self._hand(topic)
+
+    def truncate(self, full_name: str, *, operation: str) -> Mapping[int, Truncated]:
+        """Cut what a restore has to cut, and return what was cut off each partition.
+
+        Raises:
+            UserError: That operation is not under way.
+        """
+        from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
+
+        catalog = self.cluster.catalog.read()
+        topic, (_, asked) = topic_named(catalog, full_name), under_way(catalog, full_name, operation)
+        cuts = asked.ends or {}
+        found = truncate_topic(self.cluster, full_name, cuts, operation, may_go_on=self.may_go_on)
+        clamp_groups(self.cluster.store, topic.id, self.ends(full_name))
+        return found
+
+    def ends(self, full_name: str) -> dict[int, int]:
+        """Return where each partition ends."""
+        topic = topic_named(self.cluster.catalog.read(), full_name)
+        bounds = read_bounds(self.cluster.store, topic.id, topic.partitions)
+        return {number: found.end for number, found in bounds.items()}
+
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+        """Note in every head that it equals its source, whose bounds these are, up to its own end.
+
+        Raises:
+            UserError: That operation is not under way.
+        """
+        topic = topic_named(self.cluster.catalog.read(), full_name)
+
+        def note(number: int) -> None:
+            self.may_go_on()
+            epochs = [list(each) for each in bounds[number].epochs]
+
+            def standing(head: Head) -> Head | None:
+                # Read after the head: where that operation is over, the head may have got what its source has not.
+                under_way(self.cluster.catalog.read(), full_name, operation)
+                source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
+                return None if head.source == source else replace(head, source=source)
+
+            swap_head(self.cluster.store, Partition(full_name, topic.id, number), standing)
+
+        all_side_by_side(note, sorted(bounds), name="stand")
+
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
+        """Write down where a new mirror begins, and let partitions that hold nothing begin there."""
+        after = self._commit(lambda draft: set_begins(draft, full_name, offsets), f"change mirror {full_name}")
+        topic = topic_named(self.cluster.catalog.read(), full_name)
+        begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
+
+        def start(number: int) -> None:
+            self.may_go_on()
+            place = (topic.id, number)
+            hand_over(self.cluster.store, place, writer_of(topic), makes=True)
+            swap_head(self.cluster.store, Partition(full_name, *place), lambda head: _begun(head, begins[number]))
+
+        all_side_by_side(start, sorted(begins), name="begin")
+        return after
+
+    def set_trouble(
+        self, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
+        """Note why a mirror, or an operation of it, cannot go on, or that it can again; `fails`: it never will."""
+        self._commit(
+            lambda draft: set_trouble(draft, full_name, trouble, fails=fails, operation=operation),
+            f"change mirror {full_name}",
+        )
+
+    def set_link_trouble(self, link: str, status: LinkStatus, trouble: TroubleEntry | None) -> None:
+        """Note whether a link reaches its source."""
+        self._commit(lambda draft: set_link_trouble(draft, link, status, trouble), f"change link {link}")
+
+    def set_task_trouble(self, link: str, task: str, trouble: TroubleEntry | None) -> None:
+        """Note what is wrong with a task of a link, or that nothing is."""
+        self._commit(lambda draft: set_task_trouble(draft, link, task, trouble), f"change link {link}")
+
+    def heads(self, full_name: str) -> dict[int, Head]:
+        """Return the heads of the partitions that were ever written."""
+        return read_heads(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
+
+    def _asked(self, operation: str) -> Asked:
+        return Asked(self.cluster.now_ms(), operation)
+
+    def _commit(self, decide: Callable[[Draft], MirrorEntry | None], what: str) -> MirrorEntry:
+        self.cluster.permissions.check_super_user(what)
+        found: list[MirrorEntry | None] = []
+
+        def decided(draft: Draft) -> None:
+            found[:] = [decide(draft)]  # It decides anew where another commit was faster.
+
+        self.cluster.catalog.commit(decided, may_go_on=self.may_go_on)
+        return found[0]  # type: ignore[return-value]  # None only of those that return none
+
+    def _seal(self, full_name: str) -> None:
+        """Shut producers out of every partition, those that hold nothing too, and abort what they have open."""
+        topic = topic_named(self.cluster.catalog.read(), full_name)
+        heads = self._hand(topic)
+        opened = {(name, one["epoch"]) for head in heads.values() for name, one in head.transactions.items()}
+        for transactional_id, epoch in sorted(opened):
+            self.may_go_on()
+            abort(self.cluster.store, transactional_id, epoch)
+            finish(self.cluster.store, self.cluster.catalog, transactional_id, now_ms=self.cluster.now_ms())
+
+    def _hand(self, topic: TopicEntry) -> dict[int, Head]:
+        def hand(number: int) -> Head | None:
+            self.may_go_on()
+            return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=True)
+
+        found = side_by_side(hand, range(topic.partitions), name="hand")
+        return {number: head for number, head in enumerate(found) if head is not None}
+
+
+_UNWRITTEN: Final = Head(NOBODY)
+
+
+def _begun(head: Head, offset: int) -> Head | None:
+    is_empty = head.end == 0 and not head.entries and not head.pages
+    return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
+
+
+# What a link does to all of its mirrors at once: made, brought to their sources' shape, and what is wrong with them.
+#
+# One commit each, that changes nothing where nothing differs. Pure, over a draft.
+
+
+def make_mirrors(
+    draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
+) -> dict[str, ReconcilerError | None]:
+    """Make the mirrors that the filters of a link take now; return those made, and why others were not.
+
+    Raises:
+        UserError: There is no such link.
+    """
+    link = link_named(draft, link_name)
+    filters = filters_of(link, AUTO_CREATE)
+    found: dict[str, ReconcilerError | None] = {}
+    for source, of in sorted(sources.items()):
+        name = mirror_name(source, link)
+        if name in draft.topics or is_never_made(source) or not takes_name(filters, source):
+            continue
+        shape = MirrorShape(link=link_name, source=source, is_automatic=True)
+        try:
+            create_mirror(draft, name, shape, of, topic_id=new_id(), now_ms=now_ms)
+        except ReconcilerError as error:
+            found[name] = error
+        else:
+            found[name] = None
+    return found
+
+
+def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str, ReconcilerError]:
+    """Bring mirrors, by full name, to the shape of their sources; return why some could not."""
+    failed: dict[str, ReconcilerError] = {}
+    for name, source in sources.items():
+        entry = draft.topics.get(name)
+        if entry is None or entry.follows is None:
+            continue  # It was deleted or stopped meanwhile.
+        try:
+            follow_source(draft, name, source)
+        except ReconcilerError as error:
+            failed[name] = error
+    return failed
+
+
+def note_troubles(draft: Draft, troubles: Mapping[str, TroubleEntry | None], failed: Collection[str]) -> None:
+    """Note what is wrong with mirrors that are still there."""
+    for name, trouble in troubles.items():
+        entry = draft.topics.get(name)
+        if entry is not None and entry.follows is not None:
+            set_trouble(draft, name, trouble, fails=name in failed)
+
+
+def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
+    """Write down which cluster a link was made to; the first one counts.
+
+    Raises:
+        UserError: There is no such link.
+    """
+    link = link_named(draft, link_name)
+    if link.source_cluster_id is None:
+        draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
+
+
+# The topics of a cluster as a link to another cluster sees them: what is mirrored of each, and whether it may be read.
+#
+# Links act for the super user of the other cluster, so they may read everything, but for what a rule denies to them.
+
+
+def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, Offered]:
+    """Return the topics of a catalog by full name, or of `only` some, as `principal` sees them."""
+    who = Permissions.of(principal) if _denies_anything(catalog) else None
+    names = catalog.topics if only is None else [name for name in only if name in catalog.topics]
+    return {
+        name: Offered(
+            source_topic(catalog, name),
+            is_mirror=catalog.topics[name].follows is not None,
+            is_readable=who is None or _may_read(who, catalog, name),
+        )
+        for name in names
+    }
+
+
+def _denies_anything(catalog: Catalog) -> bool:
+    """Tell whether there is a rule to be asked about at all: with ten thousand topics it is not asked in vain."""
+    namespaces = (rule for entry in catalog.namespaces.values() for rule in entry.acls)
+    topics = (rule for entry in catalog.topics.values() for rule in entry.acls)
+    return any(rule.permission != ALLOW for rule in chain(namespaces, topics))
+
+
+def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
+    verdict = who.verdict(catalog, Operation.READ, Kind.TOPIC, full_name)
+    return verdict.is_allowed or verdict.rule is None  # Without a rule it only lacks one that allows.
+
+
+# Access rules that a link brings to a catalog (`resources/rulesync.py`). Pure, within one commit.
+
+
+_NONE: Final[RuleFields] = {}
+
+
+def rules_in(catalog: Catalog) -> AccessRules:
+    """Return the access rules of everything in a catalog that has some."""
+    return AccessRules(
+        {name: rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},
+        {name: rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.namespaces.items() if entry.acls},
+    )
+
+
+def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
+    """Give the mirrors of a link, and namespaces that are here, the rules of a source; return how many places changed.
+
+    Raises:
+        UserError: There is no such link.
+    """
+    link = link_named(draft, link_name)
+    changed = 0
+    for name, topic in list(draft.topics.items()):
+        mirror = topic.follows
+        if mirror is None or mirror.link_id != link.id:
+            continue
+        acls, own = _brought(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NONE))
+        if (acls, own) != (topic.acls, dict(mirror.rules)):
+            changed += acls != topic.acls
+            draft.put_topic(name, replace(topic, acls=acls, mirror=replace(mirror, rules=own)))
+    kept: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    for name in sorted({*rules.namespaces, *link.rules} & draft.namespaces.keys()):
+        namespace = draft.namespaces[name]
+        acls, own = _brought(namespace.acls, link.rules.get(name, _NONE), rules.namespaces.get(name, _NONE))
+        if acls != namespace.acls:
+            changed += 1
+            draft.put_namespace(name, replace(namespace, acls=acls))
+        if own:
+            kept[name] = own
+    draft.put_link(link_name, replace(link, rules=kept))
+    return changed
+
+
+def _brought(
+    entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
+) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
+    """Return the rules there are to be, and which of them are the link's, by path and operation."""
+    changes, own = brought(rule_fields(namespace_rules(entries)), before, wanted)
+    return (changed_rules(entries, changes) if changes else entries), own
+
+
+# Where a mirror begins: where its source does, while its link syncs retention. What expired there goes here, too.
+#
+# The mirror's own retention leaves it alone then (`upkeep/cleanup.py`): both would keep different records otherwise,
+# for their clocks, segments and sizes are their own.
+
+
+def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
+    """Let partitions of a mirror begin where those of its source do, as far as they reach; none begins earlier again.
+
+    Where its link does not sync retention, and once its mirroring is over, nothing is done.
+
+    Raises:
+        UserError: There is no such topic, or its object storage is not at hand.
+        OwnershipLostError: Its remote part belongs to another cluster now.
+        LostRaceError: Others were faster every time.
+    """
+    catalog = cluster.catalog.read()
+    topic = topic_named(catalog, full_name)
+    if not follows_starts(catalog, topic):
+        return
+    later = {number: start for number, start in starts.items() if start}
+    heads = read_borders(cluster.store, topic.id, later)
+    behind = sorted(number for number, head in heads.items() if head.start < min(later[number], head.bounds.stable))
+    policy = cleanup_policy(catalog, full_name, cluster.cluster_id)
+    remote = None
+    if behind and policy.tiering is not None:
+        check_given(cluster.storage, catalog.cluster.storage_id)
+        remote = remote_tier(cluster.storage, cluster.cluster_id, catalog.cluster)
+
+    def follow(number: int) -> None:
+        partition = Partition(full_name, topic.id, number)
+        if policy.tiering is None:
+            raise_start(cluster.store, partition, later[number], policy.limits)
+            return
+        head = read_head(cluster.store, topic.id, number)
+        if head is not None:
+            tier = TieredPartition(cluster.store, partition, policy, policy.tiering, remote)
+            tier.expire(*tier.sound(head), later[number])
+
+    all_side_by_side(follow, behind, name="starts")

@@ -1,1 +1,0 @@
-"""Mirror links on one cluster: its side of every transition. Whoever drives one has both clusters."""

@@ -1,0 +1,1 @@
+"""What `run` does to an embedded cluster: upload, retention, roll, merge, compact."""

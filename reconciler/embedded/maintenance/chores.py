@@ -1,0 +1,186 @@
+"""Work on partitions for tasks: roll, upload, compact, merge."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
+
+from reconciler.embedded.maintenance.compaction import Compaction
+from reconciler.embedded.maintenance.roll import Merge
+from reconciler.embedded.objects import check_shared, read_cluster_id
+from reconciler.embedded.segments.admission import rules_of
+from reconciler.embedded.segments.head import read_head
+from reconciler.embedded.segments.retention import cleanup_policy
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.object_rewrites import rolled
+from reconciler.embedded.tiered.remote_tier import check_storage
+from reconciler.embedded.tiered.upload import Upload, reuploaded
+from reconciler.errors import MissingObjectError, ReconcilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.head import Head, Partition
+    from reconciler.embedded.segments.retention import CleanupPolicy
+    from reconciler.embedded.tiered.object_rewrites import Rewritten
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.embedded.tiered.upload import Uploaded
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import OffsetRange
+
+
+Job: TypeAlias = Literal["roll", "upload", "reupload", "compact", "merge"]
+
+_COST: Final = 256 * 1024
+_LITTLE: Final = 64 * 1024 * 1024
+_FEW: Final = 4_000
+"""Partitions: of those that are only marked, or are tiny, so many take threads no longer than Spark takes to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """One partition that is to be rolled, uploaded, compacted or merged, and about how many stored bytes that reads."""
+
+    partition: Partition
+    bytes: int
+    offsets: OffsetRange | None = None
+    """Of an upload and of a merge: what of the partition."""
+
+    @property
+    def cost(self) -> int:
+        """How much of a round it takes, in bytes: its own, and a few requests and a swap."""
+        return self.bytes + _COST
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partition that could not be written anew; the others stand for themselves."""
+
+    partition: Partition
+    error: ReconcilerError
+
+
+def is_little(chores: Sequence[Chore]) -> bool:
+    """Tell whether it is done here before executors would begin."""
+    return len(chores) <= _FEW and sum(chore.bytes for chore in chores) <= _LITTLE
+
+
+# What a task does with partitions that are to be rolled, uploaded, compacted or merged, wherever it runs.
+
+
+_LOOKS: Final = 3
+_THREADS: Final = 4
+"""Arrow decodes and encodes beside Python; more would only take memory."""
+_ROUND_BYTES: Final = 256 * 1024 * 1024
+_TOGETHER: Final = 16
+
+
+@dataclass(frozen=True)
+class ChoreTask:
+    """Writes what is to take the place of parts, under fresh names; publishes nothing. Picklable."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    cluster_id: str
+    job: Job
+    now_ms: int
+    """The present, as the driver has it."""
+    remote: RemoteTier | None = None
+
+    def __call__(self, chores: Iterable[Chore]) -> Iterator[Rewritten | Uploaded | Refused]:
+        """Do one task: look at each partition as it is now, and write what its configs ask for.
+
+        Raises:
+            UserError: The cluster, or its object storage, is not seen from this machine.
+        """
+        catalog = self.catalog.read()
+        if self.remote is not None:
+            check_storage(self.remote.storage, catalog.cluster.storage_id)
+        names = {entry.id: name for name, entry in catalog.topics.items()}
+        is_here = self._is_here()
+        for chore in chores:
+            check_shared(self.store, chore.partition.full_name, is_found=is_here)
+            full_name = names.get(chore.partition.topic_id)
+            if full_name is None:
+                continue  # It was deleted meanwhile.
+            try:
+                found = self._done(catalog, full_name, chore)
+            except ReconcilerError as error:
+                yield Refused(chore.partition, error)
+            else:
+                if found is not None:
+                    yield found
+
+    def _is_here(self) -> bool:
+        return read_cluster_id(self.store) == self.cluster_id
+
+    def _done(self, catalog: Catalog, full_name: str, chore: Chore) -> Rewritten | Uploaded | None:
+        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
+        look = 1
+        while True:
+            head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
+            try:
+                return None if head is None else self._of(head, chore, policy, rules)
+            except MissingObjectError:
+                # Others may have put another object in its place and deleted it: the head tells.
+                if look == _LOOKS:
+                    raise
+            look += 1
+
+    def _of(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
+        match self.job:
+            case "roll":
+                return rolled(self.store, head, chore.partition, policy, rules)
+            case "compact":
+                compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
+                return compaction.compacted(head, now_ms=self.now_ms)
+            case "upload" | "reupload":
+                return self._uploaded(head, chore, policy, rules)
+            case "merge":
+                if self.remote is None or chore.offsets is None:
+                    return None
+                return Merge(self.remote, chore.partition, policy, rules).written(chore.offsets)
+            case _:
+                assert_never(self.job)
+
+    def _uploaded(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
+        if self.remote is None or chore.offsets is None or policy.tiering is None or not policy.tiering.uploads:
+            return None
+        upload = Upload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)
+        if self.job == "upload":
+            return upload.put(head, policy.limits, chore.offsets)
+        manifest = read_manifest(self.remote.storage, upload.remote)
+        return None if manifest is None else reuploaded(upload, head, manifest, self.remote, chore.offsets)
+
+
+def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Uploaded | Refused]]:
+    """Do chores in a few threads of this process, and yield what came of them in rounds."""
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
+        for taken in rounds_of(chores, _ROUND_BYTES):
+            done = threads.map(lambda together: list(task(together)), _together(taken))
+            yield [one for outcomes in done for one in outcomes]
+
+
+def _together(chores: Sequence[Chore]) -> Iterator[Sequence[Chore]]:
+    """Yield chores a few at a time: each task reads the catalog, and looks whether it is in the right place, once."""
+    size = max(1, min(_TOGETHER, len(chores) // _THREADS))
+    for at in range(0, len(chores), size):
+        yield chores[at : at + size]
+
+
+def rounds_of(chores: Iterable[Chore], cost: int) -> Iterator[list[Chore]]:
+    """Yield chores in order, as many at a time as `cost` allows, always at least one."""
+    taken: list[Chore] = []
+    left = cost
+    for chore in chores:
+        if taken and chore.cost > left:
+            yield taken
+            taken, left = [], cost
+        taken.append(chore)
+        left -= chore.cost
+    if taken:
+        yield taken

@@ -1,0 +1,317 @@
+"""The upload job of a pass, and `topic.json` kept current.
+
+A manifest is there before the first segment is put, so one that has gone tells of a deletion: nothing is named anew.
+What the manifest names counts; `Head.uploaded_to` follows it, also where somebody died in between. Where the manifest
+has gone or is an older one, or has other records than the head, nothing is uploaded and it is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from reconciler.embedded.catalog.tables import is_served
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.keys import location_prefix
+from reconciler.embedded.maintenance.chores import Chore
+from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.head import swap_head
+from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.retention import Segment
+from reconciler.embedded.segments.rewrites import Gain
+from reconciler.embedded.tiered.manifest import ManifestSwap, check_not_behind, check_own, read_manifest
+from reconciler.embedded.tiered.remote_retention import is_uncut, settle
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.tiered.upload import (
+    Controller,
+    agreeing,
+    connections_of,
+    error_of,
+    free_bytes,
+    outdated,
+    reuploads,
+    to_upload,
+)
+from reconciler.errors import OwnershipLostError, ReconcilerError
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.maintenance.survey import Lying
+    from reconciler.embedded.segments.head import Head, Partition
+    from reconciler.embedded.segments.retention import CleanupPolicy
+    from reconciler.embedded.tiered.manifest import Manifest
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.embedded.tiered.upload import Uploaded
+    from reconciler.objectstore.base import ObjectStore
+
+
+_LEVELS: Final = {"backlog_size": "backlog", "error": "error", "shares": "shares"}
+_CHORE_BYTES: Final = 128 * 1024 * 1024
+_CHORE_SEGMENTS: Final = 128
+"""What one task does at once of a partition: neighbouring segments, named together."""
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """Decides and publishes for one pass. Safe from any thread."""
+
+    store: ObjectStore
+    remote: RemoteTier
+    now_ms: Callable[[], int]
+    takes_open: bool = False
+    """Whether what is stable of the open segment is uploaded whatever the interval."""
+
+    def due(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what a partition has to upload, or when to look again although nothing was written.
+
+        Raises:
+            OwnershipLostError: Its remote part belongs to another cluster now.
+            UserError: Its manifest lacks what was uploaded, or has other records than the head.
+        """
+        tiering = lying.policy.tiering
+        both = None if tiering is None else self._both(lying.partition, tiering, head)
+        if tiering is None or both is None:
+            return None, None
+        head, manifest = both
+        self._follow(lying.partition, head, manifest, tiering)
+        due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
+        takes_open = self.takes_open or (due_ms is not None and due_ms <= self.now_ms())
+        stable = head.bounds.stable
+        entries = entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
+        segments = to_upload(entries, lying.policy.limits, stable=stable, takes_open=takes_open)
+        chores = list(_chores(lying.partition, segments, manifest.end))
+        if chores:
+            return chores, None
+        has_new = due_ms is not None and not takes_open and max(manifest.end, head.local_start) < stable
+        return None, due_ms if has_new else None
+
+    def reuploads(self, policy: CleanupPolicy) -> bool:
+        """Tell whether what is compacted of a topic is uploaded once more."""
+        return reuploads(policy, self.remote)
+
+    def outdated(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what of a partition was compacted since it was uploaded; `None`: nothing, until its head changes."""
+        tiering = lying.policy.tiering
+        if tiering is None or head.compacted_to <= head.local_start:
+            return None, None
+        place = remote_partition(tiering.location, lying.partition.number)
+        manifest = read_manifest(self.remote.storage, place)
+        if manifest is None:
+            return None, None
+        check_own(place, manifest, self.remote.cluster_id)
+        check_not_behind(manifest, head, place, lying.partition)
+        found = outdated(self.store, self.remote.storage, head, manifest)
+        runs = (Segment(there, is_closed=True) for there, _ in found)
+        return list(_chores(lying.partition, runs, head.local_start)) or None, None
+
+    def share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
+        """Set the share of the connections that uploads have, anew once in a while; return what it is, and why."""
+        controller = Controller.of(self.remote.properties)
+        noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
+        now_ms = self.now_ms()
+        error = error_of(backlog_bytes, free_bytes(self.store))
+        if (error or noted["error"]) and now_ms - noted["at_ms"] >= controller.interval_ms:
+            shares = controller.shares(error, noted["error"])
+            noted = {"at_ms": now_ms, "backlog": backlog_bytes, "error": error, "shares": shares}
+            notes["controller"] = noted
+        connections = self.remote.connections
+        connections.share = connections_of(noted["shares"], connections.limit)
+        return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
+
+    def publish(self, uploads: Sequence[Uploaded], *, put_ms: int) -> Gain | None:
+        """Name what was put of one partition, oldest first, by one swap; delete what cannot be named.
+
+        `put_ms`: since when it may have lain there. `None`: nothing of it was named.
+
+        Raises:
+            OwnershipLostError: Its remote part belongs to another cluster now.
+            UserError: The manifest is damaged.
+            LostRaceError: Others were faster every time.
+        """
+        newest = uploads[-1]
+        swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
+        named: list[Uploaded] = []
+
+        def appended(manifest: Manifest) -> Manifest | None:
+            named.clear()
+            if self.now_ms() - put_ms > STALE_MS or not manifest.tiered_epoch:
+                return None
+            if newest.epochs[-1][0] < manifest.epochs[-1][0]:
+                return None  # The log was cut since: its end may be another one.
+            named.extend(_fitting(uploads, manifest.end))
+            if not named:
+                return None
+            return replace(
+                manifest,
+                end=named[-1].offsets.stop,
+                epochs=newest.epochs,
+                uploaded_ms=self.now_ms(),
+                entries=(*manifest.entries, *(entry for one in named for entry in one.entries)),
+            )
+
+        try:
+            after = swap(newest.remote, appended)
+        except OwnershipLostError:
+            self._drop(uploads)
+            raise
+        if after is None:
+            named.clear()
+        self._drop([one for one in uploads if one not in named])
+        if after is None:
+            return None
+        self._follow(newest.partition, None, after, newest.tiering)
+        entries = [entry for one in named for entry in one.entries]
+        stored = sum(entry.bytes for entry in entries)
+        return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
+
+    def _both(self, partition: Partition, tiering: Tiering, head: Head) -> tuple[Head, Manifest] | None:
+        """Return head and manifest where they say the same; `None`: who knows more than we do was here already."""
+        manifest = self._manifest(partition, tiering, head)
+        if manifest is not None and is_uncut(manifest, head):
+            swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
+            manifest = settle(swap, remote_partition(tiering.location, partition.number), head)
+        if manifest is None or manifest.end == head.uploaded_to:
+            return None if manifest is None else (head, manifest)
+        return agreeing(self.store, self.remote.storage, partition, tiering)
+
+    def _manifest(self, partition: Partition, tiering: Tiering, head: Head) -> Manifest | None:
+        """Return the manifest, made if it was never there; `None`: who knows more than we do was here already."""
+        remote = remote_partition(tiering.location, partition.number)
+        manifest = read_manifest(self.remote.storage, remote)
+        if manifest is None:
+            check_not_behind(None, head, remote, partition)
+            swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
+
+            def begun(found: Manifest) -> Manifest:
+                start = head.local_start
+                new = replace(found, start=start, end=start, epochs=head.epochs)
+                return found if found.tiered_epoch else new
+
+            manifest = swap(remote, begun)
+        if manifest is not None:
+            check_own(remote, manifest, self.remote.cluster_id)
+        return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
+
+    def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: Tiering) -> None:
+        """Let the head say what the manifest named under that tiering; a disabling since then has taken it back.
+
+        Of a log that was cut since, the manifest may name what is not there any more.
+        """
+
+        def follow(found: Head) -> Head | None:
+            if is_uncut(manifest, found):
+                return None
+            return found.uploaded(min(manifest.end, found.end), tiering.epoch)
+
+        if head is None or follow(head) is not None:
+            swap_head(self.store, partition, follow)
+
+    def _drop(self, uploads: Iterable[Uploaded]) -> None:
+        self.remote.storage.delete([key for one in uploads for key in one.keys])
+
+
+def _fitting(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
+    """Yield those that go on where the manifest ends, one after the other."""
+    for one in uploads:
+        if one.offsets.start != end:
+            return
+        yield one
+        end = one.offsets.stop
+
+
+def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> Iterator[Chore]:
+    """Yield neighbouring segments together, as many as one task does at once."""
+    count = stored = 0
+    stop = start
+    for segment in segments:
+        if count and (count == _CHORE_SEGMENTS or stored + segment.bytes > _CHORE_BYTES):
+            yield Chore(partition, stored, OffsetRange(start, stop))
+            start, count, stored = stop, 0, 0
+        count += 1
+        stored += segment.bytes
+        stop = segment.last + 1
+    if count:
+        yield Chore(partition, stored, OffsetRange(start, stop))
+
+
+# Tiered topics described in object storage: `topic.json` follows the catalog, also where no segment was uploaded yet.
+#
+# What was written is remembered by its digest, so a pass in which no topic changed asks for none of them. What became
+# of it since is looked at by the scrub.
+
+
+_DIGEST: Final = 16
+
+
+def changed_topics(
+    remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
+) -> Iterator[tuple[TopicManifest, bool]]:
+    """Yield the topics whose description may have changed, and whether one is to be made where there is none.
+
+    One is made of topics that upload; of those that did it is kept up to date. `known` is what `described` returned
+    of each when it was written last, by topic id.
+    """
+    for full_name, topic in catalog.topics.items():
+        tiering = tiering_of(catalog, full_name, remote.cluster_id)
+        if tiering is None or not is_served(topic) or not is_wanted(full_name):
+            continue
+        manifest = TopicManifest.of(catalog, full_name, remote.cluster_id)
+        if known.get(topic.id) != described(manifest, creates=tiering.uploads):
+            yield manifest, tiering.uploads
+
+
+def described(manifest: TopicManifest, *, creates: bool) -> str:
+    """Return what tells whether a topic was described as it is."""
+    kept = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(kept).hexdigest()[:_DIGEST]
+
+
+def describe(
+    remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
+) -> Iterator[tuple[str, ReconcilerError]]:
+    """Describe topics as the catalog has them, and yield those that could not be, with the reason.
+
+    `known` is what was described last, by topic id: it is brought up to date.
+    """
+    names = {entry.id: name for name, entry in catalog.topics.items()}
+    for gone in [topic_id for topic_id in known if topic_id not in names]:
+        del known[gone]
+    for manifest, creates in changed_topics(remote, catalog, is_wanted, known):
+        topic_id = catalog.topics[manifest.name].id
+        try:
+            write_topic_manifest(remote.storage, manifest, creates=creates)
+        except ReconcilerError as error:
+            known.pop(topic_id, None)
+            yield manifest.name, error
+        else:
+            known[topic_id] = described(manifest, creates=creates)
+
+
+def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
+    """Look at the description of one topic, and write it where it is missing, damaged or out of date.
+
+    It is also made of a topic that uploads nothing any more, where something of it is to stay. Say whether it was
+    written.
+
+    Raises:
+        UserError: It belongs to another cluster now, or a newer version wrote it.
+    """
+    tiering = tiering_of(catalog, full_name, remote.cluster_id)
+    if tiering is None or not is_served(catalog.topics[full_name]):
+        return False
+    location = tiering.location
+    is_kept = tiering.state is TieringState.ENABLED or tiering.policy == "retain"
+    prefix = location_prefix(location.cluster_id, location.revision)
+    creates = tiering.uploads or (is_kept and next(iter(remote.storage.list(prefix)), None) is not None)
+    return write_topic_manifest(
+        remote.storage, TopicManifest.of(catalog, full_name, remote.cluster_id), creates=creates
+    )

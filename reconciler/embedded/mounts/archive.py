@@ -1,0 +1,363 @@
+"""Archives: topics of other platforms in object storage.
+
+The format is that of a detached topic, so whoever mounts it need not know which platform it came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.tiering_state import Tiering
+from reconciler.embedded.catalog.topic_configs import checked_configs
+from reconciler.embedded.keys import (
+    fresh_mark,
+    index_key,
+    location_prefix,
+    manifest_key,
+    remote_place_of,
+    topic_manifest_key,
+)
+from reconciler.embedded.mounts.handover import Handing
+from reconciler.embedded.segments.groups import Committed
+from reconciler.embedded.segments.pages import all_entries, all_pages
+from reconciler.embedded.tiered.manifest import NOBODY, Garbage, Manifest, ManifestSwap, delete_garbage, read_manifest
+from reconciler.embedded.tiered.ownership import (
+    Ownership,
+    Owning,
+    check_hands,
+    check_owned,
+    claim_topic,
+    detach_topic,
+    read_ownership,
+    settle_topic,
+    unclaim_topic,
+)
+from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
+from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
+from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over, read_topic_manifest
+from reconciler.errors import UserError
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.tiering_policy import RETAIN, Targets
+from reconciler.runtime.threads import all_side_by_side, side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog.tiering_state import TopicLocation
+    from reconciler.embedded.tiered.manifest import RemotePartition
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import Bounds
+
+
+_SPILL_BYTES: Final = 64 * 1024
+"""As the property `cloud_storage_spillover_manifest_size` has it where nobody sets it."""
+_NO_TARGETS: Final = Targets(None, None, None, None, is_strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One topic in object storage. Picklable: an executor opens the storage anew."""
+
+    storage: ObjectStore
+    location: TopicLocation
+    owner: str
+    """Id (a UUID) of the cluster that writes it, and whose it is until it is detached."""
+    storage_id: str | None = None
+    """Which object storage it is; `None`: whoever asks does not know."""
+
+    def partition(self, number: int) -> RemotePartition:
+        """Return one partition's place."""
+        return remote_partition(self.location, number)
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the object storage.
+
+        Raises:
+            UserError: What is found there is another storage, or none: to this machine a folder that is not shared.
+        """
+        check_storage(self.storage, self.storage_id)
+
+    @property
+    def swap(self) -> ManifestSwap:
+        """What changes its manifests in its owner's name."""
+        return ManifestSwap(self.storage, self.owner, self._tiering)
+
+    @property
+    def _tiering(self) -> Tiering:
+        """Say what a manifest is swapped under: no catalog has this topic, and nobody else uploads it."""
+        return Tiering(
+            self.location,
+            TieringState.ENABLED,
+            1,
+            RETAIN,
+            uploads=True,
+            serves=True,
+            targets=_NO_TARGETS,
+            max_interval_ms=None,
+            spill_bytes=_SPILL_BYTES,
+        )
+
+
+# A detached topic taken by a cluster whose jobs copy its records: claimed first, and its own once all are there.
+#
+# It is the register that keeps two clusters from taking one topic, whatever their platforms; the objects stay where
+# they are, in the name of who has taken it, until that cluster detaches the topic again.
+
+
+def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
+    """Claim a detached topic for the archive's owner, where it is called `name`; return it, whole. May be repeated.
+
+    Raises:
+        OwnershipLostError: Another cluster has it, or another attempt.
+        UserError: There is none, or something that it names is lost.
+    """
+    topic = located(archive.storage, archive.location)
+    wanted = Ownership(topic.location, Owning.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
+    claim_topic(archive.storage, topic.location, wanted)
+    whole_partitions_of(archive.storage, topic)
+    return topic
+
+
+def check_claimed(archive: Archive, mark: str) -> None:
+    """Refuse to go on with what was claimed, and released or taken since.
+
+    Raises:
+        OwnershipLostError: It was.
+    """
+    place = archive.location
+    check_owned(place, read_ownership(archive.storage, place), archive.owner, mark)
+
+
+def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
+    """Say that a claimed topic is its owner's: all its records are there. May be repeated.
+
+    Raises:
+        OwnershipLostError: The claim was taken away.
+    """
+    place, storage = archive.location, archive.storage
+    settle_topic(storage, place, archive.owner, mark, now_ms)
+
+    def ours(found: Manifest) -> Manifest | None:
+        check_hands("a manifest of the topic", found.owner, archive.owner)
+        if found.owner == archive.owner:
+            return None
+        return replace(found, owner=archive.owner, owner_epoch=found.owner_epoch + 1)
+
+    topic = located(storage, place)
+    Handing(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), ours)
+
+    def told(found: TopicManifest | None) -> TopicManifest | None:
+        check_claimed(archive, mark)
+        if found is None:
+            return None
+        check_hands(f"topic {place}", found.owner, archive.owner)
+        after = replace(found, owner=archive.owner, name=name, serial=0)
+        return None if after == found else after
+
+    hand_over(storage, place, told, f"settle-{mark}")
+
+
+def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
+    """Let go of a claim that came to nothing; what is somebody else's stays so."""
+    unclaim_topic(archive.storage, archive.location, archive.owner, mark, now_ms)
+
+
+# An archive from its first write to the moment it is nobody's: what an unmount does, where jobs do it.
+#
+# `begin` makes the manifests, empty, and `topic.json`; the records come through `ArchiveSink`. `describe` writes down
+# what the topic was, before it is deleted; `detach` lets go of it: from then on anybody may mount it. All of it may be
+# done again, by anybody, at any point.
+
+
+_PLACES = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
+_TIERED = {"remote.write": "true", "remote.read": "true"}
+"""What holds for a topic whose records lie in object storage: whoever mounts it reads them there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTopic:
+    """A topic of another platform, as far as an archive keeps it. Configs the embedded cluster has not are left out."""
+
+    full_name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Its own."""
+    effective: Mapping[str, str] = field(default_factory=dict)
+    """All that hold for it, the defaults of its cluster included."""
+    groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """The next offset that each consumer group reads, by partition."""
+
+
+def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
+    """Make an archive that holds nothing yet, its partitions beginning at `starts`; `claim` is this attempt's mark.
+
+    What the location held before, from an earlier time, is named no more and deleted once this one is whole.
+
+    Raises:
+        OwnershipLostError: Another cluster has the location, or it lies detached.
+        UserError: Another topic lies there.
+    """
+    _describe(archive, topic, {}, f"begin-{claim}")
+
+    def emptied(number: int, manifest: Manifest) -> Manifest | None:
+        start = starts.get(number, 0)
+        garbage = Garbage((*manifest.garbage.pages, *manifest.pages), (*manifest.garbage.entries, *manifest.entries))
+        return Manifest(
+            archive.owner,
+            owner_epoch=manifest.owner_epoch,
+            start=start,
+            end=start,
+            epochs=((0, start),),
+            garbage=garbage,
+        )
+
+    def begun(number: int) -> None:
+        archive.swap(archive.partition(number), lambda manifest: emptied(number, manifest), mark=f"begin-{claim}")
+
+    all_side_by_side(begun, range(topic.partitions), name="begin")
+
+
+def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
+    """Write down what a topic is before it goes, and let its partitions begin where it does: all of it was compared.
+
+    Raises:
+        OwnershipLostError: The topic is another cluster's by now.
+    """
+
+    def narrowed(number: int) -> None:
+        start = bounds[number].start
+
+        def change(manifest: Manifest) -> Manifest | None:
+            after = max(manifest.start, min(start, manifest.end))
+            return None if after == manifest.start else replace(manifest, start=after)
+
+        archive.swap(archive.partition(number), change)
+
+    all_side_by_side(narrowed, bounds, name="describe")
+    ends = {number: found.end for number, found in bounds.items() if found.end}
+    _describe(archive, topic, ends, fresh_mark())
+
+
+def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
+    """Let go of a topic that is whole in its archive: its registers are nobody's, and anybody may mount it.
+
+    Raises:
+        OwnershipLostError: It is another cluster's by now.
+    """
+    place, storage = archive.location, archive.storage
+    hand_over(storage, place, lambda found: _unowned(archive, found), f"detach-{claim}")
+
+    def let_go(found: Manifest) -> Manifest | None:
+        check_hands("a manifest of the topic", found.owner, archive.owner)
+        return None if found.owner == NOBODY else replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
+
+    topic = _there(archive)
+    manifests = Handing(storage, place, lambda: None)(range(topic.partitions), let_go)
+    detached = Ownership(
+        place,
+        Owning.DETACHED,
+        archive.owner,
+        claim,
+        topic.name,
+        topic.partitions,
+        sum(manifest.records for manifest in manifests.values()),
+        sum(manifest.stored_bytes for manifest in manifests.values()),
+        now_ms,
+    )
+    detach_topic(storage, place, detached)
+    return detached
+
+
+def tidy(archive: Archive) -> int:
+    """Delete what a whole archive does not name, left by earlier times and by tasks that died; return how many.
+
+    Only while it is ours, or nobody's by our own hand: nobody writes there then.
+    """
+    place, storage = archive.location, archive.storage
+    listed = [each.key for each in storage.list(location_prefix(place.cluster_id, place.revision))]
+    partitions = range(_there(archive).partitions)
+    manifests = dict(
+        zip(partitions, side_by_side(lambda one: _manifest(archive, one), partitions, name="tidy"), strict=True)
+    )
+    named = {topic_manifest_key(place.cluster_id, place.revision)}
+    for number, manifest in manifests.items():
+        named.add(manifest_key(place.cluster_id, place.revision, number))
+        if manifest is None:
+            continue
+        named |= {page.key for page in all_pages(storage, manifest)}
+        named |= {key for entry in all_entries(storage, manifest) for key in (entry.key, index_key(entry.key))}
+        delete_garbage(storage, manifest.garbage)
+    left = [key for key in listed if key not in named and remote_place_of(key) is not None]
+    storage.delete(left)
+    return len(left)
+
+
+def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], mark: str) -> None:
+    place = archive.location
+    told = TopicManifest(
+        place,
+        archive.owner,
+        0,
+        topic.full_name,
+        topic.partitions,
+        topic.replication_factor,
+        _known(topic.configs),
+        {**_known(topic.effective), **_TIERED},
+        {},
+        1,
+        {
+            group: {number: Committed(offset) for number, offset in offsets.items()}
+            for group, offsets in topic.groups.items()
+        },
+        ends,
+    )
+
+    def change(found: TopicManifest | None) -> TopicManifest | None:
+        if found is not None:
+            check_hands(f"topic {place}", found.owner, archive.owner)
+            if found.owner == NOBODY or found.location != place:
+                message = f"at {place} in {archive.storage.url} lies topic {found.location}, detached"
+                raise UserError(message, hint="See whose it is: reconciler mount list. Nothing was changed.")
+        return None if found == told else told
+
+    hand_over(archive.storage, place, change, mark)
+
+
+def _unowned(archive: Archive, found: TopicManifest | None) -> TopicManifest | None:
+    if found is None:
+        return None
+    check_hands(f"topic {found.location}", found.owner, archive.owner)
+    return None if found.owner == NOBODY else replace(found, owner=NOBODY, name=found.location.topic)
+
+
+def _there(archive: Archive) -> TopicManifest:
+    place = archive.location
+    found = read_topic_manifest(archive.storage, place.cluster_id, place.revision)
+    if found is None:
+        message = f"there is no topic at {place} in {archive.storage.url}"
+        raise UserError(message, hint="Is objectStorage what it was when the topic was archived? Set it back.")
+    return found
+
+
+def _manifest(archive: Archive, number: int) -> Manifest | None:
+    return read_manifest(archive.storage, archive.partition(number))
+
+
+def _known(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs that an embedded cluster has too, and takes; what lies where is not for those to say."""
+    return {
+        key: value for key, value in sorted(configs.items()) if not key.startswith(_PLACES) and _is_taken(key, value)
+    }
+
+
+def _is_taken(key: str, value: str) -> bool:
+    if key not in EMBEDDED_CONFIGS:
+        return False
+    try:
+        checked_configs("an archive", {key: value})
+    except UserError:
+        return False
+    return True

@@ -1,0 +1,223 @@
+"""Read and write an archive as a `TopicLog` and sink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import orjson
+
+from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.parts import first_since, read_part, within
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.object_rewrites import SegmentWriter
+from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.errors import BrokenInvariantError, UserError
+from reconciler.records.hashing import digest_of
+from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, Reached, Staged
+from reconciler.runtime.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from reconciler.embedded.mounts.archive import Archive
+    from reconciler.embedded.tiered.manifest import Manifest
+    from reconciler.records.log import SourceSeen, TopicLog
+
+
+_EMPTY = Bounds(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLog:
+    """One topic, as its manifests have it now. Picklable."""
+
+    archive: Archive
+
+    @property
+    def topic_id(self) -> str:
+        """Which topic it is: its location is for life."""
+        place = self.archive.location
+        return f"{place.cluster_id}/{place.revision}"
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the object storage."""
+        self.archive.check_shared()
+
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+        """Return every partition's bounds: a GET for the topic, and one for each partition.
+
+        Raises:
+            UserError: Nothing lies there, or it is damaged.
+        """
+        place = self.archive.location
+        topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
+        if topic is None:
+            message = f"there is no topic at {place} in {self.archive.storage.url}"
+            raise UserError(message, hint="See what lies there: reconciler mount list")
+        numbers = [number for number in range(topic.partitions) if only is None or number in only]
+        found = side_by_side(self._manifest, numbers, name="manifests")
+        return {
+            number: _EMPTY if manifest is None else _bounds(manifest)
+            for number, manifest in zip(numbers, found, strict=True)
+        }
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
+        for entry, cut in self._pieces(partition, offsets):
+            yield from read_part(self.archive.storage, entry, partition, cut)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        manifest = self._manifest(partition)
+        whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
+        for entry, cut in self._pieces(partition, whole, since_ms=timestamp_ms):
+            found = first_since(self.archive.storage, entry, timestamp_ms, cut)
+            if found is not None:
+                return found
+        return None
+
+    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+        """Yield how `offsets` is stored: one extent a segment, cut at both ends; reads no records."""
+        for entry, cut in self._pieces(partition, offsets):
+            length = entry.last + 1 - entry.base
+            yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
+
+    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+        """Yield digests that together cover `offsets`: kept ones for whole segments, read ones at the ends."""
+        for entry, cut in self._pieces(partition, offsets):
+            if entry.is_within(cut):
+                yield entry.digest.shifted(entry.base)
+            else:
+                for batch in read_part(self.archive.storage, entry, partition, cut):
+                    yield digest_of(batch, base=0)
+
+    def _manifest(self, partition: int) -> Manifest | None:
+        return read_manifest(self.archive.storage, self.archive.partition(partition))
+
+    def _pieces(
+        self, partition: int, offsets: OffsetRange, *, since_ms: int | None = None
+    ) -> Iterator[tuple[Entry, OffsetRange]]:
+        """Yield the segments with an offset in a range, and which offsets of each are readable and lie in it."""
+        manifest = self._manifest(partition)
+        if manifest is None:
+            return
+        readable = OffsetRange(max(offsets.start, manifest.start), min(offsets.stop, manifest.end))
+        for entry in entries_within(self.archive.storage, manifest, readable, since_ms=since_ms):
+            yield entry, OffsetRange(max(entry.base, readable.start), min(entry.last + 1, readable.stop))
+
+
+def _bounds(manifest: Manifest) -> Bounds:
+    return Bounds(
+        manifest.start,
+        manifest.start,
+        manifest.end,
+        manifest.end,
+        manifest.epochs,
+        min(manifest.compacted_to, manifest.end),
+    )
+
+
+# Where a topic of another platform is written in object storage: staged by many tasks, named by one swap a partition.
+#
+# Offsets stay: what a source lacks (transaction markers, compacted records) stays a gap.
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSink:
+    """One topic, as a `StagedSink`. Picklable."""
+
+    archive: Archive
+    partitions: int
+    compression: str = "producer"
+    """The topic's `compression.type`."""
+
+    def check_shared(self) -> None:
+        """Refuse a machine whose segments the driver would not find."""
+        self.archive.check_shared()
+
+    def ends(self) -> Mapping[int, int]:
+        """Return each partition's end: a GET for each."""
+        return {number: one.end for number, one in self.reached().items()}
+
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+        """Return the same; which topic it was copied from stands with whoever archives it."""
+        numbers = [number for number in range(self.partitions) if only is None or number in only]
+        found = side_by_side(self._manifest, numbers, name="manifests")
+        return {
+            number: Reached(0 if manifest is None else manifest.end)
+            for number, manifest in zip(numbers, found, strict=True)
+        }
+
+    def following(self, _source: SourceSeen) -> ArchiveSink:
+        """Return the same."""
+        return self
+
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+        """Write batches of `RECORD_SCHEMA`, in offset order, as segments under fresh names, each with its index."""
+        if at is None:
+            raise BrokenInvariantError("an archive keeps the offsets of its source", hint="Please report this.")
+        place, archive = self.archive.partition(partition), self.archive
+        writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
+        entries = [replace(each, is_segment=True) for each in writer.write(within(batch, at) for batch in batches)]
+        return Staged(
+            partition,
+            at,
+            sum(entry.digest.records for entry in entries),
+            sum(entry.bytes for entry in entries),
+            sum((entry.digest.shifted(entry.base) for entry in entries), Digest()),
+            orjson.dumps([entry.to_json() for entry in entries]),
+        )
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        """Stage a range of another log at the same offsets."""
+        return self.stage(partition, source.read(partition, offsets), at=offsets)
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        """Name staged segments, one swap a partition, and return what each partition gained.
+
+        A range goes in only where its `at.start` is the end, which becomes `at.stop`; publishing twice does it once.
+
+        Raises:
+            OwnershipLostError: The topic was detached, or taken away: nothing is written to it any more.
+        """
+        by_partition: dict[int, list[Staged]] = {}
+        for one in sorted(staged, key=lambda one: (one.partition, one.at or OffsetRange(0, 0))):
+            by_partition.setdefault(one.partition, []).append(one)
+        found = side_by_side(lambda number: self._name(number, by_partition[number]), by_partition, name="publish")
+        gained = zip(by_partition, found, strict=True)
+        return {number: offsets for number, offsets in gained if offsets is not None}
+
+    def complete(self) -> None:
+        """Do nothing: whether all is there is found by comparing."""
+
+    def _name(self, number: int, staged: Sequence[Staged]) -> OffsetRange | None:
+        gained: list[OffsetRange] = []
+
+        def extended(manifest: Manifest) -> Manifest | None:
+            gained.clear()
+            named, end = {entry.key for entry in manifest.entries}, manifest.end
+            added: list[Entry] = []
+            for one in staged:
+                entries = [Entry.from_json(kept) for kept in orjson.loads(one.entries)]
+                if one.at is None:
+                    continue
+                if any(entry.key in named for entry in entries):
+                    gained.append(one.at)
+                elif one.at.start == end:
+                    added += entries
+                    gained.append(one.at)
+                    end = one.at.stop
+            if end == manifest.end:
+                return None
+            return replace(manifest, entries=(*manifest.entries, *added), end=end)
+
+        self.archive.swap(self.archive.partition(number), extended, mark=fresh_mark())
+        return OffsetRange(gained[0].start, gained[-1].stop) if gained else None
+
+    def _manifest(self, number: int) -> Manifest | None:
+        return read_manifest(self.archive.storage, self.archive.partition(number))

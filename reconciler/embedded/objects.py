@@ -1,0 +1,189 @@
+"""Immutable JSON objects of a cluster, and `cluster.json`."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from reconciler.embedded.keys import CLUSTER, STORAGE
+from reconciler.errors import LostRaceError, MissingObjectError, UserError
+from reconciler.objectstore.probe import PROBE
+from reconciler.objectstore.register import create, cut_off, is_cut_off
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore
+
+
+RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
+
+
+def put_gzipped(store: ObjectStore, key: str, value: dict[str, Any]) -> str:
+    """Store `value` under a fresh key and return the sha256 of the object."""
+    # Level 1: three times as fast as the default, and catalogs repeat themselves so much that little is lost.
+    body = gzip.compress(orjson.dumps(value), compresslevel=1, mtime=0)
+    store.put(key, body)
+    return hashlib.sha256(body).hexdigest()
+
+
+def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
+    """Return the error for an object that is named and not there, and what is lost with it."""
+    return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
+
+
+def missing_offsets(store: ObjectStore, key: str, first: int, last: int) -> MissingObjectError:
+    """Return the error for an object that is named and not there, and that records of these offsets lay in."""
+    error = missing(store, key, f"what lies at offsets {first} to {last}")
+    error.key, error.url, error.offsets = key, store.url, (first, last)
+    return error
+
+
+def get_gzipped(store: ObjectStore, key: str, sha256: str) -> dict[str, Any]:
+    """Return what `put_gzipped` stored.
+
+    Raises:
+        MissingObjectError: It is not there.
+        UserError: It is not what was stored.
+    """
+    body = existing(store, key, "the catalog")
+    found = hashlib.sha256(body).hexdigest()
+    if found != sha256:
+        raise damaged(store, key, f"its sha256 is {found[:12]}…, not {sha256[:12]}…")
+    return parsed(store, key, gzip.decompress(body))
+
+
+def existing(store: ObjectStore, key: str, what: str) -> bytes:
+    """Return the body of an object that something names; `what` is lost with it.
+
+    Raises:
+        MissingObjectError: It is not there.
+    """
+    stored = store.get(key)
+    if stored is None:
+        raise missing(store, key, what)
+    return stored.body
+
+
+def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        UserError: It is none.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise cut_off(store, key, body) if is_cut_off(body) else damaged(store, key, str(error)) from error
+    if not isinstance(value, dict):
+        raise damaged(store, key, "not a JSON object")
+    return value
+
+
+def damaged(store: ObjectStore, key: str, why: str) -> UserError:
+    """Return the error for an object whose content cannot be what was written."""
+    return UserError(f"{store.url}: {key} cannot be read: {why}", hint=RESTORE_HINT)
+
+
+# `cluster.json`: which cluster a root holds. Written once, never changed.
+
+
+_NAME: Final = "reconciler.cluster"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """What a root says of its cluster."""
+
+    id: str
+    format: str
+    """The major version of how the cluster keeps what it has."""
+
+
+def read_cluster_id(store: ObjectStore) -> str | None:
+    """Return the id of the cluster in a store; `None` where the store is empty.
+
+    Raises:
+        UserError: The root holds something else, is damaged, or was written by a newer version.
+    """
+    found = read_cluster_file(store)
+    return None if found is None else found.id
+
+
+def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
+    """Return what a root says of its cluster, by one GET; `None` where the store is empty.
+
+    Raises:
+        UserError: The root holds something else, is damaged, or was written by a newer version.
+    """
+    stored = store.get(CLUSTER)
+    if stored is not None and not is_cut_off(stored.body):
+        return _read(store, stored.body)
+    there = (listed for listed in store.list("") if not listed.key.startswith(PROBE))
+    found = list(islice(there, 2))
+    if not found:
+        return None
+    # The cluster may have been created between the two looks.
+    stored = store.get(CLUSTER)
+    stranger = next((listed for listed in found if listed.key != CLUSTER), None)
+    if stored is not None and not (stranger is None and is_cut_off(stored.body)):
+        return _read(store, stored.body)
+    if stranger is None:
+        return None
+    if store.get(STORAGE) is not None:
+        message = f"{store.url} is an object storage, not an embedded cluster: it holds {STORAGE}"
+        raise UserError(message, hint="Name another root: a cluster and object storage never share a location.")
+    message = f"{store.url} is not an embedded cluster: it has no {CLUSTER}, but holds {stranger.key}"
+    raise UserError(message, hint="Name the root of a cluster, or an empty folder in which one may be created.")
+
+
+def create_cluster(store: ObjectStore, cluster_id: str) -> str:
+    """Make the root a cluster, if it is none yet, and return the id it has: that of whoever came first.
+
+    Raises:
+        UserError: The root holds something else, or its store does not honour conditional writes.
+    """
+    found = read_cluster_id(store)
+    if found is not None:
+        return found
+    problems = store.probe()
+    if problems:
+        message = f"{store.url} cannot hold a cluster: {'; '.join(problems)}"
+        raise UserError(message, hint="Name another root: a local disk, or a bucket with conditional writes.")
+    body = orjson.dumps({"format": f"{_NAME}/{_VERSION}", "id": cluster_id}, option=orjson.OPT_APPEND_NEWLINE)
+    try:
+        create(store, CLUSTER, body)
+    except LostRaceError:
+        return read_cluster_id(store) or cluster_id
+    return cluster_id
+
+
+def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
+    """Refuse a machine that does not see the cluster: to it, a folder that is not shared looks like an empty log.
+
+    Raises:
+        UserError: The topic is not found from here.
+    """
+    if not is_found:
+        message = f"{store.url} is not shared with this executor: topic {full_name} is not in what it finds there"
+        hint = "Put the cluster on storage that every executor sees, or run the job with spark.master local[*]."
+        raise UserError(message, hint=hint)
+
+
+def _read(store: ObjectStore, body: bytes) -> ClusterFile:
+    content = parsed(store, CLUSTER, body)
+    name, _, version = str(content.get("format")).partition("/")
+    if name != _NAME or not version.isdecimal():
+        message = f"{store.url}: {CLUSTER} is not that of an embedded cluster"
+        raise UserError(message, hint="Name the root of a cluster, or an empty folder in which one may be created.")
+    if int(version) > _VERSION:
+        message = f"{store.url} is a cluster of a newer format ({name}/{version}) than this reconciler knows"
+        raise UserError(message, hint="Upgrade: pip install --upgrade stream-reconciler.")
+    cluster_id = content.get("id")
+    if not isinstance(cluster_id, str) or not cluster_id:
+        raise damaged(store, CLUSTER, "it has no id")
+    return ClusterFile(cluster_id, version)

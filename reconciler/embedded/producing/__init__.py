@@ -1,1 +1,0 @@
-"""Appending: admitted, numbered, written as parts, published by one swap a partition."""

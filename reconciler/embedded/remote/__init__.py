@@ -1,1 +1,0 @@
-"""The remote tier: what object storage holds of a topic, one idea a module."""

@@ -1,1 +1,0 @@
-"""What names remote segments: registers, pages, swaps, garbage."""

@@ -1,1 +1,0 @@
-"""What lies where, and what is done there."""

@@ -1,1 +1,0 @@
-"""Reading both tiers as one log."""

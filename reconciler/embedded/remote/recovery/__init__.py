@@ -1,1 +1,0 @@
-"""Topics made anew from object storage."""

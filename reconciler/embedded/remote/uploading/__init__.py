@@ -1,1 +1,0 @@
-"""From the local tier to the remote one."""

@@ -1,0 +1,1 @@
+"""Partitions: heads, pages, parts, groups, and what may be appended."""

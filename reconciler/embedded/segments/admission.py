@@ -1,0 +1,330 @@
+"""Check records before they are appended: fields, sizes and timestamps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from reprlib import repr as shortened
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reconciler.embedded.catalog.topic_configs import CONFIGS, key_of, set_configs
+from reconciler.errors import UserError
+from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, text_of
+
+if TYPE_CHECKING:
+    from reconciler.embedded.catalog.tables import Catalog
+
+
+_KEYS: Final = (
+    "max.message.bytes",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.difference.max.ms",
+    "compression.type",
+    "segment.bytes",
+    "cleanup.policy",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The effective configs of a topic that every append obeys, and the key it is written under."""
+
+    full_name: str
+    max_record_bytes: int
+    is_append_time: bool
+    before_max_ms: int
+    after_max_ms: int
+    compression: str
+    segment_bytes: int
+    is_compacted: bool
+    kms_key_id: str | None = None
+
+
+def rules_of(catalog: Catalog, full_name: str) -> Rules:
+    """Return what holds for a topic now."""
+    found = set_configs(catalog, full_name)
+    values = {key: found[key][0] if key in found else CONFIGS[key].default or "" for key in _KEYS}
+    difference = int(values["message.timestamp.difference.max.ms"])
+    return Rules(
+        full_name,
+        int(values["max.message.bytes"]),
+        values["message.timestamp.type"] == "LogAppendTime",
+        min(difference, int(values["message.timestamp.before.max.ms"])),
+        min(difference, int(values["message.timestamp.after.max.ms"])),
+        values["compression.type"],
+        int(values["segment.bytes"]),
+        "compact" in values["cleanup.policy"].split(","),
+        key_of(catalog, full_name),
+    )
+
+
+def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
+    """Return a batch of `INPUT_SCHEMA` with the times it will be stored under.
+
+    Raises:
+        UserError: A record is too large, its time too far from now, or it lacks the key that compaction goes by;
+            says which row, and Kafka's name for it.
+    """
+    _check_sizes(batch, rules)
+    _check_keys(batch, rules)
+    if rules.is_append_time:
+        times = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
+    else:
+        times = batch.column("timestamp_ms")
+        if times.null_count:
+            times = pc.fill_null(times, now_ms)
+        _check_times(times, rules, now_ms)
+    kind = pa.scalar(LOG_APPEND_TIME if rules.is_append_time else CREATE_TIME, pa.int8())
+    stored = {"timestamp_ms": times, "timestamp_type": pa.repeat(kind, batch.num_rows)}
+    columns = [stored.get(name, batch.column(name)) for name in INPUT_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+
+def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
+    # A record cannot be larger than its batch: nearly always this one look is enough.
+    if batch.nbytes <= rules.max_record_bytes:
+        return
+    key, headers = batch.column("key"), batch.column("headers")
+    sizes = _lengths(batch.column("value"))
+    if key.null_count < len(key):
+        sizes = pc.add(sizes, _lengths(key))
+    if len(headers.flatten()):
+        sizes = pc.add(sizes, _header_lengths(headers))
+    largest = pc.max(sizes).as_py()
+    if largest is not None and largest > rules.max_record_bytes:
+        row = pc.index(sizes, largest).as_py()
+        message = (
+            f"{rules.full_name}: record {row} of the batch has {largest:,} bytes of key, value and headers "
+            "(MESSAGE_TOO_LARGE)"
+        )
+        raise UserError(message, hint=f"max.message.bytes of the topic is {rules.max_record_bytes:,}; raise it.")
+
+
+def _check_keys(batch: pa.RecordBatch, rules: Rules) -> None:
+    key = batch.column("key")
+    if rules.is_compacted and key.null_count:
+        row = pc.index(key.is_valid(), value=False).as_py()
+        message = (
+            f"{rules.full_name}: record {row} of the batch has no key: Compacted topic cannot accept message without "
+            "key (INVALID_RECORD)"
+        )
+        raise UserError(message, hint="Give it a key, or take compact out of the topic's cleanup.policy.")
+
+
+def _lengths(column: pa.Array[Any]) -> pa.Array[Any]:
+    lengths = pc.binary_length(column)
+    return pc.fill_null(lengths, 0) if lengths.null_count else lengths
+
+
+def _header_lengths(headers: pa.ListArray[Any]) -> pa.Array[Any]:
+    flat = headers.flatten()
+    each = pc.add(_lengths(flat.field("key")), _lengths(flat.field("value"))).to_numpy()
+    sums = np.concatenate(([0], np.cumsum(each)))
+    stops = np.cumsum(pc.list_value_length(headers).to_numpy())
+    return pa.array(np.diff(sums[np.concatenate(([0], stops))]).astype(np.int32))
+
+
+def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
+    if not len(times):
+        return
+    ends = pc.min_max(times).as_py()
+    for end, off, limit, word in (
+        (ends["min"], now_ms - ends["min"], rules.before_max_ms, "before"),
+        (ends["max"], ends["max"] - now_ms, rules.after_max_ms, "after"),
+    ):
+        if off > limit:
+            hint = f"message.timestamp.{word}.max.ms of the topic is {limit:,}; correct the time, or raise it."
+            raise _bad_time(times, end, rules, f"lies {off:,} ms {word} now", hint)
+    if ends["min"] < 0:
+        hint = "Times are ms since 1970 and not negative; leave it out to get the present one."
+        raise _bad_time(times, ends["min"], rules, f"is {ends['min']:,} ms", hint)
+
+
+def _bad_time(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: str) -> UserError:
+    row = pc.index(times, time).as_py()
+    return UserError(f"{rules.full_name}: the time of record {row} of the batch {what} (INVALID_TIMESTAMP)", hint=hint)
+
+
+# What the fields of a record take: looked at as they are handed in, so a mistake takes no other record with it.
+
+
+_CONTENT: Final = "text, bytes or None"
+_NOTHING_TAKEN: Final = "This record was not taken; those before it were."
+
+
+def content_of(topic: str, field: str, given: object) -> bytes | None:
+    """Return a key, a value or the value of a header as bytes; text becomes UTF-8.
+
+    Raises:
+        UserError: It is neither.
+    """
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return _encoded(topic, field, given)
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise _refused(f"{topic}: {field} takes {_CONTENT}", given, "Encode it first, for example with json.dumps.")
+
+
+def headers_of(topic: str, given: object) -> list[dict[str, Any]]:
+    """Return headers as they are stored.
+
+    Raises:
+        UserError: They are no mapping from text to text, bytes or None.
+    """
+    if given is None:
+        return []
+    if not isinstance(given, Mapping):
+        raise _refused(f"{topic}: headers take a mapping from text to {_CONTENT}", given)
+    return [
+        {"key": _header_name(topic, name), "value": content_of(topic, f"header {name}", content)}
+        for name, content in given.items()
+    ]
+
+
+def whole_of(field: str, given: object, *, bits: int) -> int:
+    """Return a whole number that fits into so many bits with its sign; `field` begins the sentence that it is none.
+
+    Raises:
+        UserError: It is none.
+    """
+    if not isinstance(given, SupportsIndex) or isinstance(given, bool):
+        raise _refused(f"{field} takes a whole number", given)
+    number = given.__index__()
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise _refused(f"{field} takes a whole number of {bits} bits", number)
+    return number
+
+
+def optional_whole(topic: str, field: str, given: object, *, bits: int) -> int | None:
+    """Return the same of a record, which may go without.
+
+    Raises:
+        UserError: It is neither a whole number nor None.
+    """
+    return None if given is None else whole_of(f"{topic}: {field}", given, bits=bits)
+
+
+def _header_name(topic: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise _refused(f"{topic}: the name of a header takes text", given)
+    try:
+        return given if given.isascii() else text_of(given.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise _refused(f"{topic}: the name of a header takes text that can be written as UTF-8", given) from error
+
+
+def _encoded(topic: str, field: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise _refused(f"{topic}: {field} takes text that can be written as UTF-8", text) from error
+
+
+def _refused(start: str, given: object, hint: str = "") -> UserError:
+    got = "None" if given is None else f"{shortened(given)} ({type(given).__name__})"
+    return UserError(f"{start}, not {got}", hint=f"{hint} {_NOTHING_TAKEN}".lstrip())
+
+
+# What users hand in, as batches of `INPUT_SCHEMA`: single records and any record batch.
+
+
+_TAKEN: Final = ("value", "key", "headers", "timestamp_ms", "partition")
+_MILLISECONDS: Final = pa.timestamp("ms")
+_LEFT_OUT: Final = frozenset({"offset", "timestamp_type", "topic"})
+"""What records that were read have besides: they get these anew."""
+
+
+def row_of(
+    topic: str,
+    value: str | bytes | None,
+    *,
+    key: str | bytes | None,
+    headers: Mapping[str, str | bytes | None] | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> dict[str, Any]:
+    """Return one record for a topic as a row of `INPUT_SCHEMA`.
+
+    Raises:
+        UserError: A field is not of a type it takes; says which, and what it takes.
+    """
+    return {
+        "partition": optional_whole(topic, "partition", partition, bits=32),
+        "timestamp_ms": optional_whole(topic, "timestamp_ms", timestamp_ms, bits=64),
+        "timestamp_type": CREATE_TIME,
+        "key": content_of(topic, "key", key),
+        "value": content_of(topic, "value", value),
+        "headers": headers_of(topic, headers),
+    }
+
+
+def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
+    """Return a batch for a topic as `INPUT_SCHEMA`: columns in order and of their types, null where they are missing.
+
+    With a `partition` all records go there.
+
+    Raises:
+        UserError: It has a column no record has, or one that is not of its type.
+    """
+    _check_columns(topic, records)
+    columns: list[pa.Array[Any]] = []
+    for field in INPUT_SCHEMA:
+        index = records.schema.get_field_index(field.name)
+        if field.name == "partition" and partition is not None:
+            columns.append(pa.repeat(pa.scalar(partition, field.type), records.num_rows))
+        elif index >= 0 and field.name != "timestamp_type":
+            columns.append(_cast(topic, field, records.column(index)))
+        else:
+            columns.append(_absent(field, records.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+
+def _check_columns(topic: str, records: object) -> None:
+    if not isinstance(records, pa.RecordBatch):
+        message = f"{topic}: append takes a pyarrow.RecordBatch, not {type(records).__name__}"
+        raise UserError(
+            message, hint="Of a table, append each of to_batches(); of rows, RecordBatch.from_pylist(rows)."
+        )
+    for name, count in Counter(records.schema.names).items():
+        if name in _TAKEN and count > 1:
+            raise UserError(f"{topic}: {count} columns are named {name}", hint="Leave out or rename all but one.")
+        if name not in _TAKEN and name not in _LEFT_OUT:
+            near = get_close_matches(name.lower(), _TAKEN, n=1)
+            guess = f"Did you mean {near[0]}? " if near else ""
+            hint = f"{guess}A record has the columns {', '.join(_TAKEN)}: rename it, or leave it out."
+            raise UserError(f"{topic}: {name} is no column of a record", hint=hint)
+
+
+def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:
+    if column.type == field.type and not (column.null_count and not field.nullable):
+        return column
+    try:
+        # The numbers of a time may be of any unit; what is finer than milliseconds is cut off.
+        times = pa.types.is_temporal(column.type)
+        found = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
+        return found if field.nullable else pc.coalesce(found, pa.scalar([], field.type))
+    except pa.ArrowException as error:
+        said = str(error).split("\n", 1)[0].rstrip(".")
+        raise UserError(
+            f"{topic}: column {field.name} takes {field.type}, not {column.type}: {said}",
+            hint="Cast the column first; nothing of this batch was taken, what came before it was.",
+        ) from error
+
+
+def _absent(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
+    if field.name == "headers":
+        none = pa.array(np.zeros(rows + 1, np.int32))
+        return pa.ListArray.from_arrays(none, pa.array([], field.type.value_type), type=field.type)
+    if field.name == "timestamp_type":
+        return pa.repeat(pa.scalar(CREATE_TIME, field.type), rows)
+    return pa.nulls(rows, field.type)

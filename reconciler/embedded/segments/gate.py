@@ -1,0 +1,228 @@
+"""Appends through the head: fencing and races.
+
+Whoever must stop a writer first commits that to the catalog, then lists the topic's heads and swaps each to the next
+epoch. An append swaps the head it read, so it cannot slip past. The first append to a partition makes the head and
+reads the catalog before it is acknowledged; an append to a head nobody has settled reads it before its swap.
+
+A migration seals heads in the same way. Where it was cancelled the catalog says so, and the next append takes its seal
+off: nobody has to go through the heads again, and a seal that comes late closes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from reconciler.embedded.catalog.model import TopicEntry
+from reconciler.embedded.catalog.tables import SEAL, check_served, sealed_by, topic_with_id
+from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.segments.groups import clamp_groups
+from reconciler.embedded.segments.head import (
+    NOBODY,
+    PRODUCERS,
+    Head,
+    Recent,
+    RecentHeads,
+    hand_over,
+    head_as_kept,
+    head_register,
+    is_mirroring,
+    link_writer,
+    parse_head,
+)
+from reconciler.embedded.segments.pages import Spill, all_entries, all_pages
+from reconciler.embedded.segments.rewrites import Rekeying
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.segments.entries import PageRef
+    from reconciler.embedded.segments.pages import Paged
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+
+# A partition that goes: sealed, then all that its head names, and the head last.
+
+
+def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
+    """Seal a partition's head, then delete all that it names, and it last: until then its keys can be found again."""
+    register = head_register(store, topic_id, partition)
+
+    def seal(held: Held | None) -> dict[str, Any] | None:
+        if held is None or held.value.get("writer") == NOBODY:
+            return None
+        return {**held.value, "writer": NOBODY}
+
+    held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
+    if held is None:
+        return
+    delete_named(store, head_as_kept(store, register.key, held.value))
+    store.delete([register.key])
+
+
+def delete_named(store: ObjectStore, held: Paged) -> None:
+    """Delete all that is named, a page after all that it names; what is gone already is passed over."""
+    store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
+    for pages in _by_level(all_pages(store, held, skips_missing=True)):
+        store.delete(page.key for page in pages)
+
+
+def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
+    """Group pages, the lowest level first: a page goes after all that it names."""
+    ordered = sorted(pages, key=lambda page: page.level)
+    return [list(group) for _, group in groupby(ordered, key=lambda page: page.level)]
+
+
+Json = dict[str, Any]
+
+
+def writer_of(topic: TopicEntry) -> str:
+    """Return who may append to a topic's partitions."""
+    if topic.hold is not None and topic.hold.is_closed:
+        return sealed_by(topic.hold.migration)
+    return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One topic, and the writer that wants to append to it."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    full_name: str
+    topic_id: str
+    writer: str
+    recent: RecentHeads = field(default_factory=RecentHeads)
+
+    def swap(
+        self,
+        partition: int,
+        extend: Callable[[Head, int], Head | None],
+        *,
+        mark: str,
+        patience_s: float | None = None,
+    ) -> None:
+        """Append to one partition by one swap.
+
+        `extend` gets the head and its epoch and returns what it shall become, `None` for no change; it runs again
+        after a lost race, and what it did last is what holds. A swap whose answer was lost is recognised by its mark.
+
+        Raises:
+            UserError: The topic is gone, or the partition belongs to another writer.
+            LostRaceError: Others were faster every time, until patience ended.
+        """
+        register = head_register(self.store, self.topic_id, partition)
+        spill = Spill(self.store, self.topic_id, partition)
+        keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
+        recent = self.recent.get(register.key)
+        # Where this raises nobody knows what stands there: the next try must read, or it would say what is not so.
+        self.recent.put(register.key, None)
+        tried: list[_Tried] = []
+
+        def change(held: Held | None) -> Json | None:
+            before = self._found(partition, register.key, held, recent)
+            after = extend(before, 0 if held is None else held.epoch)
+            spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
+            tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
+            return tried[-1].value
+
+        known = None if recent is None else recent.held
+        held = register.update(change, mark=mark, patience_s=patience_s, known=known)
+        self.recent.put(register.key, _left(tried, held))
+        if held is not None and not held.value["is_settled"]:
+            keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
+
+    def _found(self, partition: int, key: str, held: Held | None, recent: Recent | None) -> Head:
+        if held is None:
+            self._clamp_unwritten(partition)
+            return Head(self.writer)
+        is_known = recent is not None and held is recent.held
+        head = recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
+        return self._settled(partition, head)
+
+    def _settled(self, partition: int, head: Head) -> Head:
+        if head.writer == self.writer and head.is_settled:
+            return head
+        self._check(self.catalog.read())
+        if head.writer.startswith(SEAL):
+            return replace(head, writer=self.writer, is_settled=True)  # Of a migration that was cancelled.
+        if is_mirroring(head.writer, self.writer):
+            # Mirroring began or ended, and whoever said so died before this head. What is tried now loses its race
+            # against the next epoch, and is tried again.
+            self._clamp(partition, head.end)
+            hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
+            return replace(head, writer=self.writer, is_settled=True)
+        if head.writer != self.writer:
+            raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
+        return replace(head, is_settled=True)
+
+    def _clamp_unwritten(self, partition: int) -> None:
+        topic = topic_with_id(self.catalog.known(), self.topic_id, self.full_name)
+        if topic is not None and topic.mirror is not None:
+            self._clamp(partition, 0)
+
+    def _clamp(self, partition: int, end: int) -> None:
+        """Hold groups to the end of what was mirrored before producers write there (`linking.clamping`)."""
+        if self.writer == PRODUCERS:
+            clamp_groups(self.store, self.topic_id, {partition: end})
+
+    def _confirm(self, partition: int) -> Catalog:
+        """Return the catalog after the head is there; where the topic is gone, what was written goes with it."""
+        catalog = self.catalog.read()
+        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        if topic is None:
+            remove_partition(self.store, self.topic_id, partition)
+        elif topic.follows is not None and self.writer == PRODUCERS:
+            # It is to become a mirror. Whoever seals it makes heads where there are none; this one came before that
+            # and will be sealed with all it has.
+            return catalog
+        self._check(catalog)
+        return catalog
+
+    def _check(self, catalog: Catalog) -> None:
+        """Refuse a topic that is gone or belongs to another writer."""
+        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        if topic is None:
+            raise UserError(f"topic {self.full_name} was deleted", hint="Nothing was written; create it again.")
+        check_writer(self.full_name, topic, self.writer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One try: what the head should become, and that as it is kept."""
+
+    head: Head | None
+    value: Json | None
+
+
+def _left(tried: list[_Tried], held: Held | None) -> Recent | None:
+    """Return the head as our swap left it; `None` where others write too: to know it would be a swap in vain."""
+    if held is None or len(tried) != 1:
+        return None
+    only = tried[0]
+    return Recent(held, only.head) if only.head is not None and held.value is only.value else None
+
+
+def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
+    """Refuse a writer the topic does not belong to.
+
+    Raises:
+        UserError: It is a mirror, or no longer one; or it is being recovered, mounted or unmounted.
+    """
+    owner = writer_of(topic)
+    if not writer.startswith(SEAL):
+        check_served(full_name, topic)
+    if owner == writer:
+        return
+    if topic.follows is not None and owner != NOBODY:
+        message = (
+            f"{full_name} is a mirror of {topic.follows.source}: only its link writes to it "
+            f"(INVALID_REQUEST, Cannot append records to read-only mirror topic '{full_name}')"
+        )
+        raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+    raise UserError(f"{full_name} is not a mirror of that link", hint="Plan again.")

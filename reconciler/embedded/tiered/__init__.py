@@ -1,0 +1,1 @@
+"""The remote tier: manifests, uploads, retention, the cache and recovery."""

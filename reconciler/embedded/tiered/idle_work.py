@@ -1,0 +1,150 @@
+"""Housekeeping of the remote tier while it is idle.
+
+A machine over an injected clock and a meter of requests, which housekeeping's own are not counted by. It is asked when
+a job's turn comes, and again and again while the job works; what it says decides between pieces of work, never within.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from reconciler.lifecycles.tiered import HOUSEKEEPING, HousekeepingState
+from reconciler.resources.cluster_properties import property_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from reconciler.objectstore.wrappers import RequestMeter
+
+
+_WORKS = frozenset({HousekeepingState.ACTIVE, HousekeepingState.DRAINING})
+_COUNTED = {
+    (HousekeepingState.IDLE, HousekeepingState.ACTIVE): ("housekeeping_rounds",),
+    (HousekeepingState.IDLE, HousekeepingState.DRAINING): ("housekeeping_rounds", "housekeeping_drains"),
+    (HousekeepingState.PAUSE, HousekeepingState.DRAINING): ("housekeeping_drains",),
+    (HousekeepingState.ACTIVE, HousekeepingState.PAUSE): ("housekeeping_pauses",),
+    (HousekeepingState.PAUSE, HousekeepingState.ACTIVE): ("housekeeping_resumes",),
+}
+"""What a move of its states counts as."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleLimits:
+    """When object storage counts as idle, and how long housekeeping waits for that at most."""
+
+    window_ms: int
+    requests: float
+    """In the window, at most."""
+    interval_ms: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> IdleLimits:
+        """Return what the cluster's properties say."""
+        window_ms = int(property_of(properties, "cloud_storage_idle_timeout_ms") or 0)
+        per_second = float(property_of(properties, "cloud_storage_idle_threshold_rps") or 0)
+        interval_ms = int(property_of(properties, "cloud_storage_housekeeping_interval_ms") or 0)
+        return cls(window_ms, per_second * window_ms / 1000, interval_ms)
+
+
+@dataclass(slots=True)
+class Housekeeping:
+    """Whether the remote tier may be tidied now. Safe from any thread; jobs take turns."""
+
+    meter: RequestMeter
+    """Counts the requests of others."""
+    now_ms: Callable[[], int]
+    state: HousekeepingState = HOUSEKEEPING.initial
+    _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
+    _began_ms: int = field(init=False)
+    _ran_ms: dict[str, int] = field(default_factory=dict)
+    """When each job was through last."""
+    _was_paused: bool = False
+    _counts: Counter[str] = field(default_factory=Counter)
+    _lock: RLock = field(default_factory=RLock, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Wait from now on."""
+        self._began_ms = self.now_ms()
+
+    def begins(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
+        """Tell whether a job may work now. `drains`: it does whatever others do, as when somebody waits for it."""
+        with self._lock:
+            if self.state is HousekeepingState.STOPPED:
+                return False
+            self._limits, self._was_paused = limits, False
+            waited_ms = self.now_ms() - self._ran_ms.get(job, self._began_ms)
+            if drains or waited_ms >= limits.interval_ms:
+                self._move(HousekeepingState.DRAINING)
+            elif self._is_idle():
+                self._move(HousekeepingState.ACTIVE)
+            return self.state in _WORKS
+
+    def goes_on(self) -> bool:
+        """Tell whether the job that works may go on: new traffic pauses it until others are idle again."""
+        with self._lock:
+            is_idle = self._is_idle()
+            if self.state is HousekeepingState.ACTIVE and not is_idle:
+                self._was_paused = True
+                self._move(HousekeepingState.PAUSE)
+            elif self.state is HousekeepingState.PAUSE and is_idle:
+                self._move(HousekeepingState.ACTIVE)
+            return self.state in _WORKS
+
+    def ends(self, job: str) -> None:
+        """Say that a job has come to its end; one that was paused has something left."""
+        with self._lock:
+            if self.state not in _WORKS:
+                return
+            self._move(HousekeepingState.IDLE)
+            if not self._was_paused:
+                self._ran_ms[job] = self.now_ms()
+                self._counts["housekeeping_jobs_completed"] += 1
+
+    def taken(self) -> Mapping[str, int]:
+        """Return what happened since this was last asked, by the names of `resources.vitals.COUNTED`."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        return dict(counts)
+
+    def stop(self) -> None:
+        """Let nothing begin any more."""
+        with self._lock:
+            if self.state is not HousekeepingState.STOPPED:
+                self.state = HOUSEKEEPING.step(self.state, "stop")
+
+    def _is_idle(self) -> bool:
+        return self.meter.within(self._limits.window_ms) <= self._limits.requests
+
+    def _move(self, state: HousekeepingState) -> None:
+        if state is not self.state:
+            self._counts.update(_COUNTED.get((self.state, state), ()))
+            self.state = HOUSEKEEPING.follow(self.state, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Tidying:
+    """Housekeeping as one pass asks for it."""
+
+    keeping: Housekeeping | None = None
+    """`None`: nobody else is there to wait for."""
+    drains: bool = True
+    """Whether somebody waits for it."""
+
+    @contextmanager
+    def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+        """Give what tells whether the job may work now, and go on."""
+        if self.keeping is None:
+            yield lambda: True
+            return
+        keeping = self.keeping
+        if not keeping.begins(job, IdleLimits.of(properties), drains=self.drains):
+            yield lambda: False
+            return
+        try:
+            yield keeping.goes_on
+        finally:
+            keeping.ends(job)

@@ -1,0 +1,454 @@
+"""The partition manifest: the register that names every remote segment.
+
+It is to the remote tier what the head is to the local one, and keeps its segments in the same way: the newest itself,
+the older ones in pages. Segments never overlap; offsets between them that no segment has are gaps (aborted or
+compacted records). What is in `garbage` is not readable any more and waits to be deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import orjson
+
+from reconciler.embedded.keys import fresh_mark, index_key, manifest_key, manifest_page_key
+from reconciler.embedded.objects import damaged
+from reconciler.embedded.segments.entries import Entry, PageRef
+from reconciler.embedded.segments.pages import entries_page, read_page
+from reconciler.errors import MissingObjectError, OwnershipLostError, UserError
+from reconciler.objectstore.register import Register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.segments.head import Head
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+
+Json = dict[str, Any]
+
+_SHAPE: Final = {
+    "owner": str,
+    "owner_epoch": int,
+    "tiered_epoch": int,
+    "start": int,
+    "end": int,
+    "epochs": [[int]],
+    "uploaded_ms": int,
+    "compacted_to?": int,
+    "learned?": [int],
+    "pages": list,
+    "entries": list,
+    "garbage?": {"pages": list, "entries": list},
+}
+
+
+NOBODY: Final = "nobody"
+"""The owner of what lies detached, or was taken from its owner: whoever mounts it is the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a manifest named once: marked, and to be deleted (KIP-405: DELETE_SEGMENT_STARTED)."""
+
+    pages: tuple[PageRef, ...] = ()
+    """With all that they name."""
+    entries: tuple[Entry, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Tell whether anything waits."""
+        return bool(self.pages or self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A partition as object storage has it. Offsets below `start` are gone; `end` is the next to be uploaded."""
+
+    owner: str
+    """Id of the cluster whose topic it is; `NOBODY`: it lies detached."""
+    owner_epoch: int = 0
+    """Rises with every change of owner; a writer that knows an older one is refused."""
+    tiered_epoch: int = 0
+    """Of the topic's tiering, as the last writer knew it; a swap under an older one is dropped."""
+    start: int = 0
+    end: int = 0
+    epochs: tuple[tuple[int, int], ...] = ((0, 0),)
+    """(epoch, first offset) of the log, oldest first, as the head had them."""
+    uploaded_ms: int = 0
+    """When a segment was uploaded last, by the clock of records."""
+    compacted_to: int = 0
+    """As the head's: below it no key comes twice."""
+    learned: tuple[int, int] = (0, 0)
+    """(epoch, offset): what superseded records that compactions removed here lies below it, learned in that epoch."""
+    pages: tuple[PageRef, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    garbage: Garbage = field(default_factory=Garbage)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its segments take in object storage; garbage does not count."""
+        return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
+
+    @property
+    def segments(self) -> int:
+        """How many segments it names."""
+        return sum(page.entries for page in self.pages) + len(self.entries)
+
+    @property
+    def records(self) -> int:
+        """How many records they hold."""
+        return sum(page.records for page in self.pages) + sum(entry.digest.records for entry in self.entries)
+
+    def to_json(self) -> Json:
+        """Return what the register keeps."""
+        kept: Json = {
+            "owner": self.owner,
+            "owner_epoch": self.owner_epoch,
+            "tiered_epoch": self.tiered_epoch,
+            "start": self.start,
+            "end": self.end,
+            "epochs": self.epochs,
+            "uploaded_ms": self.uploaded_ms,
+            "pages": [page.to_json() for page in self.pages],
+            "entries": [entry.to_json() for entry in self.entries],
+        }
+        if self.compacted_to:
+            kept["compacted_to"] = self.compacted_to
+        if self.learned[1]:
+            kept["learned"] = self.learned
+        if self.garbage:
+            kept["garbage"] = {
+                "pages": [page.to_json() for page in self.garbage.pages],
+                "entries": [entry.to_json() for entry in self.garbage.entries],
+            }
+        return kept
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Manifest:
+        """Read it back."""
+        garbage = kept.get("garbage") or {"pages": (), "entries": ()}
+        learned_in, learned_to = kept.get("learned", (0, 0))
+        return cls(
+            owner=kept["owner"],
+            owner_epoch=kept["owner_epoch"],
+            tiered_epoch=kept["tiered_epoch"],
+            start=kept["start"],
+            end=kept["end"],
+            epochs=tuple((epoch, start) for epoch, start in kept["epochs"]),
+            uploaded_ms=kept["uploaded_ms"],
+            compacted_to=kept.get("compacted_to", 0),
+            learned=(learned_in, learned_to),
+            pages=tuple(map(PageRef.from_json, kept["pages"])),
+            entries=tuple(map(Entry.from_json, kept["entries"])),
+            garbage=Garbage(
+                tuple(map(PageRef.from_json, garbage["pages"])), tuple(map(Entry.from_json, garbage["entries"]))
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemotePartition:
+    """One partition of the remote tier: of which cluster's which topic. Its location stays, whoever owns it."""
+
+    cluster_id: str
+    revision: int
+    number: int
+
+    @property
+    def key(self) -> str:
+        """The key of its manifest."""
+        return manifest_key(self.cluster_id, self.revision, self.number)
+
+    @property
+    def place(self) -> str:
+        """What the keys of its objects begin with, up to the `/`."""
+        return self.key.rpartition("/")[0]
+
+    def __str__(self) -> str:
+        """Say which, in sentences."""
+        return f"remote partition {self.number} of {self.cluster_id}/{self.revision}"
+
+
+def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Register:
+    """Return the register of a partition in object storage."""
+    return Register(storage, partition.key, format="reconciler.manifest/1", shape=_SHAPE)
+
+
+def parse_manifest(storage: ObjectStore, key: str, kept: Json) -> Manifest:
+    """Read a manifest back.
+
+    Raises:
+        UserError: It is damaged, or contradicts itself: records would be missed, or offsets come twice.
+    """
+    try:
+        manifest = Manifest.from_json(kept)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(storage, key, f"{type(error).__name__}: {error}") from error
+    wrong = next(_contradictions(manifest), None)
+    if wrong is not None:
+        raise damaged(storage, key, f"the manifest contradicts itself: {wrong}")
+    return manifest
+
+
+def read_manifest(storage: ObjectStore, partition: RemotePartition) -> Manifest | None:
+    """Return a partition's manifest: one GET; `None` where nothing was ever uploaded."""
+    held = manifest_register(storage, partition).read()
+    return None if held is None else parse_manifest(storage, partition.key, held.value)
+
+
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    if not 0 <= manifest.start <= manifest.end:
+        yield f"it begins at offset {manifest.start} and ends at {manifest.end}"
+    last = -1
+    named: list[PageRef | Entry] = [*manifest.pages, *manifest.entries]
+    for each in named:
+        if not last < each.base <= each.last:
+            yield f"{each.key} has offsets {each.base} to {each.last}, after offset {last}"
+        last = each.last
+    if last >= manifest.end:
+        yield f"it ends at {manifest.end} and names offset {last}"
+
+
+# Whether a manifest has what its head says is uploaded: an older copy that was put back has not, nor has none at all.
+#
+# Of such a partition nothing is uploaded, merged or compacted in object storage, and nothing leaves or expires that
+# only the right manifest names: every object stays as it is until that is back.
+
+
+def is_behind(manifest: Manifest | None, head: Head) -> bool:
+    """Tell whether it lacks what is uploaded. A head that was read before its manifest never shows so by chance.
+
+    What lies below the log's start is missed by nobody: a disabling that deletes counts all of it as uploaded.
+    """
+    return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
+
+
+def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
+    """Refuse to act on a manifest that lacks what is uploaded; `where` says of which topic and partition.
+
+    Raises:
+        UserError: It does.
+    """
+    if not is_behind(manifest, head):
+        return
+    found = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
+    message = f"{where}: {partition.key} {found}, and everything below offset {head.uploaded_to} was uploaded"
+    hint = (
+        "Restore the manifest from a copy or version of the bucket; nothing was changed. Where there is none: "
+        "switching the topic's tiering off with remote.log.disable.policy=delete gives up what is remote alone."
+    )
+    raise UserError(message, hint=hint)
+
+
+# Whose a remote part is: another cluster's, or nobody's, is left alone in every way, and said once with what to do.
+
+
+def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
+    """Refuse to act on what a manifest names, where that is not the cluster's; `what` says of which partition it is.
+
+    Raises:
+        OwnershipLostError: It is not.
+    """
+    if manifest.owner != cluster_id:
+        raise ownership_lost(what, manifest.owner)
+
+
+def ownership_lost(what: object, owner: str) -> OwnershipLostError:
+    """Return the error for something in object storage that is `owner`'s, and not ours any more."""
+    whose = "nobody now: it was released" if owner == NOBODY else f"cluster {owner} now"
+    hint = (
+        "Nothing was changed; see who has it: reconciler mount list. What was written here since is here alone: copy "
+        "it if it matters, then delete the topic here. Its objects stay."
+    )
+    return OwnershipLostError(f"{what} belongs to {whose}", hint=hint)
+
+
+# Spilling of manifests: a manifest that has grown gives its oldest segments to pages, which join into larger ones.
+#
+# A root names only pages of entries, never pages of pages: whatever offset is wanted, the root and one page tell. Pages
+# of one size that are many become one of the next, so the root stays small and each entry is written a few times only.
+
+
+JOINED: Final = 8
+"""Neighbouring pages of one size that become one."""
+_LARGEST: Final = 8 * 1024 * 1024
+"""Bytes of a page that is joined no more: it is read whole for one offset."""
+_ENTRY: Final = 300
+"""About what an entry takes, in bytes."""
+
+
+class ManifestSpill:
+    """Writes pages of one manifest. One for each change of it: a lost race reuses what it wrote."""
+
+    def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
+        """Name the partition; nothing is written yet."""
+        self._storage = storage
+        self._partition = partition
+        self._page_bytes = page_bytes
+        self._written: dict[bytes, PageRef] = {}
+        self._joined: dict[str, None] = {}
+        """Pages that were there and are no more in what was made last."""
+
+    def spilled(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with at most twice a page's bytes of entries, the older ones in pages."""
+        self._joined.clear()
+        sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
+        if sum(sizes) <= 2 * self._page_bytes:
+            return manifest
+        entries, pages = list(manifest.entries), list(manifest.pages)
+        while sum(sizes) > 2 * self._page_bytes and len(entries) > 1:
+            count, taken = 0, 0
+            while taken < self._page_bytes and count < len(entries) - 1:
+                taken += sizes[count]
+                count += 1
+            pages.append(self.page(entries[:count]))
+            del entries[:count], sizes[:count]
+        return replace(manifest, pages=tuple(self._packed(pages)), entries=tuple(entries))
+
+    def page(self, entries: Sequence[Entry]) -> PageRef:
+        """Write a page."""
+        body = entries_page(entries)
+        page = self._written.get(body)
+        if page is None:
+            partition = self._partition
+            key = manifest_page_key(partition.cluster_id, partition.revision, partition.number)
+            page = self._written[body] = PageRef.of(key, entries)
+            self._storage.put(page.key, body)
+        return page
+
+    def superfluous(self, held: Manifest | None) -> list[str]:
+        """Return what nobody names, once `held` is the manifest (`None`: it stayed as it was): to be deleted."""
+        named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
+        gone = [] if held is None else list(self._joined)
+        return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
+
+    def _packed(self, pages: list[PageRef]) -> list[PageRef]:
+        """Join runs of pages of one size, the newest first to be looked at, until none is long enough."""
+        while (run := self._run(pages)) is not None:
+            entries = [entry for page in pages[run] for entry in self._entries(page)]
+            self._joined.update(dict.fromkeys(page.key for page in pages[run]))
+            pages[run] = [self.page(entries)]
+        return pages
+
+    def _run(self, pages: Sequence[PageRef]) -> slice | None:
+        for at in range(len(pages) - JOINED, -1, -1):
+            sizes = {self._size(page) for page in pages[at : at + JOINED]}
+            if len(sizes) == 1 and sum(page.entries for page in pages[at : at + JOINED]) * _ENTRY <= _LARGEST:
+                return slice(at, at + JOINED)
+        return None
+
+    def _size(self, page: PageRef) -> int:
+        """Return of which size a page is: 0 as it was spilled, 1 as eight of those, and so on."""
+        size, limit = 0, 2 * self._page_bytes
+        while page.entries * _ENTRY > limit:
+            size, limit = size + 1, limit * JOINED
+        return size
+
+    def _entries(self, page: PageRef) -> Sequence[Entry]:
+        return read_page(self._storage, page)
+
+
+# Swaps of a manifest: by its owner alone, under the tiered epoch the catalog has, at no time naming what is not there.
+#
+# Objects are put before the swap that names them, and deleted after the swap that names them no more. A swap whose
+# answer was lost is recognised by its mark.
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSwap:
+    """Who swaps: the cluster that holds the topic, and the tiering it acts under."""
+
+    storage: ObjectStore
+    cluster_id: str
+    tiering: Tiering
+
+    def __call__(
+        self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
+    ) -> Manifest | None:
+        """Change a manifest by one swap; return it as it is then, `None` where nothing was changed.
+
+        `change` gets the manifest, or one that holds nothing, and returns what it shall become, `None` for no change;
+        it runs again after a lost race: what it decided last is what holds. Under a newer tiered epoch than ours
+        nothing is changed. What has become too large is spilled.
+
+        Raises:
+            OwnershipLostError: The partition belongs to another cluster now.
+            UserError: The manifest is damaged.
+            LostRaceError: Others were faster every time.
+        """
+        register = manifest_register(self.storage, partition)
+        spill = ManifestSpill(self.storage, partition, self.tiering.spill_bytes)
+        after: Manifest | None = None
+
+        def changed(held: Held | None) -> dict[str, Any] | None:
+            nonlocal after
+            after = None
+            before = (
+                Manifest(self.cluster_id) if held is None else parse_manifest(self.storage, register.key, held.value)
+            )
+            check_own(partition, before, self.cluster_id)
+            if before.tiered_epoch > self.tiering.epoch:
+                return None
+            decided = change(before)
+            if decided is None:
+                return None
+            after = spill.spilled(replace(decided, tiered_epoch=self.tiering.epoch))
+            return after.to_json()
+
+        register.update(changed, mark=mark or fresh_mark())
+        self.storage.delete(spill.superfluous(after))
+        return after
+
+
+# Garbage of a manifest: its objects are deleted, then it is forgotten. Whoever finds some does it, as often as wanted.
+#
+# A page is deleted after all that it names: where one is not there, somebody has been here before.
+
+
+N = TypeVar("N", Entry, PageRef)
+
+
+def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> bool:
+    """Delete what a manifest has as garbage, and take it from there; say whether there was any.
+
+    Raises:
+        OwnershipLostError: The partition belongs to another cluster now; its garbage is gone nevertheless.
+        UserError: The manifest or one of its pages is damaged.
+    """
+    if not garbage:
+        return False
+    delete_garbage(swap.storage, garbage)
+    keys = {page.key for page in garbage.pages} | {entry.key for entry in garbage.entries}
+
+    def forgotten(manifest: Manifest) -> Manifest | None:
+        left = Garbage(_without(manifest.garbage.pages, keys), _without(manifest.garbage.entries, keys))
+        return None if left == manifest.garbage else replace(manifest, garbage=left)
+
+    swap(partition, forgotten)
+    return True
+
+
+def delete_garbage(storage: ObjectStore, garbage: Garbage) -> None:
+    """Delete the objects of garbage: segments with their indexes, and pages after all that they name."""
+    storage.delete(objects_of(garbage.entries))
+    for page in garbage.pages:
+        try:
+            entries = read_page(storage, page)
+        except MissingObjectError:
+            continue  # All that it named went before it.
+        storage.delete(objects_of(entries))
+        storage.delete([page.key])
+
+
+def objects_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """Yield the keys of segments, each with its index."""
+    for entry in entries:
+        yield entry.key
+        yield index_key(entry.key)
+
+
+def _without(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
+    return tuple(each for each in named if each.key not in keys)

@@ -1,0 +1,406 @@
+"""Roll segments, and replace parts and remote segments by other objects at the same offsets.
+
+What it names no more becomes garbage in the same swap, and is deleted after it. A reader that misses an object reads
+the manifest again. Whoever dies in between leaves garbage, or pages that nobody names, to the next.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from reconciler.embedded.keys import index_key, segment_key
+from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.head import swap_head
+from reconciler.embedded.segments.pages import TAIL, Spill
+from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
+from reconciler.embedded.segments.retention import live_entries, segments_of
+from reconciler.embedded.segments.rewrites import Gain, Rebuilding, Replacement
+from reconciler.embedded.tiered.manifest import Garbage, ManifestSpill, ManifestSwap, purge
+from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
+from reconciler.records.log import Digest, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.entries import Entry, PageRef
+    from reconciler.embedded.segments.head import Head, Partition
+    from reconciler.embedded.segments.retention import CleanupPolicy, Segment
+    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
+    from reconciler.objectstore.base import ObjectStore
+
+
+_LOOKS: Final = 3
+"""How often a manifest is read again that names a page which is not there, before that is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRewrite:
+    """What was written of one partition in object storage: durable, and named by nobody yet. Picklable."""
+
+    partition: RemotePartition
+    cluster_id: str
+    """Of the cluster that acts."""
+    tiering: Tiering
+    """As it was when this was written: under a newer tiered epoch nothing of it is published."""
+    replacements: tuple[Replacement, ...]
+    is_whole: bool = False
+    """Of a compaction: published whole or not at all."""
+    epoch: int = 0
+    """Of a compaction: the newest that the log had when it was read. A manifest that knows a newer one may be that of
+    a log whose end was cut since, and what supersedes is gone."""
+    learned_to: int = 0
+    """Of a compaction: what supersedes lies below it, in either tier."""
+
+    def gain(self, holding: Iterable[Replacement]) -> Gain:
+        """Sum up what holds: of a compaction what it removed, else what was written anew."""
+        before = list(holding)
+        after = [entry for one in before for entry in one.added] if self.is_whole else []
+        records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
+        stored = sum(one.bytes for one in before) - sum(entry.bytes for entry in after)
+        return Gain(records, stored, sum(len(one.added) for one in before))
+
+
+def keys_of(segments: Iterable[str]) -> list[str]:
+    """Return the keys of remote segments, each with its index."""
+    return [each for key in segments for each in (key, index_key(key))]
+
+
+@contextmanager
+def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
+    """Give a list for what is written there; where the block fails, what is in it is deleted: nobody will name it."""
+    done: list[Replacement] = []
+    try:
+        yield done
+    except BaseException:
+        if storage is not None:
+            storage.delete(keys_of(key for one in done for key in one.written))
+        raise
+
+
+def publish_remote(
+    storage: ObjectStore, rewrite: RemoteRewrite, *, put_ms: int, now_ms: Callable[[], int]
+) -> Gain | None:
+    """Put what was written in its place by one swap, what it replaces into the garbage; then delete that.
+
+    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
+
+    Raises:
+        MissingObjectError: A page is not there.
+        OwnershipLostError: The partition belongs to another cluster now.
+        LostRaceError: Others were faster every time.
+    """
+    swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
+    change = _Change(storage, rewrite, lambda: now_ms() - put_ms > STALE_MS)
+    for look in range(1, _LOOKS + 1):
+        try:
+            after = swap(rewrite.partition, change)
+        except MissingObjectError:
+            # Others may have put another page in its place: the manifest tells.
+            if look == _LOOKS:
+                raise
+        else:
+            break
+    holding = () if after is None else change.holding
+    dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
+    storage.delete([*change.superfluous(after), *keys_of(dropped)])
+    if after is None:
+        return None
+    purge(swap, rewrite.partition, after.garbage)
+    return rewrite.gain(holding)
+
+
+class _Change:
+    """What becomes of a manifest, decided anew after a lost race."""
+
+    def __init__(self, storage: ObjectStore, rewrite: RemoteRewrite, is_stale: Callable[[], bool]) -> None:
+        self._storage = storage
+        self._rewrite = rewrite
+        self._is_stale = is_stale
+        self._spill = ManifestSpill(storage, rewrite.partition, rewrite.tiering.spill_bytes)
+        self._gone_pages: list[str] = []
+        self.holding: tuple[Replacement, ...] = ()
+
+    def __call__(self, manifest: Manifest) -> Manifest | None:
+        if self._is_stale():
+            return None
+        rebuilding = Rebuilding(self._storage, manifest, manifest.start, self._rewrite.replacements)
+        self.holding, self._gone_pages = rebuilding.holding, rebuilding.gone_pages
+        is_all = len(self.holding) == len(self._rewrite.replacements)
+        if not self.holding or (self._rewrite.is_whole and not is_all):
+            return None
+        if self._rewrite.is_whole and manifest.epochs[-1][0] > self._rewrite.epoch:
+            return None
+        pages, entries = rebuilding.rebuilt(self._leaves, tail=TAIL)
+        garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
+        # The head is told only by a later swap, and whoever cuts the log in between has to know of it.
+        learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
+        return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
+
+    def superfluous(self, after: Manifest | None) -> list[str]:
+        """Return the pages nobody names once `after` is the manifest (`None`: it stayed as it was)."""
+        return [*(() if after is None else self._gone_pages), *self._spill.superfluous(after)]
+
+    def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
+        pages: list[PageRef] = []
+        taken: list[Entry] = []
+        size = 0
+        for entry in entries:
+            taken.append(entry)
+            size += len(orjson.dumps(entry.to_json()))
+            if size >= self._rewrite.tiering.spill_bytes:
+                pages.append(self._spill.page(taken))
+                taken, size = [], 0
+        return [*pages, self._spill.page(taken)] if taken else pages
+
+
+# Files of the remote tier: a segment is a Parquet file as a part is, and its index is the footer of that.
+
+
+_TAIL: Final = 8
+"""What a Parquet file ends with: the length of its footer, and four letters."""
+_LIKELY_FOOTER: Final = 64 * 1024
+_MAGIC: Final = b"PAR1"
+
+
+class SegmentWriter(PartWriter):
+    """Writes records as a remote segment, with its index."""
+
+    def __init__(
+        self,
+        storage: ObjectStore,
+        remote: RemotePartition,
+        epoch: int,
+        *,
+        compression: str = "producer",
+        kms_key_id: str | None = None,
+    ) -> None:
+        super().__init__(
+            storage, str(remote), remote.number, compression=compression, limit=PART_BYTES, kms_key_id=kms_key_id
+        )
+        self._remote = remote
+        self._epoch = epoch
+
+    @classmethod
+    def under(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
+        """Return what writes records of a topic as its configs and its key have them."""
+        return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
+
+    def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
+        return segment_key(self._remote.place, offsets, stored_bytes, self._epoch)
+
+    def _put_file(self, key: str, body: memoryview) -> None:
+        super()._put_file(key, body)
+        footer = bytes(body[-footer_bytes(bytes(body[-_TAIL:])) :])
+        self._store.put(index_key(key), footer, kms_key_id=self._kms_key_id)
+
+
+def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
+    """Return the footer of a Parquet file, all that is needed to read any row group of it: one request, or two.
+
+    Raises:
+        MissingObjectError: The file is not there.
+        DamagedObjectError: It is no Parquet file.
+    """
+    start = max(0, size - _LIKELY_FOOTER)
+    tail = store.get_range(key, start, size - start)
+    if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
+        why = f"it does not end as a Parquet file of {size:,} bytes does"
+        message = f"{store.url}: object {key} is damaged: {why}"
+        error = DamagedObjectError(message, hint="Restore it from a copy of the store.")
+        error.key, error.url, error.why = key, store.url, why
+        raise error
+    wanted = footer_bytes(tail)
+    return tail[-wanted:] if wanted <= len(tail) else store.get_range(key, size - wanted, wanted)
+
+
+def footer_bytes(tail: bytes) -> int:
+    """Return how many bytes the footer of a Parquet file takes, by the file's last eight."""
+    return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
+
+
+# Other objects in the place of parts, at the same offsets: one swap replaces exactly the entries that were read.
+#
+# After a lost race the entries are found again or, where somebody else replaced or removed them, left alone.
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What was written of one partition: durable, and named by nobody yet. Picklable."""
+
+    partition: Partition
+    replacements: tuple[Replacement, ...]
+    compacted_to: int | None = None
+    """Of a compaction: how far it went. It is published whole or not at all."""
+    remote: RemoteRewrite | None = None
+    """What was written of its remote tier: published first, and nothing else where that does not hold."""
+    changes_key: bool = False
+    """Of a rewrite: it brings parts under another key; what else is written has to lie under the one that holds."""
+    epoch: int = 0
+    """Of a compaction: the newest the log had when it was read. What it removed may be superseded by nothing any more
+    where the log's end was cut since."""
+
+    def is_under(self, kms_key_id: str | None) -> bool:
+        """Tell whether all that was written lies under the key its partition was brought under last."""
+        written = {key for one in self.replacements for key in one.written}
+        added = (entry for one in self.replacements for entry in one.added if entry.key in written)
+        return all(entry.kms_key_id == kms_key_id for entry in added)
+
+    def gain(self, holding: Iterable[Replacement]) -> Gain:
+        """Sum up what holds."""
+        before = [one for one in holding if one.written or self.compacted_to is not None]
+        after = [entry for one in before for entry in one.added] if self.compacted_to is not None else []
+        records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
+        return Gain(records, sum(one.bytes for one in before) - sum(entry.bytes for entry in after))
+
+
+@contextmanager
+def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
+    """Give a list for what is written; where the block fails, what is in it is deleted: nobody will name it."""
+    done: list[Replacement] = []
+    try:
+        yield done
+    except BaseException:
+        store.delete([key for one in done for key in one.written])
+        raise
+
+
+def publish_rewritten(
+    store: ObjectStore, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
+) -> Gain | None:
+    """Put what was written in its place by one swap, then delete what has become superfluous.
+
+    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
+
+    Raises:
+        MissingObjectError: A page is not there.
+        LostRaceError: Others were faster every time.
+    """
+    change: _Replacement | None = None
+    written: list[str] = []
+
+    def changed(head: Head) -> Head | None:
+        nonlocal change
+        change = None
+        if now_ms() - put_ms > STALE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
+            return None
+        found = _Replacement(store, rewritten, head)
+        after = found.after()
+        written.extend(found.written)
+        if after is not None:
+            change = found
+        return after
+
+    if not swap_head(store, rewritten.partition, changed):
+        change = None  # What an earlier attempt decided does not hold.
+    holding = () if change is None else change.holding
+    named = () if change is None else change.written
+    dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
+    unnamed = [key for key in written if key not in named]
+    store.delete([*(() if change is None else change.superfluous), *unnamed, *dropped])
+    return None if change is None else rewritten.gain(holding)
+
+
+class _Replacement:
+    """What becomes of one head that was found."""
+
+    def __init__(self, store: ObjectStore, rewritten: Rewritten, head: Head) -> None:
+        self._rewritten = rewritten
+        self._head = head
+        self._spill = Spill(store, rewritten.partition.topic_id, rewritten.partition.number)
+        self._rebuilding = Rebuilding(store, head, head.local_start, rewritten.replacements)
+        self.holding = self._rebuilding.holding
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The pages written for it."""
+        return self._spill.keys
+
+    @property
+    def superfluous(self) -> list[str]:
+        """What is named no more once it holds: parts, then pages, each after those below it."""
+        return [entry.key for entry in self._rebuilding.replaced] + self._rebuilding.gone_pages
+
+    def after(self) -> Head | None:
+        """Return the head as it shall be; `None`: nothing of it is to be changed."""
+        compacted_to = self._rewritten.compacted_to
+        if compacted_to is None:
+            return self._rebuilt() if self.holding else None
+        is_whole = len(self.holding) == len(self._rewritten.replacements)
+        if not is_whole or compacted_to > self._head.end or self._head.truncated_in > self._rewritten.epoch:
+            return None
+        head = self._rebuilt() if self.holding else self._head
+        return replace(head, compacted_to=max(head.compacted_to, compacted_to))
+
+    def _rebuilt(self) -> Head:
+        pages, entries = self._rebuilding.rebuilt(self._leaves, tail=TAIL)
+        return replace(self._head, pages=self._spill.packed(pages), entries=entries)
+
+    def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
+        return [self._spill.leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
+
+
+# Rolling: a closed segment becomes one file, with the same records, offsets, times and digest.
+#
+# What is one part already only gets the mark that it is a whole segment. Gaps (aborted transactions, compaction) stay.
+
+
+def to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
+    """Yield the closed segments below the last stable offset that are not one file yet. Pure."""
+    for segment in takewhile(lambda segment: segment.is_closed and segment.last < stable, segments):
+        if not segment.is_one_file:
+            yield segment
+
+
+def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
+    """Return how many bytes a roll would write anew; `None`: there is nothing to roll."""
+    waiting = list(to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable))
+    return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
+
+
+def rolled(store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules) -> Rewritten:
+    """Write one file for each segment that is to be rolled; nothing of it is named yet.
+
+    Raises:
+        MissingObjectError: A part or page is not there.
+        UserError: A part is damaged.
+    """
+    waiting = to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+    writer = PartWriter.of(store, rules, partition.number)
+    with whole_or_gone(store) as done:
+        for segment in waiting:
+            done.append(Replacement.of(segment.entries, [_one_file(store, segment, partition, writer)]))
+    return Rewritten(partition, tuple(done))
+
+
+def _one_file(store: ObjectStore, segment: Segment, partition: Partition, writer: PartWriter) -> Entry:
+    if len(segment.entries) == 1:
+        return replace(segment.entries[0], is_segment=True)
+    written = writer.write_one(records_of(store, segment.entries, partition.number))
+    if written is None or written.digest != merged_digest(segment.entries):
+        store.delete([] if written is None else [written.key])
+        offsets = f"{partition}, offsets {segment.base} to {segment.last}"
+        message = f"{store.url}: {offsets}: its records are not those whose digest the head keeps"
+        raise UserError(message, hint="Restore its parts from a copy of the store; nothing was changed.")
+    horizons = [entry.horizon_ms for entry in segment.entries if entry.horizon_ms is not None]
+    return replace(written, epoch=segment.epoch, is_segment=True, horizon_ms=max(horizons) if horizons else None)
+
+
+def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:
+    """Yield the records of parts, one after the other."""
+    for entry in entries:
+        yield from read_part(store, entry, partition, OffsetRange(entry.base, entry.last + 1))
+
+
+def merged_digest(entries: tuple[Entry, ...]) -> Digest:
+    """Return the digest of neighbouring parts, its offsets counted from the first one's base."""
+    base = entries[0].base
+    return sum((entry.digest.shifted(entry.base - base) for entry in entries), Digest())

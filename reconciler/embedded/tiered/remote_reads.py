@@ -1,0 +1,509 @@
+"""Read remote segments, and both tiers in one pass."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reconciler.embedded.catalog.tables import name_with_id
+from reconciler.embedded.catalog.tiering_state import hides_remote, location_of
+from reconciler.embedded.keys import index_key
+from reconciler.embedded.objects import missing_offsets
+from reconciler.embedded.segments.head import read_head
+from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.parts import (
+    check_part,
+    first_since,
+    first_since_in,
+    groups_within,
+    read_part,
+    records_of,
+    undamaged,
+)
+from reconciler.embedded.tiered.cache import Source, machine_of, name_in
+from reconciler.embedded.tiered.cache_files import Span, touched
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
+from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.catalog.tiering_state import TopicLocation
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.segments.pages import Paged
+    from reconciler.embedded.tiered.cache import Held, Machine
+    from reconciler.embedded.tiered.manifest import Manifest
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import Bounds, Isolation
+
+
+_MAGIC: Final = b"PAR1"
+_TAIL: Final = 8
+
+
+class OpenSegment:
+    """A segment, as far as one reader wants it. Not shared between threads."""
+
+    def __init__(self, machine: Machine, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
+        """Nothing is fetched yet but the index, on its way where the segment has several chunks.
+
+        `on_step` is called before a chunk is waited for: then it is time to request others.
+        """
+        self.piece = piece
+        self._machine = machine
+        self._on_step = on_step
+        self._source = Source(piece.store, piece.entry.key, piece.entry.bytes)
+        is_one = piece.entry.bytes <= machine.cache.chunk_bytes
+        self._index: Future[bytes] | None = None if is_one else machine.pool.submit(self._fetched_index)
+        self._metadata: pq.FileMetaData | None = None
+        self._chunks: Sequence[Span] = (Span(0, piece.entry.bytes),) if is_one else ()
+        self._coming: dict[Span, Future[Held]] = {}
+        self._held: dict[Span, Held] = {}
+        self._seen: set[Span] = set()
+        self._needed: set[int] = set()
+        self._is_closed = False
+
+    @property
+    def outstanding(self) -> Iterable[Span]:
+        """The chunks that are here, or on their way."""
+        return (*self._coming, *self._held)
+
+    def may_want(self, span: Span) -> bool:
+        """Tell whether a chunk was never asked for, and may be."""
+        return not self._is_closed and span not in self._seen
+
+    def wanted(self) -> Sequence[Span]:
+        """Return the chunks that hold what is wanted of it, and tell others that we shall come to them.
+
+        Raises:
+            MissingObjectError: The segment is not there.
+            UserError: It is damaged.
+        """
+        chunks = self._laid_out()
+        if self._metadata is not None:
+            groups = groups_within(self._metadata, self.piece.entry, self.piece.offsets)
+            borders = [0, *_borders(self._metadata, self._source.size)]
+            wanted = Span(borders[groups[0]], borders[groups[-1] + 1]) if groups else Span(0, 0)
+            chunks = touched(chunks, wanted)
+        self._needed = {chunk.start for chunk in chunks}
+        self._machine.cache.needs.add(self._source.name, self._needed)
+        return chunks
+
+    def request(self, span: Span) -> Future[Held]:
+        """Let a chunk be fetched, whatever was fetched ahead already: it is wanted now."""
+        self._machine.ahead.give(-span.length)
+        self._seen.add(span)
+        cache, chunks = self._machine.cache, len(self._chunks)
+        self._coming[span] = future = self._machine.pool.submit(cache.chunk, self._source, span, chunks)
+        return future
+
+    def open(self) -> pq.ParquetFile:
+        """Return it as a file of which only what is read is fetched.
+
+        Raises:
+            MissingObjectError: It is not there.
+            UserError: It is damaged.
+        """
+        self._laid_out()
+        if self._metadata is not None:
+            return pq.ParquetFile(pa.PythonFile(_SegmentFile(self), mode="r"), metadata=self._metadata)
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._taken(self._chunks[0]))))
+        check_part(self._source.store, self.piece.entry, file.metadata)
+        return file
+
+    def read(self, start: int, length: int) -> bytes | memoryview:
+        """Return bytes of it; chunks that end before them are let go."""
+        pieces: list[memoryview] = []
+        for span in touched(self._chunks, Span(start, start + length)):
+            self._let_go(below=max(start, span.start))
+            pieces.append(self._taken(span)[max(start - span.start, 0) : start + length - span.start])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self._source.size
+
+    def close(self) -> None:
+        """Let everything go, also what is still on its way."""
+        self._is_closed = True
+        self._machine.cache.needs.remove(self._source.name, self._needed)
+        self._needed = set()
+        for span, future in self._coming.items():
+            self._machine.ahead.give(span.length)
+            if not future.cancel():
+                future.add_done_callback(_released)
+        self._coming.clear()
+        self._let_go(below=self.size)
+
+    def _laid_out(self) -> Sequence[Span]:
+        if self._index is not None and self._metadata is None:
+            self._metadata = self._parsed(self._index.result())
+            self._chunks = self._machine.cache.chunks(self.size, _borders(self._metadata, self.size)[:-1])
+        return self._chunks
+
+    def _taken(self, span: Span) -> memoryview:
+        held = self._held.get(span)
+        if held is None:
+            self._on_step()
+            coming = self._coming.get(span)
+            if coming is None:  # It was let go before, and is wanted again.
+                coming = self.request(span)
+            held = coming.result()
+            del self._coming[span]
+            self._held[span] = held
+        if span.start in self._needed:
+            self._needed.remove(span.start)
+            self._machine.cache.needs.remove(self._source.name, [span.start])
+        return held.content
+
+    def _let_go(self, *, below: int) -> None:
+        for span in [span for span in self._held if span.stop <= below]:
+            self._held.pop(span).release()
+            self._machine.ahead.give(span.length)
+
+    @property
+    def _index_name(self) -> str:
+        return name_in(self._source.store, index_key(self._source.key))
+
+    def _fetched_index(self) -> bytes:
+        return self._machine.cache.small(self._index_name, self._index_object)
+
+    def _index_object(self) -> bytes:
+        """Return the index; where it is not there, or none, the segment's own footer does as well."""
+        store, key = self._source.store, self._source.key
+        stored = store.get(index_key(key))
+        if stored is not None and _is_footer(stored.body):
+            return stored.body
+        return footer_of(store, key, self.size)
+
+    def _parsed(self, footer: bytes) -> pq.FileMetaData:
+        """Return what a footer says; one that is not this segment's is forgotten for the segment's own."""
+        store, entry = self._source.store, self.piece.entry
+        try:
+            found = pq.read_metadata(pa.BufferReader(footer))
+            check_part(store, entry, found)
+        except (UserError, pa.ArrowException, OSError, ValueError):
+            self._machine.cache.forget(self._index_name)
+            found = pq.read_metadata(pa.BufferReader(footer_of(store, entry.key, self.size)))
+            check_part(store, entry, found)
+        return found
+
+
+class _SegmentFile(io.RawIOBase):
+    """A segment as Arrow wants it: something to seek in and to read from."""
+
+    def __init__(self, segment: OpenSegment) -> None:
+        super().__init__()
+        self._segment = segment
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._segment.size}[whence]
+        self._position = origin + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = self._segment.size - self._position
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted <= 0:
+            return b""
+        found = self._segment.read(self._position, wanted)
+        self._position += wanted
+        return found  # type: ignore[return-value]  # Arrow takes any buffer, and a view spares a copy
+
+
+def _borders(found: pq.FileMetaData, size: int) -> list[int]:
+    """Return where each row group of a segment ends."""
+    begins = [_first_byte(found, group) for group in range(1, found.num_row_groups)]
+    return [*begins, size - found.serialized_size - _TAIL]
+
+
+def _first_byte(found: pq.FileMetaData, group: int) -> int:
+    column = found.row_group(group).column(0)
+    dictionary = column.dictionary_page_offset
+    first: int = column.data_page_offset
+    return first if dictionary is None else min(dictionary, first)
+
+
+def _is_footer(body: bytes) -> bool:
+    return body.endswith(_MAGIC) and footer_bytes(body[-_TAIL:]) == len(body)
+
+
+def _released(future: Future[Held]) -> None:
+    """Let a chunk go that came too late."""
+    if not future.cancelled() and future.exception() is None:
+        future.result().release()
+
+
+# Reading both tiers in one pass: chunks of remote segments are fetched before they are asked for.
+#
+# A reader begins with what it needs at once and fetches further ahead the longer it goes on: one old record costs one
+# chunk, and who reads everything waits for none. However large segments are, it holds a few chunks at a time.
+
+
+_AHEAD: Final = 4
+"""Chunks a reader holds or waits for, at most; of segments that are smaller than a chunk as many as make up these."""
+_SMALL_AHEAD: Final = 32
+"""Segments of one chunk that are on their way, at most."""
+
+
+def read_pieces(tier: RemoteTier | None, pieces: Iterable[Piece], partition: int) -> Generator[pa.RecordBatch]:
+    """Yield the records of pieces, in their order.
+
+    Raises:
+        MissingObjectError: An object is not there; it says which offsets lay in it.
+        UserError: One is damaged.
+    """
+    reader = _Reader(None if tier is None else machine_of(tier.properties, tier.cache_folder), pieces)
+    try:
+        for each in reader:
+            if isinstance(each, OpenSegment):
+                yield from _records(each, partition)
+            else:
+                yield from read_part(each.store, each.entry, partition, each.offsets)
+    finally:
+        reader.close()
+
+
+def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
+    """Return the first offset of a piece whose record is at or after a time: of a remote one a chunk tells, mostly."""
+    if tier is None or not piece.is_remote:
+        return first_since(piece.store, piece.entry, since_ms, piece.offsets)
+    segment = OpenSegment(machine_of(tier.properties, tier.cache_folder), piece)
+    try:
+        with undamaged(piece.store, piece.entry):
+            return first_since_in(segment.open(), piece.entry, since_ms, piece.offsets)
+    finally:
+        segment.close()
+
+
+def _records(segment: OpenSegment, partition: int) -> Iterator[pa.RecordBatch]:
+    piece = segment.piece
+    with undamaged(piece.store, piece.entry):
+        yield from records_of(segment.open(), piece.entry, partition, piece.offsets)
+
+
+class _Reader:
+    """The pieces of a log: remote segments, of which several are on their way, then local parts as they come."""
+
+    def __init__(self, machine: Machine | None, pieces: Iterable[Piece]) -> None:
+        self._machine = machine
+        self._pieces = iter(pieces)
+        self._open: deque[OpenSegment] = deque()
+        """Pulled and not yet done with: the first is being read."""
+        self._following: Piece | None = None
+        """The first piece that is not remote."""
+        self._failed: Exception | None = None
+        """What came of pulling one; it is told once all before it is read."""
+        self._chunks = self._wanted_chunks()
+        self._next: tuple[OpenSegment, Span] | None = None
+        self._depth = 0
+
+    def __iter__(self) -> Iterator[OpenSegment | Piece]:
+        """Yield what there is, in order."""
+        self._step()
+        while self._open:
+            yield self._open[0]
+            self._open.popleft().close()
+            if not self._open:
+                self._step()
+        if self._failed is not None:
+            raise self._failed
+        if self._following is not None:
+            yield self._following
+        yield from self._pieces
+
+    def close(self) -> None:
+        """Let everything go."""
+        while self._open:
+            self._open.popleft().close()
+
+    def _step(self) -> None:
+        """Request what may be on its way by now: one chunk at first, and more with every one that was waited for."""
+        self._depth = min(2 * self._depth or 1, _SMALL_AHEAD)
+        while True:
+            self._next = self._next or next(self._chunks, None)
+            if self._next is None or not self._may_request(self._next[1]):
+                return
+            segment, span = self._next
+            segment.request(span)
+            self._next = None
+
+    def _may_request(self, span: Span) -> bool:
+        outstanding = [each for segment in self._open for each in segment.outstanding]
+        if self._machine is None or not outstanding:
+            return True
+        held = sum(each.length for each in outstanding) + span.length
+        is_little = held <= _AHEAD * self._machine.cache.chunk_bytes
+        return is_little and len(outstanding) < self._depth and self._machine.ahead.has(span.length)
+
+    def _wanted_chunks(self) -> Iterator[tuple[OpenSegment, Span]]:
+        """Yield the chunks of all segments in the order in which they will be wanted, but those that were by now."""
+        segment = self._pulled()
+        while segment is not None:
+            following = self._pulled()  # whose index is on its way while chunks of this one are
+            for span in _wanted_of(segment):
+                if segment.may_want(span):
+                    yield segment, span
+            segment = following
+
+    def _pulled(self) -> OpenSegment | None:
+        """Open the next remote piece; `None`: there is none."""
+        if self._machine is None or self._following is not None or self._failed is not None:
+            return None
+        try:
+            piece = next(self._pieces, None)
+        except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
+            self._failed = error
+            return None
+        if piece is None or not piece.is_remote:
+            self._following = piece
+            return None
+        segment = OpenSegment(self._machine, piece, self._step)
+        self._open.append(segment)
+        return segment
+
+
+def _wanted_of(segment: OpenSegment) -> Iterable[Span]:
+    """Return the chunks that are wanted; none, where it fails: who comes to read it meets the same error."""
+    try:
+        return segment.wanted()
+    except (ReconcilerError, pa.ArrowException, OSError, ValueError):
+        return ()
+
+
+# Both tiers of a topic as one log: what lies below the local start is found in the manifest, the rest in the head.
+#
+# Every offset has one place at each moment: at or above the head's local start it is read locally, also where object
+# storage has it too; below it, remotely.
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part, which of its offsets are meant, and where it lies."""
+
+    entry: Entry
+    offsets: OffsetRange
+    store: ObjectStore
+    is_remote: bool
+
+
+def _is_open(_head: Head | None) -> None:
+    """Let everything be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Where the records of one topic lie, as one look at the catalog has it."""
+
+    store: ObjectStore
+    topic_id: str
+    remote: RemoteTier | None
+    location: TopicLocation | None
+    """Of what is remote; `None`: the topic is gone."""
+    is_hiding: bool
+    """Nothing may be fetched: the log begins at its local start."""
+    storage_id: str | None
+    """Which object storage the cluster is bound to."""
+    check_open: Callable[[Head | None], None] = _is_open
+    """Refuses a head that is closed to readers; `None`: there is none, or none any more."""
+
+    @classmethod
+    def of(
+        cls,
+        store: ObjectStore,
+        catalog: Catalog,
+        topic: tuple[str, str],
+        remote: RemoteTier | None,
+        check_open: Callable[[Head | None], None] = _is_open,
+    ) -> Tiers:
+        """Look up a topic by the name it was last seen under and its id."""
+        full_name, topic_id = topic
+        name = name_with_id(catalog, topic_id, full_name)
+        entry = catalog.topics.get(name)
+        location = None if entry is None or remote is None else location_of(name, entry, remote.cluster_id)
+        is_hiding, storage_id = hides_remote(catalog, name), catalog.cluster.storage_id
+        return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
+
+    def shown(self, bounds: Bounds) -> Bounds:
+        """Return the bounds of a partition as readers see them."""
+        return bounds.only_local() if self.is_hiding else bounds
+
+    def pieces(
+        self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
+    ) -> Iterator[Piece]:
+        """Yield the parts that hold what is readable of a range, oldest first, by one look at head and manifest.
+
+        `since_ms`: only parts that have a record at or after that time.
+
+        Raises:
+            MissingObjectError: A page is not there, or a manifest that must be; look again before it is believed.
+            UserError: One is damaged, or records lie in an object storage that this process was not given.
+        """
+        head = read_head(self.store, self.topic_id, partition)
+        self.check_open(head)
+        if head is None:
+            return
+        bounds = self.shown(head.bounds)
+        wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.readable_end(isolation)))
+        below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
+        if below.length:
+            storage, manifest = self._manifest(partition, below)
+            yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
+            self._check_end(partition, manifest, below)
+        above = OffsetRange(max(wanted.start, head.local_start), wanted.stop)
+        if above.length:
+            yield from _pieces(self.store, head, above, since_ms, is_remote=False)
+
+    def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange) -> None:
+        if manifest.end < wanted.stop and self.remote is not None and self.location is not None:
+            key = remote_partition(self.location, partition).key
+            raise missing_offsets(self.remote.storage, key, max(wanted.start, manifest.end), wanted.stop - 1)
+
+    def _manifest(self, partition: int, wanted: OffsetRange) -> tuple[ObjectStore, Manifest]:
+        """Return what names the remote records of a range, and the object storage they lie in.
+
+        Raises:
+            MissingObjectError: It is not there, or ends before, or begins after: the head has moved on, or it is lost.
+        """
+        if self.remote is None or self.location is None:
+            message = f"offsets {wanted.start} to {wanted.stop - 1} lie in object storage, which is not given here"
+            raise UserError(message, hint="Open the cluster with its object storage (spec.objectStorage).")
+        storage, place = self.remote.storage, remote_partition(self.location, partition)
+        manifest = read_manifest(storage, place)
+        if manifest is None:
+            check_storage(storage, self.storage_id)
+        if manifest is None or manifest.start > wanted.start:
+            stop = wanted.stop if manifest is None else min(wanted.stop, manifest.start)
+            raise missing_offsets(storage, place.key, wanted.start, stop - 1)
+        return storage, manifest
+
+
+def _pieces(
+    store: ObjectStore, held: Paged, offsets: OffsetRange, since_ms: int | None, *, is_remote: bool
+) -> Iterator[Piece]:
+    for entry in entries_within(store, held, offsets, since_ms=since_ms):
+        cut = OffsetRange(max(entry.base, offsets.start), min(entry.last + 1, offsets.stop))
+        yield Piece(entry, cut, store, is_remote)

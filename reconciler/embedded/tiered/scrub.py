@@ -1,0 +1,215 @@
+"""Scrub: check a manifest against the objects that are there.
+
+The manifest is read first, then the place is listed. What seems wrong is looked at once more by the manifest as it is
+then: what others have replaced meanwhile is not missing. Objects that nobody names are left to the sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reconciler.embedded.keys import index_key
+from reconciler.embedded.segments.pages import entries_within, read_page
+from reconciler.embedded.segments.parts import read_part
+from reconciler.embedded.segments.rewrites import Replacement
+from reconciler.embedded.tiered.manifest import check_own, is_behind, read_manifest
+from reconciler.embedded.tiered.object_rewrites import (
+    RemoteRewrite,
+    SegmentWriter,
+    footer_of,
+    publish_remote,
+    whole_or_deleted,
+)
+from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.segments.admission import Rules
+    from reconciler.embedded.segments.entries import Entry, PageRef
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
+    from reconciler.embedded.tiered.remote_tier import RemoteTier
+    from reconciler.objectstore.base import ObjectStore
+
+
+class Fault(StrEnum):
+    """Everything a scrub can find."""
+
+    MANIFEST = "the manifest cannot be read"
+    SHORT = "the manifest does not have all that was uploaded"
+    PAGE = "a page of the manifest cannot be read"
+    SEGMENT_MISSING = "the segment is not there"
+    SEGMENT_DIFFERS = "the segment is not what the manifest says"
+    INDEX = "the index of the segment is not there, or is none"
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubFinding:
+    """One thing that is wrong, or was."""
+
+    fault: Fault
+    key: str
+    offsets: OffsetRange
+    """What lies there."""
+    why: str = ""
+    is_here: bool = False
+    """Whether all of it lies in the local tier too: nothing is lost."""
+    is_mended: bool = False
+    records: int = 0
+    bytes: int = 0
+    """Of what was put again."""
+
+    @property
+    def error(self) -> UserError:
+        """What to tell of it where it is not mended."""
+        where = f"offsets {self.offsets.start} to {self.offsets.stop - 1}"
+        what = f"{where} are in the local tier alone" if self.is_here else f"{where} cannot be read"
+        why = f": {self.why}" if self.why else ""
+        hint = f"Restore {self.key} from a version or copy of the bucket, then: reconciler run --only scrub"
+        return UserError(f"{what}: {self.key}: {self.fault}{why}", hint=hint)
+
+
+@dataclass(frozen=True)
+class Scrub:
+    """Scrubs one partition."""
+
+    store: ObjectStore
+    remote: RemoteTier
+    tiering: Tiering
+    rules: Rules
+    number: int
+    now_ms: Callable[[], int]
+
+    @property
+    def _place(self) -> RemotePartition:
+        return remote_partition(self.tiering.location, self.number)
+
+    def done(self, head: Head) -> list[ScrubFinding]:
+        """Look at everything that is named, mend what can be, and say what was wrong.
+
+        Raises:
+            OwnershipLostError: The partition belongs to another cluster now.
+        """
+        storage, alone = self.remote.storage, OffsetRange(head.start, max(head.start, head.local_start))
+        try:
+            manifest = read_manifest(storage, self._place)
+        except UserError as error:
+            return [ScrubFinding(Fault.MANIFEST, self._place.key, alone, error.message, is_here=not alone.length)]
+        if manifest is None:
+            # Maybe nothing was ever uploaded.
+            return [self._short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
+        check_own(self._place, manifest, self.remote.cluster_id)
+        if is_behind(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
+            why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
+            return [self._short(manifest.end, head, why)]
+        sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.place}/")}
+        findings = [finding for page in manifest.pages for finding in self._of_page(page)]
+        suspects = [entry for entry in _entries(storage, manifest) if self._is_suspect(entry, sizes)]
+        return [*findings, *self._judged(suspects, head)] if suspects else findings
+
+    def _short(self, end: int, head: Head, why: str) -> ScrubFinding:
+        """Tell of a manifest that ends too early: what it lacks is in the local tier too, but for what is evicted."""
+        start = max(head.start, end)
+        is_here = start >= head.local_start
+        lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
+        fault = Fault.SHORT if end else Fault.MANIFEST
+        return ScrubFinding(fault, self._place.key, lacking, why, is_here=is_here)
+
+    def _of_page(self, page: PageRef) -> Iterator[ScrubFinding]:
+        try:
+            read_page(self.remote.storage, page)
+        except UserError as error:
+            yield ScrubFinding(Fault.PAGE, page.key, OffsetRange(page.base, page.last + 1), error.message)
+
+    def _is_suspect(self, entry: Entry, sizes: Mapping[str, int]) -> bool:
+        return sizes.get(entry.key) != entry.bytes or not self._has_index(entry)
+
+    def _has_index(self, entry: Entry) -> bool:
+        """Tell whether the index is the footer of a file with as many records."""
+        stored = self.remote.storage.get(index_key(entry.key))
+        try:
+            return (
+                stored is not None and pq.read_metadata(pa.BufferReader(stored.body)).num_rows == entry.digest.records
+            )
+        except (pa.ArrowException, OSError):
+            return False
+
+    def _judged(self, suspects: Sequence[Entry], head: Head) -> list[ScrubFinding]:
+        """Say what is wrong with segments that are named still, and mend it."""
+        storage = self.remote.storage
+        again = read_manifest(storage, self._place)
+        named = set() if again is None else {entry.key for entry in _entries(storage, again)}
+        lost: list[tuple[Entry, ScrubFinding]] = []
+        findings: list[ScrubFinding] = []
+        for entry in suspects:
+            if entry.key not in named:
+                continue
+            found = next((one for one in storage.list(entry.key) if one.key == entry.key), None)
+            offsets, is_here = OffsetRange(entry.base, entry.last + 1), entry.base >= head.local_start
+            if found is None:
+                lost.append((entry, ScrubFinding(Fault.SEGMENT_MISSING, entry.key, offsets, is_here=is_here)))
+            elif found.size != entry.bytes:
+                why = f"it has {found.size:,} bytes, not {entry.bytes:,}"
+                lost.append((entry, ScrubFinding(Fault.SEGMENT_DIFFERS, entry.key, offsets, why, is_here=is_here)))
+            elif not self._has_index(entry):
+                findings.append(self._index_rebuilt(entry, offsets))
+        return [*findings, *self._put_again(lost, head)]
+
+    def _index_rebuilt(self, entry: Entry, offsets: OffsetRange) -> ScrubFinding:
+        storage, key = self.remote.storage, index_key(entry.key)
+        try:
+            footer = footer_of(storage, entry.key, entry.bytes)
+        except UserError as error:
+            return ScrubFinding(Fault.SEGMENT_DIFFERS, entry.key, offsets, error.message)
+        storage.delete([key])
+        storage.put(key, footer, kms_key_id=entry.kms_key_id)
+        return ScrubFinding(Fault.INDEX, key, offsets, is_mended=True)
+
+    def _put_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
+        """Put what lies here too once more, under a fresh name."""
+        put_ms = self.now_ms()
+        for entry, finding in lost:
+            if not finding.is_here or not self.tiering.uploads:
+                yield finding
+                continue
+            with whole_or_deleted(self.remote.storage) as done:
+                done.append(Replacement.of([entry], self._from_here(entry, head)))
+            rewrite = RemoteRewrite(self._place, self.remote.cluster_id, self.tiering, tuple(done))
+            gain = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
+            if gain is None:
+                yield finding
+            else:
+                yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
+
+    def _from_here(self, entry: Entry, head: Head) -> list[Entry]:
+        """Write what the local tier has at a segment's offsets; nothing, where compaction has left nothing there."""
+        offsets = OffsetRange(entry.base, entry.last + 1)
+        parts = list(entries_within(self.store, head, offsets))
+        writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)
+        written = writer.write_one(
+            batch for part in parts for batch in read_part(self.store, part, self.number, offsets)
+        )
+        horizons = [part.horizon_ms for part in parts if part.horizon_ms is not None]
+        if written is None:
+            return []
+        horizon_ms = max(horizons) if horizons else None
+        return [replace(written, epoch=entry.epoch, is_segment=True, horizon_ms=horizon_ms)]
+
+
+def _entries(storage: ObjectStore, manifest: Manifest) -> Iterator[Entry]:
+    """Yield what a manifest names, but for what stands in pages that cannot be read."""
+    for page in manifest.pages:
+        try:
+            yield from read_page(storage, page)
+        except (MissingObjectError, UserError):
+            continue
+    yield from manifest.entries

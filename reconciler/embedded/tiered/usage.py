@@ -1,0 +1,479 @@
+"""How much topics take in each tier, from heads and manifests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.topic_configs import set_configs
+from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.objects import RESTORE_HINT
+from reconciler.embedded.segments.entries import Entry, PageRef
+from reconciler.embedded.segments.head import position_of, read_head, read_heads
+from reconciler.embedded.segments.pages import read_pages
+from reconciler.embedded.segments.retention import cleanup_policy, segments_of
+from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
+from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.objectstore.wrappers import NotedStore
+from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
+from reconciler.resources.measures import (
+    Held,
+    PartitionStorage,
+    RemoteHeld,
+    TieredPartition,
+    TieringShown,
+    TopicStorage,
+)
+from reconciler.resources.tiering_policy import switches_in
+from reconciler.runtime.threads import SideBySide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.segments.head import Head
+    from reconciler.embedded.segments.pages import Paged
+    from reconciler.embedded.segments.retention import SegmentLimits
+    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import Mode
+    from reconciler.resources.mirrors import Positions
+
+
+T = TypeVar("T")
+
+_ANSWERS: Final = (LostRaceError, MissingObjectError)
+"""What says how things are; no request failed."""
+_SEGMENT: Final = ".parquet"
+
+
+class CountingStore(NotedStore):
+    """Passes everything on, notes it, and counts it. Travels as the store it is of."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        """Count nothing yet."""
+        super().__init__(inner._inner if isinstance(inner, NotedStore) else inner)  # noqa: SLF001 - noted here instead
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def taken(self) -> Mapping[str, int]:
+        """Return what was counted since this was last asked, by the names of `vitals.COUNTED`."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        return dict(counts)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, unconditionally."""
+        super().delete(self._passing(keys))
+
+    def _passing(self, keys: Iterable[str]) -> Iterator[str]:
+        for key in keys:
+            if key.endswith(_SEGMENT):
+                self._count("deleted_segments")
+            yield key
+
+    def _asked(self, method: str, key: str, ask: Callable[[], T], size: Callable[[T], int] = lambda _answer: 0) -> T:
+        try:
+            answer = super()._asked(method, key, ask, size)
+        except ReconcilerError as error:
+            if not isinstance(error, _ANSWERS):
+                self._count("errors_total")
+            raise
+        counted = _counted(method, key)
+        if counted is not None:
+            self._count(counted)
+        return answer
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
+
+
+def _counted(method: str, key: str) -> str | None:
+    """Return as what a request counts that went well."""
+    match method, key.rpartition("/")[2]:
+        case "swap", "manifest.json":
+            return "partition_manifest_uploads_total"
+        case "swap", "topic.json":
+            return "topic_manifest_uploads_total"
+        case "put", _ if "/pages/" in key:
+            return "spillover_manifest_uploads_total"
+        case "get", _ if "/pages/" in key:
+            return "spillover_manifest_reads_total"
+        case _:
+            return None
+
+
+# Whether a manifest can be what was uploaded, by what the head of the partition knows of it.
+
+
+def doubt(storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None) -> UserError | None:
+    """Return why a manifest cannot name all that was uploaded of a log; `None`: it can.
+
+    A head that was read before its manifest may be behind it: what is doubted is judged again by a newer head.
+    """
+    if head.start >= head.uploaded_to:
+        return None  # Nothing of the log was uploaded.
+    uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
+    if manifest is None:
+        return _error(f"{storage.url} has no object {partition.key}, which names what was uploaded: {uploaded}")
+    if manifest.end < head.uploaded_to:
+        names = f"names nothing from offset {manifest.end} on"
+    elif head.start < min(manifest.start, head.local_start):
+        names = f"names nothing below offset {manifest.start}"
+    else:
+        return None
+    return _error(f"{storage.url}: {partition.key} {names}, and uploaded were {uploaded}")
+
+
+def _error(message: str) -> UserError:
+    return UserError(message, hint=RESTORE_HINT)
+
+
+# What of a log lies below an offset, and what is in object storage only, by what heads and manifests keep.
+#
+# No page is read: of a page, or of a segment, that lies across the offset, the share counts that its offsets make. That
+# is exact for records where every offset has one.
+
+
+if TYPE_CHECKING:
+    ReadManifest: TypeAlias = Callable[[int], Manifest | None]
+    """Returns the manifest of a partition of one topic by its number: one GET, or none where it was never tiered."""
+
+
+class Share(NamedTuple):
+    """Some of a log."""
+
+    bytes: int = 0
+    records: int = 0
+
+
+def share_within(each: PageRef | Entry, start: int, stop: int) -> Share:
+    """Return what of a page or segment has offsets from `start` to before `stop`."""
+    whole = each.last + 1 - each.base
+    wanted = max(0, min(stop, each.last + 1) - max(start, each.base))
+    records = each.digest.records if isinstance(each, Entry) else each.records
+    return Share(each.bytes * wanted // whole, records * wanted // whole)
+
+
+def share_below(paged: Paged, offset: int) -> Share:
+    """Return what of a head or manifest lies below an offset."""
+    return _sum(paged, 0, offset)
+
+
+def remote_only(head: Head, manifest: Manifest | None) -> Share:
+    """Return what of a partition is part of its log and lies in object storage alone."""
+    return Share() if manifest is None else _sum(manifest, head.start, head.local_start)
+
+
+def _sum(paged: Paged, start: int, stop: int) -> Share:
+    shares = [share_within(each, start, stop) for named in (paged.pages, paged.entries) for each in named]
+    return Share(sum(share.bytes for share in shares), sum(share.records for share in shares))
+
+
+def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, cluster_id: str) -> ReadManifest:
+    """Return what reads the manifests of a topic."""
+    tiering = tiering_of(catalog, full_name, cluster_id)
+    if storage is None or tiering is None:
+        return lambda _number: None
+    return lambda number: read_manifest(storage, remote_partition(tiering.location, number))
+
+
+# What topics take in each tier, read from heads and manifests: no part and no page is opened.
+
+
+if TYPE_CHECKING:
+    Place: TypeAlias = tuple[str, int]
+    """Topic id and partition."""
+    Heads: TypeAlias = Mapping[Place, Head]
+    Manifests: TypeAlias = Mapping[Place, Manifest]
+
+SHOWN: Final = "kafka_enable_describe_log_dirs_remote_storage"
+_TRUE: Final = "true"
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StorageReport:
+    """One cluster as its catalog was read; `storage` is its object storage, where it names one."""
+
+    store: ObjectStore
+    storage: ObjectStore | None
+    catalog: Catalog
+    cluster_id: str
+
+    def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
+        """Yield what topics take, in their order. `topics`: full name → address.
+
+        One listing, one GET for each partition ever written, and one more where it is, or was, tiered, and one for the
+        object storage. What is wrong in object storage is told with the topic it is of.
+
+        Raises:
+            UserError: A head is damaged.
+        """
+        problem = self._problem_of(topics)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
+            threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(topics)
+            heads = self.heads(wanted, threads)
+            looks = {} if problem is not None else self._looks(wanted, heads, threads)
+        manifests = {place: look for place, look in looks.items() if not isinstance(look, UserError)}
+        for name, address in topics.items():
+            found = self.topic(name, address, heads, manifests)
+            doubted = (looks.get((self.catalog.topics[name].id, each.partition)) for each in found.partitions)
+            partitions = tuple(
+                replace(each, problem=look) if isinstance(look, UserError) else each
+                for each, look in zip(found.partitions, doubted, strict=True)
+            )
+            tiering = found.tiering
+            if problem is not None and tiering is not None and tiering.hidden is None:
+                tiering = replace(tiering, hidden=problem.message, problem=problem)
+            yield replace(found, tiering=tiering, partitions=partitions)
+
+    def read(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
+        """Return all that is reported from, side by side."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
+            threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(names)
+            heads = self.heads(wanted, threads)
+            return heads, self.manifests(wanted, heads, threads)
+
+    def heads(self, names: Iterable[str], threads: SideBySide) -> Heads:
+        """Return the heads of the named topics, by id and partition; of partitions never written there are none."""
+        ids = {self.catalog.topics[name].id for name in names}
+        prefix = heads_prefix(*ids) if len(ids) == 1 else HEADS
+        places = [place for listed in self.store.list(prefix) if (place := partition_of_head(listed.key))[0] in ids]
+        found = threads.over(lambda place: read_head(self.store, *place), places)
+        return {place: head for place, head in zip(places, found, strict=True) if head is not None}
+
+    def manifests(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Manifests:
+        """Return what object storage names of the partitions that have a head and whose remote tier is shown."""
+        storage = self.storage
+        if storage is None or self._hidden is not None:
+            return {}
+        wanted = self._remote_partitions(names, heads)
+        found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
+        return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
+
+    def _problem_of(self, names: Iterable[str]) -> UserError | None:
+        """Return what is wrong with the object storage as a whole, where any of the topics may have something there."""
+        if self.storage is None or self._hidden is not None or not any(map(self._tiering, names)):
+            return None
+        try:
+            check_storage(self.storage, self.catalog.cluster.storage_id)
+        except UserError as error:
+            return error
+        return None
+
+    def _looks(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Mapping[Place, Manifest | UserError]:
+        """Return the manifests, or why they cannot be what was uploaded."""
+        storage = self.storage
+        if storage is None or self._hidden is not None:
+            return {}
+
+        def looked(wanted: tuple[Place, RemotePartition]) -> Manifest | UserError | None:
+            place, partition = wanted
+            try:
+                manifest = read_manifest(storage, partition)
+            except UserError as error:
+                return error
+            if doubt(storage, partition, heads[place], manifest) is None:
+                return manifest
+            newer = read_head(self.store, *place)
+            return manifest if newer is None else doubt(storage, partition, newer, manifest) or manifest
+
+        wanted = self._remote_partitions(names, heads)
+        found = threads.over(looked, wanted)
+        return {place: look for (place, _), look in zip(wanted, found, strict=True) if look is not None}
+
+    def _remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
+        tierings = {self.catalog.topics[name].id: self._tiering(name) for name in names}
+        return [
+            (place, remote_partition(tiering.location, place[1]))
+            for place in heads
+            if (tiering := tierings.get(place[0])) is not None
+        ]
+
+    def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
+        """Return what one topic takes; heads and manifests go by its id and partition."""
+        tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
+        entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
+        return TopicStorage(
+            address,
+            tiering,
+            tuple(
+                _partition(number, heads.get(place), manifests.get(place), limits, writes=writes)
+                for number in range(entry.partitions)
+                for place in [(entry.id, number)]
+            ),
+        )
+
+    @property
+    def _hidden(self) -> str | None:
+        properties = self.catalog.cluster.properties
+        if property_of(properties, SHOWN) != _TRUE:
+            return f"{SHOWN} is false"
+        return "the cluster names no objectStorage" if self.storage is None else None
+
+    def _tiering(self, name: str) -> Tiering | None:
+        return tiering_of(self.catalog, name, self.cluster_id)
+
+    def _shown(self, name: str) -> TieringShown | None:
+        tiering = self._tiering(name)
+        if tiering is None:
+            return None
+        properties = self.catalog.cluster.properties
+        is_writing = (
+            property_of(properties, ENABLED) == _TRUE
+            and self.catalog.cluster.storage_id is not None
+            and tiering.state is TieringState.ENABLED
+            and switches_in(set_configs(self.catalog, name)).write
+        )
+        url = "" if self.storage is None else self.storage.url.partition("://")[2]
+        return TieringShown(
+            mode_of(writes=is_writing, serves=tiering.serves),
+            str(tiering.state),
+            tiering.epoch,
+            str(tiering.location),
+            f"remote://{url}",
+            is_paused=is_writing and property_of(properties, UPLOADS) != _TRUE,
+            hidden=self._hidden,
+        )
+
+
+def mode_of(*, writes: bool, serves: bool) -> Mode:
+    """Return what tiering does now, in one word."""
+    if writes:
+        return "full" if serves else "write_only"
+    return "read_only" if serves else "disabled"
+
+
+def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
+    """Say what object storage holds of a partition whose head has taken note of uploads up to `uploaded_to`."""
+    garbage = manifest.garbage
+    return RemoteHeld(
+        manifest.start,
+        manifest.end,
+        Held(manifest.stored_bytes, manifest.segments),
+        Held(_bytes(garbage), sum(page.entries for page in garbage.pages) + len(garbage.entries)),
+        manifest.uploaded_ms or None,
+        is_ahead=uploaded_to < manifest.end,
+    )
+
+
+def pending_bytes(head: Head, manifest: Manifest | None) -> int:
+    """Return what of a partition is in no manifest yet."""
+    uploaded_to = head.uploaded_to if manifest is None else max(head.uploaded_to, manifest.end)
+    return head.stored_bytes - share_below(head, uploaded_to).bytes
+
+
+def _partition(
+    number: int, head: Head | None, manifest: Manifest | None, limits: SegmentLimits, *, writes: bool
+) -> PartitionStorage:
+    if head is None:
+        return PartitionStorage(number, 0, 0, 0, Held(), None, 0, 0, 0 if writes else None)
+    far = remote_only(head, manifest)
+    # Pages hold the oldest, and those were made one file each.
+    segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
+    return PartitionStorage(
+        number,
+        head.start,
+        head.local_start,
+        head.end,
+        Held(head.stored_bytes, segments),
+        None if manifest is None else remote_of(manifest, head.uploaded_to),
+        head.stored_bytes + far.bytes,
+        head.records + far.records,
+        pending_bytes(head, manifest) if writes else None,
+    )
+
+
+def _bytes(paged: Paged) -> int:
+    return sum(page.bytes for page in paged.pages) + sum(entry.bytes for entry in paged.entries)
+
+
+# How much topics hold, read from heads and, of what is remote only, from manifests: no part is opened.
+
+
+STRETCHES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What all partitions of a topic hold; `ages`: (newest time in ms, bytes) of oldest-first stretches."""
+
+    bytes: int
+    records: int
+    ages: tuple[tuple[int, int], ...]
+    local_only_bytes: int = 0
+    tiered: tuple[TieredPartition, ...] = ()
+    """Every partition ever written to, in order."""
+    positions: Positions = field(default_factory=dict)
+    """Where they stand."""
+
+
+def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None) -> Size:
+    """Measure one topic, each record once: what is local, and what is in object storage alone.
+
+    One listing, one GET for each partition ever written, one more where some of it is remote only, and a few where
+    pages are large.
+    """
+    heads = read_heads(store, topic_id)
+    longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
+    stretches = [stretch for head in heads.values() for stretch in _stretches(store, head, longest)]
+    total, records = sum(size for _, size in stretches), sum(head.records for head in heads.values())
+    remote = dict.fromkeys(heads, 0)
+    for number, manifest in _manifests(heads, manifest_of):
+        head, named = heads[number], list[PageRef | Entry]([*manifest.pages, *manifest.entries])
+        for each in named:
+            share = share_within(each, head.start, head.local_start)
+            total, records = total + share.bytes, records + share.records
+            remote[number] += share.bytes
+            stretches.append((each.max_ts, share.bytes))
+    return Size(
+        total,
+        records,
+        _ages([(at_ms, size) for at_ms, size in stretches if size]),
+        sum(head.stored_bytes - share_below(head, head.uploaded_to).bytes for head in heads.values()),
+        tuple(
+            TieredPartition(number, head.start, head.local_start, head.uploaded_to, remote[number])
+            for number, head in sorted(heads.items())
+        ),
+        {number: position_of(head) for number, head in sorted(heads.items())},
+    )
+
+
+def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:
+    """Yield the manifests of partitions of which something is remote only; many are read side by side."""
+    wanted = [number for number, head in heads.items() if head.start < head.local_start]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
+        for number, manifest in zip(wanted, threads.map(manifest_of, wanted), strict=True):
+            if manifest is not None:
+                yield number, manifest
+
+
+def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[tuple[int, int]]:
+    """Yield what lies in each page and entry; pages that hold more than `longest` bytes are looked into."""
+    pages = list(reversed(head.pages))
+    while pages:
+        page = pages.pop()
+        if page.level and page.bytes > longest:
+            pages += reversed(read_pages(store, page))
+        else:
+            yield page.max_ts, page.bytes
+    yield from ((entry.max_ts, entry.bytes) for entry in head.entries)
+
+
+def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Join neighbours until there are at most a hundred; a joined one is as young as its youngest part."""
+    ordered = sorted(stretches)
+    step = max(1, -(-len(ordered) // STRETCHES))
+    groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
+    return tuple((group[-1][0], sum(size for _, size in group)) for group in groups)

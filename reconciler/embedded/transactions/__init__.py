@@ -1,1 +1,0 @@
-"""What is written to many partitions and becomes readable as one, or not at all."""

@@ -1,1 +1,0 @@
-"""What time asks for: deletion, retention, rolling, compaction, keys, and the sweep."""

@@ -1,0 +1,636 @@
+"""What all importers share: reading source files, fields, access rules and connections, and what was found."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+
+from reconciler.errors import UserError
+from reconciler.manifests.files import label_of, read_bounded
+from reconciler.manifests.positions import ManifestError, Problem, kind_of_value, path_text, spots
+from reconciler.manifests.references import CATALOGS
+from reconciler.manifests.yaml_documents import PARSER, parse
+from reconciler.resources.acls import Operation
+from reconciler.resources.address import Address
+from reconciler.resources.inventory import Declared
+from reconciler.resources.kafka_configs import ConfigKey
+from reconciler.runtime.suggest import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from reconciler.manifests.positions import FieldPath, Spot
+
+
+# What the files of another tool say, whichever it is: topics, access rules, clusters, and what has no place here.
+
+
+class Place(NamedTuple):
+    """Where something is written; a state of Terraform has no lines worth naming."""
+
+    file: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """Return `topics/orders.yaml:12`."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+class Said(NamedTuple):
+    """A value and where it is written."""
+
+    value: Any
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopic:
+    """One topic, by the name it has on the broker."""
+
+    name: str
+    place: Place
+    cluster: str = ""
+    """As the other tool calls it; empty where its files know of one only."""
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, Said] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRule:
+    """One access rule, as Kafka has them, in our words: `topics`, `describe-configs`, `allow`."""
+
+    resource: str
+    name: str
+    is_prefix: bool
+    principal: str
+    operation: str
+    place: Place
+    permission: str = "allow"
+    host: str = "*"
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        what = f"{self.resource} {self.name}{'*' if self.is_prefix else ''}".strip()
+        where = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.permission} {self.principal}{where} {self.operation} on {what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCluster:
+    """One cluster and how it is reached. Never a secret: `security` holds references where one belongs."""
+
+    name: str
+    place: Place
+    bootstrap_servers: tuple[str, ...]
+    cluster_id: str | None = None
+    security: Mapping[str, str] = field(default_factory=dict)
+    """The fields of a Cluster's `security`, as manifests spell them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Something that was not carried over: where it is written, what it is, why."""
+
+    place: Place
+    subject: str
+    """What it is about: `topic orders`."""
+    field: str
+    """Which field of it; empty where all of it is meant."""
+    why: str
+    hint: str = ""
+    is_left_out: bool = True
+    """Written otherwise it would have been carried over; else manifests have no words for it."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """All that was found in one run."""
+
+    topics: list[FoundTopic] = field(default_factory=list)
+    rules: list[FoundRule] = field(default_factory=list)
+    clusters: list[FoundCluster] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """Which files were read."""
+    unread: list[str] = field(default_factory=list)
+    """Which files beside them are none of the tool's."""
+
+
+UNKNOWN = "is no field that is known here"
+
+
+class Fields:
+    """A mapping, where it stands, and which of its keys were taken. An absent key and an empty one are the same."""
+
+    def __init__(
+        self,
+        content: Mapping[str, Any],
+        reading: Reading,
+        locate: Callable[[FieldPath], Place],
+        *,
+        subject: str = "",
+        path: FieldPath = (),
+    ) -> None:
+        self.content = content
+        self.reading = reading
+        self.subject = subject
+        self._locate = locate
+        self._path = path
+        self._taken: set[str] = set()
+
+    @property
+    def place(self) -> Place:
+        """Where it begins."""
+        return self._locate(self._path)
+
+    def of(self, key: str) -> Place:
+        """Return where a key stands."""
+        return self._locate((*self._path, key))
+
+    def raw(self, key: str) -> Any:
+        """Take whatever a key says."""
+        self._taken.add(key)
+        return self.content.get(key)
+
+    def text(self, key: str) -> str | None:
+        """Take a text; a number or a boolean is read as it is written."""
+        value = self.raw(key)
+        if value is None or isinstance(value, str):
+            return value or None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int | float):
+            return str(value)
+        self._wrong(key, value, "a text")
+        return None
+
+    def is_named(self, key: str) -> bool:
+        """Tell whether the `name` below a key is a text; say of a number that only its quotes make it a name."""
+        inner = self.content.get(key)
+        name = inner.get("name") if isinstance(inner, dict) else None
+        if isinstance(name, bool) or not isinstance(name, int | float):
+            return True
+        path = (*self._path, key, "name")
+        why = f"is {kind_of_value(name)}, and a name was expected; what it names is left out"
+        hint = "Put it in quotes, as it is on the broker: without them YAML may read it as something else."
+        self.reading.lost.append(Lost(self._locate(path), self.subject, path_text(path), why, hint))
+        return False
+
+    def number(self, key: str) -> int | None:
+        """Take a whole number, also one in quotes."""
+        value = self.raw(key)
+        if value is None or value == "":
+            return None
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
+            return int(value)
+        self._wrong(key, value, "a whole number")
+        return None
+
+    def flag(self, key: str) -> bool | None:
+        """Take a boolean, also one in quotes."""
+        value = self.raw(key)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in {"true", "false"}:
+            return value.lower() == "true"
+        self._wrong(key, value, "true or false")
+        return None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Take a list of texts; one text stands for a list of one."""
+        value = self.raw(key)
+        if value is None:
+            return ()
+        items = value if isinstance(value, list | tuple) else [value]
+        if all(isinstance(item, str) for item in items):
+            return tuple(items)
+        self._wrong(key, value, "a list of texts")
+        return ()
+
+    def said(self, key: str) -> dict[str, Said]:
+        """Take a mapping of keys to single values or lists of them, each with its place."""
+        inner = self.inside(key)
+        return {} if inner is None else {name: Said(inner.raw(name), inner.of(name)) for name in inner.content}
+
+    def labels(self, key: str) -> dict[str, str]:
+        """Take a mapping of texts."""
+        inner = self.inside(key)
+        found = {} if inner is None else {name: inner.text(name) for name in inner.content}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def inside(self, key: str) -> Fields | None:
+        """Take a mapping as fields of its own."""
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self._wrong(key, value, "a mapping")
+            return None
+        return self._below(value, (*self._path, key))
+
+    def each(self, key: str) -> Iterator[Fields]:
+        """Take a list of mappings."""
+        value = self.raw(key)
+        if value is None:
+            return
+        if not isinstance(value, list | tuple):
+            self._wrong(key, value, "a list")
+            return
+        for index, item in enumerate(value):
+            if isinstance(item, dict):
+                yield self._below(item, (*self._path, key, index))
+            else:
+                self._wrong(key, item, "a mapping", index)
+
+    def named(self, key: str) -> Iterator[tuple[str, Fields]]:
+        """Take a mapping of names to mappings; a name alone has nothing in it."""
+        inner = self.inside(key)
+        for name in inner.content if inner is not None else ():
+            value = inner.raw(name) if inner is not None else None
+            if value is None or isinstance(value, dict):
+                yield name, self._below(value or {}, (*self._path, key, name))
+            else:
+                self._wrong(key, value, "a mapping", name)
+
+    def lose(self, key: str, why: str, hint: str = "") -> None:
+        """Say of a key that is there why it was left out; of one that is not, nothing."""
+        if self._is_there(key):
+            self.lost(key, why, hint)
+
+    def lost(self, key: str, why: str, hint: str = "") -> None:
+        """Say why something was left out: a field, or with an empty key all of this."""
+        self._tell(key, why, hint, is_left_out=True)
+
+    def unsaid(self, key: str, why: str, hint: str = "") -> None:
+        """Say why manifests have no words for something that is there: a field, or with an empty key all of this."""
+        if not key or self._is_there(key):
+            self._tell(key, why, hint, is_left_out=False)
+
+    def pass_over(self, *keys: str) -> None:
+        """Take keys of which nothing is to be said: bookkeeping of the other tool."""
+        self._taken.update(keys)
+
+    def rest(self, why: str = UNKNOWN, *, is_left_out: bool = True) -> None:
+        """Say of every key that nobody took that it was not carried over."""
+        for key in self.content:
+            if key not in self._taken and self._is_there(key):
+                self._tell(key, why, "", is_left_out=is_left_out)
+
+    def _is_there(self, key: str) -> bool:
+        value = self.raw(key)
+        return value is not None and value not in ("", [], {})
+
+    def _tell(self, key: str, why: str, hint: str, *, is_left_out: bool) -> None:
+        path = (*self._path, key) if key else ()
+        place = self.of(key) if key else self.place
+        self.reading.lost.append(Lost(place, self.subject, path_text(path), why, hint, is_left_out=is_left_out))
+
+    def _below(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
+        return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
+
+    def _wrong(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
+        # Of a value that may be a secret only its kind is told.
+        kind = "a text" if isinstance(value, str) else kind_of_value(value)
+        path = (*self._path, key) if at is None else (*self._path, key, at)
+        why = f"is {kind}, and {wanted} was expected"
+        self.reading.lost.append(Lost(self._locate(path), self.subject, path_text(path), why))
+
+
+# Files of another tool: found below a path and read whole, bounded as manifests are.
+
+
+MAX_FILES: Final = 50_000
+YAML: Final = (".yaml", ".yml")
+_TEMPLATES: Final = (b"{{", b"{%")
+_MERGE: Final = "<<"
+
+
+class Document(NamedTuple):
+    """One document of a file, and where each of its fields is written."""
+
+    file: str
+    path: FilePath
+    content: Any
+    line: int
+    spots: Mapping[FieldPath, Spot]
+
+    def locate(self, path: FieldPath) -> Place:
+        """Return where a field stands; of what came in by an alias or a merge, where that stands."""
+        for length in range(len(path), -1, -1):
+            if found := self.spots.get(path[:length]):
+                return Place(self.file, found.line)
+        return Place(self.file, self.line)
+
+
+def files_below(path: FilePath) -> tuple[FilePath, ...]:
+    """Return a file, or all files below a folder, sorted; what begins with a dot is passed over.
+
+    Raises:
+        UserError: There is nothing there, or far too much.
+    """
+    if not path.exists():
+        raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
+    if not path.is_dir():
+        return (path,)
+    found: list[FilePath] = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [FilePath(folder) / name for name in sorted(names) if not name.startswith(".")]
+        if len(found) > MAX_FILES:
+            raise UserError(
+                f"{path} holds more than {MAX_FILES:,} files", hint="Name the folder that the other tool reads."
+            )
+    return tuple(found)
+
+
+def read_text(path: FilePath, cwd: FilePath) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        ManifestError: It cannot be read.
+    """
+    raw = read_bounded(path, label_of(path, cwd))
+    if isinstance(raw, Problem):
+        raise refused([raw])
+    return raw
+
+
+def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, ...]:
+    """Return every document of YAML files; JSON is YAML, too.
+
+    Raises:
+        ManifestError: Some are not YAML; lists every problem of every file.
+    """
+    found: list[Document] = []
+    problems: list[Problem] = []
+    for path in files:
+        label = label_of(path, cwd)
+        raw = read_bounded(path, label)
+        if isinstance(raw, Problem):
+            problems.append(raw)
+            continue
+        parsed = parse(raw, label, may_merge=True)
+        problems += _explained(parsed.problems, raw)
+        where = spots(raw, PARSER)
+        for number, document in enumerate(parsed.documents):
+            at = where[number] if number < len(where) else {}
+            found.append(Document(label, path, merged(document.content), document.line, at))
+    if problems:
+        raise refused(problems)
+    return tuple(found)
+
+
+def refused(problems: Iterable[Problem]) -> ManifestError:
+    """Return the error of files that cannot be read."""
+    return ManifestError(tuple(problems), hint="Nothing was written: mend the files, or name others.")
+
+
+def merged(content: Any) -> Any:
+    """Return a value with its merge keys (`<<`) written out: many tools still read them."""
+    match content:
+        case dict():
+            return {**_bases(content.get(_MERGE)), **{key: merged(each) for key, each in _own(content)}}
+        case list():
+            return [merged(each) for each in content]
+        case _:
+            return content
+
+
+def _own(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((key, value) for key, value in content.items() if key != _MERGE)
+
+
+def _bases(merge: Any) -> dict[str, Any]:
+    """Return what is merged in; of several the first wins."""
+    found: dict[str, Any] = {}
+    for each in reversed(merge if isinstance(merge, list) else [merge]):
+        if isinstance(each, dict):
+            found.update(merged(each))
+    return found
+
+
+def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
+    """Say of a file that is a template that it is one: no YAML parser's word helps there."""
+    is_template = any(mark in raw for mark in _TEMPLATES)
+    for problem in problems:
+        hint = "It looks like a template: render it first, and import what that gives" if is_template else problem.hint
+        yield problem._replace(hint=hint)
+
+
+# Where what was found goes to: a cluster of ours, what it is like, and what is declared of it already.
+
+
+SEPARATOR = "."
+PROVIDER = "kafka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One cluster of ours."""
+
+    name: str
+    separator: str = SEPARATOR
+    provider: str = PROVIDER
+    is_declared: bool = False
+    declared: Mapping[Address, Declared] = field(default_factory=dict)
+    """What the workspace declares on it already."""
+
+    @property
+    def catalog(self) -> Mapping[str, ConfigKey] | None:
+        """The config keys it knows; `None`: they are judged at plan."""
+        return CATALOGS.get(self.provider)
+
+
+# Why things of other tools have no place here, said once.
+
+
+NO_CREDENTIALS: Final = "users and their passwords are not managed here, and secrets are never copied"
+NO_CLIENT_QUOTA: Final = "quotas of users and clients are not managed here; they stay on the cluster as they are"
+NO_TEXT: Final = "manifests have no field for it"
+OF_THE_TOOL: Final = "it belongs to the other tool, and nothing here asks for it"
+PLACEMENT: Final = "on which brokers replicas lie is the cluster's to decide; it stays as it is"
+NOT_KAFKA: Final = "it is none of Kafka's topics or access rules"
+
+
+# Access rules in the words of other tools, as ours: `Topic`, `DESCRIBE_CONFIGS`, `prefix`, `Allow` and their like.
+
+
+EVERYTHING: Final = "*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""What Kafka calls the one thing of the kind `cluster`."""
+
+_RESOURCES: Final[Mapping[str, str]] = {
+    "topic": "topics",
+    "group": "groups",
+    "transactionalid": "transactional-ids",
+    "cluster": "cluster",
+    "user": "user",
+    "delegationtoken": "delegation-token",
+}
+_OPERATIONS: Final = frozenset(get_args(get_args(Operation)[0])) | {"create-tokens", "describe-tokens"}
+"""Those on tokens manifests have no words for; that is told by what is about them."""
+_PREFIX: Final[Mapping[str, bool]] = {"literal": False, "": False, "prefixed": True, "prefix": True}
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidRule:
+    """One access rule as another tool says it; several operations are several rules."""
+
+    resource: str | None
+    name: str | None
+    operations: Iterable[str]
+    principal: str | None
+    pattern: str | None = None
+    permission: str | None = None
+    host: str | None = None
+    cluster: str = ""
+
+    def add_to(self, at: Fields) -> None:
+        """Add what it says to the reading of `at`, or say there why it cannot be said."""
+        resource = _RESOURCES.get(re.sub(r"[-_ ]", "", self.resource or "").lower())
+        is_prefix = _PREFIX.get((self.pattern or "").lower())
+        permission = (self.permission or "allow").lower()
+        name = self.name or (CLUSTER_NAME if resource == "cluster" else None)
+        if resource is None:
+            at.lost("", f"{self.resource or 'nothing'!r} is no kind of thing that access rules are about")
+        elif is_prefix is None:
+            hint = "Name the topics one by one, or a prefix that ends with the separator of namespaces."
+            at.lost("", f"a pattern of the kind {self.pattern!r} has no place here", hint)
+        elif permission not in {"allow", "deny"}:
+            at.lost("", f"{self.permission!r} is neither allow nor deny")
+        elif not name or not self.principal:
+            at.lost("", f"it names no {'principal' if name else 'resource'}")
+        else:
+            for operation in self._known(at):
+                rule = FoundRule(
+                    resource=resource,
+                    name=name,
+                    is_prefix=is_prefix,
+                    principal=self.principal,
+                    operation=operation,
+                    place=at.place,
+                    permission=permission,
+                    host=self.host or EVERYTHING,
+                    cluster=self.cluster,
+                )
+                at.reading.rules.append(rule)
+
+    def _known(self, at: Fields) -> Iterable[str]:
+        for said in self.operations:
+            word = operation_word(said)
+            if word is None:
+                at.lost("", f"{said!r} is no operation: there are {one_of(_OPERATIONS)}")
+            else:
+                yield word
+
+
+def take_rule_of_resource(
+    entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
+) -> None:
+    """Take a rule that says what it is about in a `resource` of its own; `name` and `operations` are its fields."""
+    resource = entry.inside("resource")
+    if resource is None:
+        entry.lost("", "it names no resource")
+        return
+    SaidRule(
+        resource=resource.text("type"),
+        name=resource.text(name),
+        pattern=resource.text("patternType"),
+        principal=principal,
+        permission=entry.text("type"),
+        host=entry.text("host"),
+        operations=[word for field in operations for word in entry.texts(field)],
+        cluster=cluster,
+    ).add_to(entry)
+    resource.rest()
+    entry.rest()
+
+
+def operation_word(text: str) -> str | None:
+    """Return our word for an operation: `DescribeConfigs`, `DESCRIBE_CONFIGS` → `describe-configs`."""
+    word = (text if text.isupper() else _HUMP.sub("-", text)).replace("_", "-").lower()
+    return word if word in _OPERATIONS else None
+
+
+# How a cluster is reached, from the words of other tools. A secret is never copied, only referred to.
+
+
+PASSWORD: Final = "${env:KAFKA_PASSWORD}"  # noqa: S105 - the reference, not a password
+CLIENT_SECRET: Final = "${env:KAFKA_CLIENT_SECRET}"  # noqa: S105 - as above
+
+_SECRETS: Final = frozenset({"password", "clientSecret"})
+_ODD: Final = re.compile(r"[^A-Za-z0-9]+")
+_MECHANISMS: Final[Mapping[str, str]] = {
+    "plain": "PLAIN",
+    "scramsha256": "SCRAM-SHA-256",
+    "scramsha512": "SCRAM-SHA-512",
+    "oauthbearer": "OAUTHBEARER",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of certificates, as far as they are files."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """How to log in."""
+
+    mechanism: str | None
+    username: str | None = None
+    token_url: str | None = None
+    client_id: str | None = None
+    scope: str | None = None
+
+
+def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
+    """Return the same with references of a cluster's own, where there are several: each has its password."""
+    if not cluster:
+        return dict(security)
+    own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
+    return {key: value.replace("KAFKA_", own, 1) if key in _SECRETS else value for key, value in security.items()}
+
+
+def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:
+    """Return the `security` of a Cluster; what it lacks is said at `at`, and what cannot be said is left out."""
+    login = _login(at, sasl) if sasl is not None else {}
+    protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
+    files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}
+    found = {"protocol": protocol, **login, **{key: path for key, path in files.items() if path}}
+    return {} if found == {"protocol": "PLAINTEXT"} else found
+
+
+def _login(at: Fields, sasl: Sasl) -> dict[str, str]:
+    mechanism = _MECHANISMS.get((sasl.mechanism or "plain").lower().replace("-", "").replace("_", ""))
+    if mechanism is None:
+        hint = f"Write spec.kafka.security of the Cluster by hand: one of {', '.join(sorted(_MECHANISMS.values()))}."
+        at.lost("", f"logging in by {sasl.mechanism} is not done here", hint)
+        return {}
+    if mechanism == "OAUTHBEARER":
+        needed = {"tokenEndpointUrl": sasl.token_url, "clientId": sasl.client_id}
+        rest = {"clientSecret": CLIENT_SECRET, **({"scope": sasl.scope} if sasl.scope else {})}
+    else:
+        needed, rest = {"username": sasl.username}, {"password": PASSWORD}
+    missing = [key for key, value in needed.items() if not value]
+    if missing:
+        hint = "Write spec.kafka.security of the Cluster by hand."
+        at.lost("", f"logging in by {mechanism} needs {' and '.join(missing)}, which is not written here", hint)
+        return {}
+    return {"mechanism": mechanism, **{key: value for key, value in needed.items() if value}, **rest}

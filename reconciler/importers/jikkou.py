@@ -1,0 +1,152 @@
+"""Import Jikkou resources (`kafka.jikkou.io`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.importers.base import (
+    NO_CLIENT_QUOTA,
+    NO_CREDENTIALS,
+    NO_TEXT,
+    NOT_KAFKA,
+    Fields,
+    FoundTopic,
+    take_rule_of_resource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.importers.base import Document, Reading, Said
+
+
+_GROUP: Final = "jikkou.io/"
+_LIST: Final = "List"
+_IGNORED: Final = ("jikkou.io/ignore", "jikkou.io/delete")
+_BOOKKEEPING: Final = (
+    "jikkou.io/resource-location",
+    "jikkou.io/items-count",
+    "kafka.jikkou.io/cluster-id",
+    "jikkou.io/created",
+)
+
+
+def claims(content: Any) -> bool:
+    """Tell whether a document is one of Jikkou's."""
+    if not isinstance(content, dict):
+        return False
+    version = content.get("apiVersion")
+    return isinstance(version, str) and _GROUP in version
+
+
+def read(documents: tuple[Document, ...], reading: Reading) -> None:
+    """Take what the documents say into a reading."""
+    resources = [each for document in documents for each in _resources(document, reading)]
+    configs = {_name(fields): fields.said("data") for kind, fields in resources if kind == "ConfigMap"}
+    roles = {_name(fields): fields for kind, fields in resources if kind == "KafkaPrincipalRole"}
+    for kind, fields in resources:
+        match kind:
+            case "KafkaTopic":
+                _take_topic(fields, configs)
+            case "KafkaPrincipalAuthorization":
+                _take_principal(fields, roles)
+            case "ConfigMap" | "KafkaPrincipalRole":
+                pass  # said where they are used
+            case "KafkaClientQuota" | "KafkaQuota":
+                fields.unsaid("", NO_CLIENT_QUOTA)
+            case "KafkaUser":
+                fields.unsaid("", NO_CREDENTIALS)
+            case _:
+                fields.unsaid("", f"{kind or 'a resource without a kind'}: {NOT_KAFKA}")
+
+
+def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fields]]:
+    """Yield each resource with its kind; those of a list one by one."""
+    kind = document.content.get("kind")
+    kind = kind if isinstance(kind, str) else ""
+    whole = Fields(document.content, reading, document.locate, subject=kind)
+    if kind.endswith(_LIST) and "items" in document.content:
+        for item in whole.each("items"):
+            yield _named(item, kind.removesuffix(_LIST))
+    else:
+        yield _named(whole, kind)
+
+
+def _named(fields: Fields, kind: str) -> tuple[str, Fields]:
+    fields.pass_over("apiVersion", "kind")
+    fields.subject = f"{kind} {_name(fields)}".strip()
+    return kind, fields
+
+
+def _name(fields: Fields) -> str:
+    metadata = fields.content.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None:
+    labels = _labels(fields)
+    if labels is None or not fields.is_named("metadata"):
+        return
+    spec = fields.inside("spec")
+    if spec is None:
+        fields.lost("spec", "a topic without a spec says nothing")
+        return
+    configs: dict[str, Said] = {}
+    for name in spec.texts("configMapRefs"):
+        if name not in known:
+            spec.lost("configMapRefs", f"no ConfigMap {name} is in these files")
+        configs.update(known.get(name, {}))
+    own = spec.said("configs")
+    topic = FoundTopic(
+        name=_name(fields),
+        place=fields.place,
+        partitions=spec.number("partitions"),
+        replication_factor=spec.number("replicas"),
+        configs={**configs, **own},
+        labels=labels,
+    )
+    fields.reading.topics.append(topic)
+    spec.rest()
+    fields.rest()
+
+
+def _labels(fields: Fields) -> dict[str, str] | None:
+    """Take the metadata; `None` where the resource is to be ignored or deleted."""
+    metadata = fields.inside("metadata")
+    if metadata is None:
+        return {}
+    annotations = metadata.inside("annotations")
+    if annotations is not None:
+        annotations.pass_over(*_BOOKKEEPING)
+        for key in _IGNORED:
+            if annotations.flag(key):
+                fields.unsaid("", f"it is marked {key}, so it is not to be there")
+                return None
+        annotations.rest(NO_TEXT, is_left_out=False)
+    labels = metadata.labels("labels")
+    metadata.pass_over("name")
+    metadata.rest(NO_TEXT, is_left_out=False)
+    return labels
+
+
+def _take_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
+    if _labels(fields) is None:
+        return
+    spec = fields.inside("spec")
+    if spec is None:
+        return
+    principal = _name(fields)
+    for entry in spec.each("acls"):
+        take_rule_of_resource(entry, principal, name="pattern")
+    for name in spec.texts("roles"):
+        role = roles.get(name)
+        of_role = role.inside("spec") if role is not None else None
+        if of_role is None:
+            spec.lost("roles", f"no KafkaPrincipalRole {name} is in these files")
+            continue
+        for entry in of_role.each("acls"):
+            entry.subject = f"{fields.subject} by role {name}"
+            take_rule_of_resource(entry, principal, name="pattern")
+    spec.rest()
+    fields.rest()

@@ -1,0 +1,323 @@
+"""Import JulieOps topologies, with its naming rules and roles."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import UserError
+from reconciler.importers.base import (
+    CLUSTER_NAME,
+    EVERYTHING,
+    NO_TEXT,
+    NOT_KAFKA,
+    Fields,
+    FoundCluster,
+    FoundTopic,
+    Place,
+    SaidRule,
+    read_text,
+)
+from reconciler.manifests.files import label_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from reconciler.importers.base import Document, Reading, Said
+
+
+# The roles of JulieOps as the access rules they stand for, as its documentation lists them.
+
+
+_STORES: Final = {
+    "status_topic": "connect-status",
+    "offset_topic": "connect-offsets",
+    "configs_topic": "connect-configs",
+}
+_CONNECT_GROUP: Final = "connect-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What somebody may do with every topic of a project, or with one."""
+
+    principal: str
+    operations: tuple[str, ...]
+
+    def add_to(self, at: Fields, topic: str) -> None:
+        """Add the rules for one topic."""
+        _add(at, self.principal, "topic", topic, self.operations)
+
+
+def take_users(fields: Fields) -> tuple[Role, ...]:
+    """Take the consumers and producers of a project or topic; what is not about topics is added at once."""
+    return (*_consumers(fields), *_producers(fields))
+
+
+def take_roles(project: Fields, prefix: str) -> None:
+    """Take the streams and connectors of a project, whose topics are named in full."""
+    for stream in project.each("streams"):
+        principal = stream.text("principal")
+        _add_topics(stream, principal)
+        inner = stream.text("applicationId") or prefix
+        _add(stream, principal, "topic", inner, ("ALL",), is_prefix=True)
+        _add(stream, principal, "group", inner, ("READ",), is_prefix=True)
+        _leave(stream, "exactlyOnce")
+    for connector in _connectors(project):
+        principal = connector.text("principal")
+        for key, usual in _STORES.items():
+            _add(connector, principal, "topic", connector.text(key) or usual, ("READ", "WRITE"))
+        _add(connector, principal, "cluster", CLUSTER_NAME, ("CREATE",))
+        _add(connector, principal, "group", connector.text("group") or _CONNECT_GROUP, ("READ",))
+        _add_topics(connector, principal)
+        _leave(connector, "connectors")
+
+
+def _consumers(fields: Fields) -> Iterator[Role]:
+    for consumer in fields.each("consumers"):
+        principal = consumer.text("principal")
+        group = consumer.text("group") or EVERYTHING
+        name, is_prefix = _pattern(group)
+        _add(consumer, principal, "group", name, ("READ",), is_prefix=is_prefix)
+        _leave(consumer)
+        if principal is not None:
+            yield Role(principal, ("READ", "DESCRIBE"))
+
+
+def _producers(fields: Fields) -> Iterator[Role]:
+    for producer in fields.each("producers"):
+        principal = producer.text("principal")
+        transaction = producer.text("transactionId")
+        if transaction is not None:
+            name, is_prefix = _pattern(transaction)
+            _add(producer, principal, "transactional-id", name, ("WRITE", "DESCRIBE"), is_prefix=is_prefix)
+        if producer.flag("idempotence") or transaction is not None:
+            _add(producer, principal, "cluster", CLUSTER_NAME, ("IDEMPOTENT_WRITE",))
+        _leave(producer)
+        if principal is not None:
+            yield Role(principal, ("WRITE", "DESCRIBE"))
+
+
+def _connectors(project: Fields) -> Iterator[Fields]:
+    """Yield who may act for connectors: a list, or the part of a mapping that is about access."""
+    if isinstance(project.content.get("connectors"), dict):
+        inner = project.inside("connectors")
+        if inner is not None:
+            yield from inner.each("access_control")
+            inner.unsaid("artefacts", NOT_KAFKA)
+            inner.rest()
+    else:
+        yield from project.each("connectors")
+
+
+def _add_topics(at: Fields, principal: str | None) -> None:
+    topics = at.inside("topics")
+    if topics is not None:
+        for key, operation in (("read", "READ"), ("write", "WRITE")):
+            for topic in topics.texts(key):
+                _add(at, principal, "topic", topic, (operation,))
+
+
+def _pattern(text: str) -> tuple[str, bool]:
+    """Return a name, and whether it is a prefix: longer than a star that ends it."""
+    is_prefix = text.endswith(EVERYTHING) and text != EVERYTHING
+    return (text[:-1] if is_prefix else text), is_prefix
+
+
+def _leave(at: Fields, *passed_over: str) -> None:
+    at.unsaid("metadata", NO_TEXT)
+    at.pass_over(*passed_over)
+    at.rest()
+
+
+def _add(
+    at: Fields, principal: str | None, resource: str, name: str, operations: Iterable[str], *, is_prefix: bool = False
+) -> None:
+    pattern = "prefixed" if is_prefix else "literal"
+    rule = SaidRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)
+    rule.add_to(at)
+
+
+_NOT_IN_NAMES: Final = frozenset({"context", "projects", "platform", "special_topics"})
+_PARTITIONS: Final = "num.partitions"
+_REPLICATION: Final = "replication.factor"
+_PLANS: Final = "plans"
+
+
+def claims(content: Any) -> bool:
+    """Tell whether a document is a topology, or the plans that topologies name."""
+    return isinstance(content, dict) and (
+        ("context" in content and isinstance(content.get("projects"), list))
+        or (content.keys() == {_PLANS} and isinstance(content[_PLANS], dict))
+    )
+
+
+def read(documents: tuple[Document, ...], reading: Reading, names: Names) -> None:
+    """Take what the documents say into a reading; `names` says how the names of topics are made."""
+    whole = [Fields(document.content, reading, document.locate) for document in documents]
+    plans = {name: plan.said("config") for each in whole for name, plan in _plans(each)}
+    for topology in whole:
+        if "projects" in topology.content:
+            _take_topology(topology, names, plans)
+
+
+def _plans(document: Fields) -> Iterable[tuple[str, Fields]]:
+    return document.named(_PLANS) if _PLANS in document.content else ()
+
+
+def _take_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[str, Said]]) -> None:
+    context = {"context": topology.text("context") or ""}
+    for key in topology.content:
+        if key not in _NOT_IN_NAMES:
+            context[key] = topology.text(key) or ""
+    for project in topology.each("projects"):
+        name = project.text("name") or ""
+        project.subject = f"project {name}"
+        _take_project(project, {**context, "project": name}, names, plans)
+    for topic in topology.each("special_topics"):
+        full_name = topic.text("name") or ""
+        topic.subject = f"topic {full_name}"
+        _take_topic(topic, full_name, plans, ())
+    topology.unsaid("platform", f"rules for platform components: {NOT_KAFKA}")
+    topology.rest()
+
+
+def _take_project(
+    project: Fields, context: Mapping[str, str], names: Names, plans: Mapping[str, Mapping[str, Said]]
+) -> None:
+    roles = take_users(project)
+    for topic in project.each("topics"):
+        said = {"topic": topic.text("name") or "", "dataType": topic.text("dataType") or ""}
+        full_name = names.topic({**context, **said})
+        topic.subject = f"topic {full_name}"
+        _take_topic(topic, full_name, plans, roles)
+    take_roles(project, names.project(context))
+    for key in ("schemas", "rbac", "ksql"):
+        project.unsaid(key, NOT_KAFKA)
+    project.rest()
+
+
+def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]], roles: Iterable[Role]) -> None:
+    configs = topic.said("config")
+    plan = topic.text("plan")
+    if plan is not None and plan not in plans:
+        topic.lost("plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too.")
+    configs |= plans.get(plan or "", {})  # a plan wins over the topic
+    counts = Fields({key: said.value for key, said in configs.items()}, topic.reading, lambda _: topic.of("config"))
+    counts.subject = topic.subject
+    found = FoundTopic(
+        name=name,
+        place=topic.place,
+        partitions=counts.number(_PARTITIONS),
+        replication_factor=counts.number(_REPLICATION),
+        configs={key: said for key, said in configs.items() if key not in {_PARTITIONS, _REPLICATION}},
+    )
+    topic.reading.topics.append(found)
+    for role in (*roles, *take_users(topic)):
+        role.add_to(topic, name)
+    topic.unsaid("metadata", NO_TEXT)
+    for key in ("schemas", "subject.name.strategy"):
+        topic.unsaid(key, NOT_KAFKA)
+    topic.rest()
+
+
+# How JulieOps makes names, as its properties file says: a separator, and formats of names between curly brackets.
+
+
+_FIELD: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.]*)\s*\}\}")
+_FORMAT: Final = "topology.topic.prefix.format"
+_PROJECT_FORMAT: Final = "topology.project.prefix.format"
+_SEPARATOR: Final = "topology.topic.prefix.separator"
+_DEFAULT: Final = "default"
+SERVERS: Final = "bootstrap.servers"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The separator and formats; without formats all parts follow each other as they are written."""
+
+    separator: str = "."
+    topic_format: str | None = None
+    project_format: str | None = None
+
+    def topic(self, parts: Mapping[str, str]) -> str:
+        """Return the name of a topic; what it is made of is empty where the topology does not say it."""
+        if self.topic_format is not None:
+            return _filled(self.topic_format, parts)
+        rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
+        return self.separator.join([self.project(parts), *rest])
+
+    def project(self, parts: Mapping[str, str]) -> str:
+        """Return what the names of a project's topics begin with."""
+        if self.project_format is not None:
+            return _filled(self.project_format, parts)
+        above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
+        return self.separator.join([*above, parts["project"]])
+
+
+def names_of(properties: Mapping[str, str]) -> Names:
+    """Return how names are made, from the properties of the other tool.
+
+    Raises:
+        ValueError: A format is more than names between curly brackets.
+    """
+    topic, project = properties.get(_FORMAT, _DEFAULT), properties.get(_PROJECT_FORMAT, _DEFAULT)
+    for said in (topic, project):
+        if "{" in _FIELD.sub("", said):
+            message = f"{said!r} is more than names between curly brackets"
+            raise ValueError(message)
+    return Names(
+        separator=properties.get(_SEPARATOR, "."),
+        topic_format=None if topic == _DEFAULT else topic,
+        project_format=None if project == _DEFAULT else project,
+    )
+
+
+def properties_in(text: str) -> dict[str, str]:
+    """Return the keys of a properties file that are about names and brokers; no other value is looked at."""
+    wanted = {_FORMAT, _PROJECT_FORMAT, _SEPARATOR, SERVERS}
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, sign, value = line.partition("=")
+        if sign and key.strip() in wanted:
+            found[key.strip()] = value.strip().strip('"')
+    return found
+
+
+def _filled(said: str, parts: Mapping[str, str]) -> str:
+    return _FIELD.sub(lambda field: parts.get(field[1], ""), said)
+
+
+# Files of JulieOps: topologies, plans, and the properties that say how names are made.
+
+
+_CLUSTER = "kafka"
+
+
+def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: Reading) -> None:
+    """Take what topologies say into a reading.
+
+    Raises:
+        UserError: Names are made in a way that is not known here, or in two ways.
+    """
+    said: dict[str, tuple[str, str]] = {}
+    for file in properties:
+        label = label_of(file, cwd)
+        for key, value in properties_in(read_text(file, cwd).decode(errors="replace")).items():
+            before = said.setdefault(key, (value, label))
+            if before[0] != value:
+                message = f"{key} is {before[0]!r} in {before[1]} and {value!r} in {label}"
+                raise UserError(message, hint="Import a folder that holds the one file of properties that counts.")
+        reading.unread = [each for each in reading.unread if each != label]
+    try:
+        names = names_of({key: value for key, (value, _) in said.items()})
+    except ValueError as error:
+        hint = "Write the format out with names alone, such as {{context}}.{{project}}.{{topic}}."
+        raise UserError(f"how names of topics are made is not known: {error}", hint=hint) from error
+    if SERVERS in said:
+        servers, label = said[SERVERS]
+        found = tuple(server.strip() for server in servers.split(",") if server.strip())
+        reading.clusters.append(FoundCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=found))
+    read(documents, reading, names)

@@ -1,0 +1,217 @@
+"""Import kafka-gitops state files.
+
+Services and roles stand for access rules, which its documentation and code spell out; they are spelled out here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.importers.base import CLUSTER_NAME, EVERYTHING, OF_THE_TOOL, Fields, FoundTopic, Said, SaidRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from reconciler.importers.base import Document, Reading
+
+
+_KEYS: Final = frozenset({"settings", "topics", "services", "users", "customServiceAcls", "customUserAcls", "schemas"})
+_STREAMS: Final = (
+    "READ",
+    "WRITE",
+    "DESCRIBE",
+    "DELETE",
+    "CREATE",
+    "ALTER",
+    "ALTER_CONFIGS",
+    "DESCRIBE_CONFIGS",
+)
+_NO_PRINCIPAL: Final = "it names no principal: with Confluent Cloud the other tool looks service accounts up"
+
+Rule = tuple[str, str, tuple[str, ...], bool]
+"""Kind of thing, name, operations, whether the name is a prefix."""
+
+_ROLES: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "writer": (("topic", EVERYTHING, ("WRITE",), False),),
+    "reader": (("topic", EVERYTHING, ("READ",), False), ("group", EVERYTHING, ("READ",), False)),
+    "operator": (
+        ("cluster", CLUSTER_NAME, ("DESCRIBE",), False),
+        ("topic", EVERYTHING, ("DESCRIBE", "DESCRIBE_CONFIGS"), False),
+        ("group", EVERYTHING, ("READ", "DESCRIBE"), False),
+    ),
+}
+
+
+def claims(content: Any) -> bool:
+    """Tell whether a document is one of kafka-gitops'."""
+    if not isinstance(content, dict) or not content or not content.keys() <= _KEYS:
+        return False
+    return all(value is None or isinstance(value, dict) for value in content.values())
+
+
+def read(documents: tuple[Document, ...], reading: Reading) -> None:
+    """Take what the documents say into a reading; settings in one hold for all."""
+    states = [Fields(document.content, reading, document.locate) for document in documents]
+    defaults = _Defaults()
+    for state in states:
+        defaults.take(state)
+    for state in states:
+        for name, topic in state.named("topics"):
+            topic.subject = f"topic {name}"
+            _take_topic(topic, name, defaults)
+        for name, service in state.named("services"):
+            service.subject = f"service {name}"
+            _take_service(service, name, describes=defaults.describes)
+    principals = {name: principal for state in states for name, principal in _take_users(state)}
+    for state in states:
+        for key in ("customServiceAcls", "customUserAcls"):
+            for name, entries in state.named(key):
+                _take_custom(entries, name, principals)
+        state.unsaid("schemas", "schemas are not managed here")
+        state.rest()
+
+
+class _Defaults:
+    """What the settings say of every topic and service."""
+
+    def __init__(self) -> None:
+        self.partitions: int | None = None
+        self.replication: int | None = None
+        self.configs: dict[str, Said] = {}
+        self.describes = False
+
+    def take(self, state: Fields) -> None:
+        settings = state.inside("settings")
+        if settings is None:
+            return
+        topics = settings.inside("topics")
+        if topics is not None:
+            defaults = topics.inside("defaults")
+            if defaults is not None:
+                self.partitions = defaults.number("partitions")
+                self.replication = defaults.number("replication")
+                self.configs = defaults.said("configs")
+            hint = "Nothing that is not declared is ever deleted, so no list of exceptions is needed."
+            topics.unsaid("blacklist", "only what was applied from here is ever deleted", hint)
+            topics.unsaid("whitelist", "only what was applied from here is ever deleted", hint)
+        services = settings.inside("services")
+        acls = services.inside("acls") if services is not None else None
+        self.describes = bool(acls.flag("describe-topic-enabled")) if acls is not None else False
+        settings.unsaid("confluent", OF_THE_TOOL)
+        settings.unsaid("ccloud", OF_THE_TOOL)
+        settings.pass_over("files")
+        settings.rest()
+
+
+def _take_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
+    found = FoundTopic(
+        name=name,
+        place=topic.place,
+        partitions=topic.number("partitions") or defaults.partitions,
+        replication_factor=topic.number("replication") or defaults.replication,
+        configs={**defaults.configs, **topic.said("configs")},
+    )
+    topic.reading.topics.append(found)
+    topic.rest()
+
+
+def _take_service(service: Fields, name: str, *, describes: bool) -> None:
+    principal = service.text("principal")
+    rules = list(_of_service(service, name, describes=describes))
+    if principal is None:
+        service.lost("principal", _NO_PRINCIPAL)
+    else:
+        _add(service, principal, rules)
+    service.rest()
+
+
+def _of_service(service: Fields, name: str, *, describes: bool) -> Iterator[Rule]:
+    kind = (service.text("type") or "").lower()
+    produces, consumes = service.texts("produces"), service.texts("consumes")
+    yield from _of_topics(produces, consumes, describes=describes)
+    group = service.text("group-id") or name
+    match kind:
+        case "application":
+            if consumes:
+                yield "group", group, ("READ",), False
+        case "kafka-streams":
+            application = service.text("application-id") or name
+            yield "topic", application, _STREAMS, True
+            yield "group", application, ("READ", "DESCRIBE", "DELETE"), False
+            yield "cluster", CLUSTER_NAME, ("DESCRIBE_CONFIGS",), False
+        case "kafka-connect":
+            yield from _of_connect(service, name, group, describes=describes)
+        case _:
+            service.lost(
+                "type", f"{kind!r} is no kind of service", "There are application, kafka-connect, kafka-streams."
+            )
+
+
+def _of_connect(service: Fields, name: str, group: str, *, describes: bool) -> Iterator[Rule]:
+    stored = service.inside("storage-topics")
+    for what in ("config", "offset", "status"):
+        said = stored.text(what) if stored is not None else None
+        yield (
+            "topic",
+            said or f"connect-{what}{'' if what == 'status' else 's'}-{name}",
+            ("READ", "WRITE"),
+            False,
+        )
+    yield "group", group, ("READ",), False
+    for connector, each in service.named("connectors"):
+        consumed = each.texts("consumes")
+        yield from _of_topics(each.texts("produces"), consumed, describes=describes)
+        if consumed:
+            yield "group", f"connect-{connector}", ("READ",), False
+        each.rest()
+
+
+def _of_topics(produces: Iterable[str], consumes: Iterable[str], *, describes: bool) -> Iterator[Rule]:
+    more = ("DESCRIBE",) if describes else ()
+    for topic in produces:
+        yield "topic", topic, ("WRITE", *more), False
+    for topic in consumes:
+        yield "topic", topic, ("READ", *more), False
+
+
+def _take_users(state: Fields) -> Iterator[tuple[str, str]]:
+    """Take the roles of users, and yield each user with its principal: rules of its own may lean on that."""
+    for name, user in state.named("users"):
+        user.subject = f"user {name}"
+        principal = user.text("principal")
+        roles = user.texts("roles")
+        if principal is None:
+            user.lost("principal", _NO_PRINCIPAL)
+            continue
+        yield name, principal
+        for role in roles:
+            if role.lower() in _ROLES:
+                _add(user, principal, _ROLES[role.lower()])
+            else:
+                user.lost("roles", f"{role!r} is no role", f"There are {', '.join(sorted(_ROLES))}.")
+        user.rest()
+
+
+def _take_custom(entries: Fields, name: str, principals: Mapping[str, str]) -> None:
+    for key in entries.content:
+        entry = entries.inside(key)
+        if entry is None:
+            continue
+        entry.subject = f"access rule {key} of {name}"
+        SaidRule(
+            resource=entry.text("type"),
+            name=entry.text("name"),
+            pattern=entry.text("pattern"),
+            principal=entry.text("principal") or principals.get(name),
+            permission=entry.text("permission"),
+            host=entry.text("host"),
+            operations=entry.texts("operation"),
+        ).add_to(entry)
+        entry.rest()
+
+
+def _add(at: Fields, principal: str, rules: Iterable[Rule]) -> None:
+    for resource, name, operations, is_prefix in rules:
+        pattern = "prefixed" if is_prefix else "literal"
+        rule = SaidRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)
+        rule.add_to(at)

@@ -1,0 +1,274 @@
+"""From what another tool declares to our resources.
+
+What is in namespaces, and what topics share, is found out afterwards, as `export` does it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from reconciler.importers.base import Lost, Place, secrets_of
+from reconciler.manifests.models import complaints_of
+from reconciler.manifests.positions import path_text
+from reconciler.resources.acls import Binding, check_principal
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import canonical_value, refused_value
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
+from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from reconciler.importers.base import FoundCluster, FoundRule, FoundTopic, Reading, Target
+
+
+# Topics that were found as topics of ours: named, their configs in canonical form, or a word on why not.
+
+
+_INTERNAL: Final = frozenset(
+    {
+        "__cluster_metadata",
+        "__consumer_offsets",
+        "__reconciler",
+        "__remote_log_metadata",
+        "__share_group_state",
+        "__transaction_state",
+    }
+)
+_GONE: Final = {
+    "message.format.version": "Kafka 4.0 has it no more: brokers know one format of records",
+    "message.downconversion.enable": "Kafka 4.0 has it no more: brokers convert for nobody",
+}
+
+
+def named_topics(found: Iterable[FoundTopic], lost: list[Lost]) -> dict[str, FoundTopic]:
+    """Return topics by their names; of several of one name the first is taken, the others are told."""
+    topics: dict[str, FoundTopic] = {}
+    for topic in found:
+        first = topics.setdefault(topic.name, topic)
+        if first is not topic:
+            why = f"a topic of this name is declared already, at {first.place}; this one is left out"
+            hint = "" if _is_same(first, topic) else "They say different things: keep the one that is right."
+            lost.append(Lost(topic.place, _subject(topic), "", why, hint))
+    return topics
+
+
+def composed_topic(found: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[Lost]) -> Topic | None:
+    """Return a topic by its flat name, or `None` where it cannot be declared; `lost` is told what and why."""
+    if why := _why_not(found):
+        lost.append(Lost(found.place, _subject(found), "", *why))
+        return None
+    several = found.replication_factor if found.replication_factor and found.replication_factor > 0 else None
+    content = {
+        "metadata": {"name": found.name, "cluster": target.name, "labels": dict(found.labels)},
+        "spec": {
+            "partitions": found.partitions,
+            "replicationFactor": several,
+            "configs": dict(_configs(found, target, lost)),
+            "acls": acls,
+        },
+    }
+    try:
+        return Topic.model_validate(content)
+    except ValidationError as error:
+        lost += [
+            Lost(found.place, _subject(found), path_text(each.at), each.message, each.hint)
+            for each in complaints_of(error, Topic, content)
+        ]
+        return None
+
+
+def _why_not(found: FoundTopic) -> tuple[str, str] | None:
+    if not found.name:
+        return "it has no name", ""
+    if found.name in _INTERNAL:
+        return "it is Kafka's own, and never managed", ""
+    if found.partitions is not None and found.partitions < 1:
+        why = f"{found.partitions} is no number of partitions, so it is left out: the broker's default would decide"
+        return why, "Say how many it has and import again, or export the cluster itself."
+    if found.partitions is None:
+        why = "how many partitions it has is not said, so it is left out: the broker's default would decide"
+        return why, "Say it there and import again, or export the cluster itself."
+    return None
+
+
+def _configs(found: FoundTopic, target: Target, lost: list[Lost]) -> Iterator[tuple[str, str]]:
+    catalog = target.catalog
+    for key, said in sorted(found.configs.items()):
+        if said.value is None:
+            continue
+        if key in PASSING:
+            why = "throttles a reassignment while it lasts, and is nothing to declare"
+            lost.append(Lost(said.place, _subject(found), key, why, is_left_out=False))
+            continue
+        if catalog is not None and key not in catalog:
+            lost.append(_unknown(key, found, said.place, target))
+            continue
+        try:
+            yield key, canonical_value(key, _plain(said.value), catalog or KAFKA_CONFIGS)
+        except ValueError as error:
+            why = refused_value(str(said.value), error)
+            lost.append(Lost(said.place, _subject(found), key, why, "Correct it there, or write it into the manifest."))
+
+
+def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> Lost:
+    catalog = target.catalog or {}
+    why = _GONE.get(key, f"{target.provider} has no such config of topics")
+    hint = "" if key in _GONE else did_you_mean(key, catalog, otherwise=f"Known are, for example: {one_of(catalog)}")
+    return Lost(place, _subject(found), key, why, hint, is_left_out=key not in _GONE)
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number as one: others' files say 6.048e+08."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _subject(found: FoundTopic) -> str:
+    return f"topic {found.name}".strip()
+
+
+def _is_same(one: FoundTopic, other: FoundTopic) -> bool:
+    def plain(topic: FoundTopic) -> tuple[Any, ...]:
+        configs = {key: str(said.value) for key, said in topic.configs.items()}
+        return topic.partitions, topic.replication_factor, configs, dict(topic.labels)
+
+    return plain(one) == plain(other)
+
+
+# Access rules that were found: those of a topic at that topic, the others as a broker keeps them.
+
+
+_TOPICS: Final = "topics"
+_ALL: Final = frozenset({"all", "describe"})
+OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
+    _TOPICS: _ALL | {"read", "write", "create", "delete", "alter", "describe-configs", "alter-configs"},
+    "groups": _ALL | {"read", "delete"},
+    "transactional-ids": _ALL | {"write"},
+}
+"""What there is to allow or deny of each kind of thing on a broker."""
+
+
+@dataclass(slots=True)
+class Permissions:
+    """The rules of one cluster: of topics, as manifests write them, by name; and what no topic carries, with places."""
+
+    topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    bindings: dict[Binding, Place] = field(default_factory=dict)
+
+
+def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[Lost]) -> Permissions:
+    """Sort rules by what carries them; `lost` is told of each that says nothing a broker would keep."""
+    of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
+    found = Permissions()
+    for rule in rules:
+        if why := _refused(rule):
+            lost.append(Lost(rule.place, str(rule), "", why))
+        elif rule.resource == _TOPICS and not rule.is_prefix and rule.name in topics:
+            of_topics[rule.name][rule.permission, rule.principal, rule.host].add(rule.operation)
+        else:
+            found.bindings.setdefault(_binding(rule), rule.place)
+    found.topics = {name: [_rule(*each) for each in sorted(who.items())] for name, who in of_topics.items()}
+    return found
+
+
+def _refused(rule: FoundRule) -> str | None:
+    legal = OPERATIONS.get(rule.resource)
+    if legal is not None and rule.operation not in legal:
+        return f"{rule.operation} is nothing that can be done with {rule.resource}"
+    try:
+        check_principal(rule.principal)
+    except ValueError as error:
+        return f"{rule.principal!r} is {error}"
+    return None
+
+
+def _binding(rule: FoundRule) -> Binding:
+    return Binding(
+        resource=rule.resource,
+        name=rule.name,
+        is_prefix=rule.is_prefix,
+        principal=rule.principal,
+        host=rule.host,
+        operation=rule.operation,
+        permission=rule.permission,
+    )
+
+
+def _rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[str, Any]:
+    permission, principal, host = who
+    return {"permission": permission, "principal": principal, "host": host, "operations": sorted(operations)}
+
+
+@dataclass(slots=True)
+class Flat:
+    """What was found of one cluster: topics by the names they have there, and rules that no topic carries."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    """Where each topic was written."""
+    bindings: Mapping[Binding, Place] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Composed:
+    """What was found by cluster, the clusters themselves, and what was not carried over."""
+
+    flat: dict[str, Flat] = field(default_factory=dict)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)
+
+
+def compose(reading: Reading, targets: Mapping[str, Target]) -> Composed:
+    """Return what was read as resources; `targets`: each cluster as the other tool calls it → ours, maybe the same."""
+    composed = Composed(lost=list(reading.lost))
+    for cluster in reading.clusters:
+        mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""
+        _add_cluster(cluster, targets[cluster.name], secrets_of(cluster.security, mark), composed)
+    for target in {target.name: target for target in targets.values()}.values():
+        composed.flat[target.name] = _flat(reading, targets, target, composed.lost)
+    return composed
+
+
+def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost: list[Lost]) -> Flat:
+    topics = (topic for topic in reading.topics if targets[topic.cluster].name == target.name)
+    named = named_topics(topics, lost)
+    rules = (rule for rule in reading.rules if targets[rule.cluster].name == target.name)
+    permissions = permissions_of(rules, named, lost)
+    flat = Flat(bindings=permissions.bindings)
+    for name, found in sorted(named.items()):
+        acls = permissions.topics.get(name, [])
+        topic = composed_topic(found, target, acls, lost)
+        if topic is not None:
+            flat.topics[name], flat.places[name] = topic, found.place
+        elif acls:
+            lost.append(Lost(found.place, f"topic {name}", "", "its access rules are left out with it"))
+    return flat
+
+
+def _add_cluster(found: FoundCluster, target: Target, security: Mapping[str, str], composed: Composed) -> None:
+    if target.is_declared:
+        return
+    subject = f"cluster {found.name or target.name}"
+    if target.name in composed.clusters:
+        composed.lost.append(Lost(found.place, subject, "", f"the cluster {target.name} is there already"))
+        return
+    kafka = {
+        "bootstrapServers": list(found.bootstrap_servers),
+        "security": dict(security) or None,
+        "namespaceSeparator": target.separator,
+    }
+    spec = {"provider": target.provider, "clusterId": found.cluster_id, "kafka": kafka}
+    content = {"metadata": {"name": target.name}, "spec": spec}
+    try:
+        composed.clusters[target.name] = Cluster.model_validate(content)
+    except ValidationError as error:
+        composed.lost += [
+            Lost(found.place, subject, path_text(each.at), each.message, each.hint)
+            for each in complaints_of(error, Cluster, content)
+        ]

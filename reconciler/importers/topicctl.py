@@ -1,0 +1,191 @@
+"""Import topicctl documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.importers.base import (
+    NO_CREDENTIALS,
+    NO_TEXT,
+    OF_THE_TOOL,
+    PLACEMENT,
+    Fields,
+    FoundCluster,
+    FoundTopic,
+    Said,
+    SaidRule,
+    Sasl,
+    Tls,
+    security_of,
+)
+
+if TYPE_CHECKING:
+    from reconciler.importers.base import Document, Reading
+
+
+_RETENTION: Final = "retention.ms"
+_MS_PER_MINUTE: Final = 60_000
+_ANYWHERE: Final = "any"
+_KINDS: Final = (
+    ("cluster", "bootstrapAddrs"),
+    ("topic", "partitions"),
+    ("acl", "acls"),
+    ("user", "authentication"),
+    ("user", "mechanism"),
+)
+
+
+def claims(content: Any) -> bool:
+    """Tell whether a document is one of topicctl's."""
+    return isinstance(content, dict) and "apiVersion" not in content and _kind_of(content) is not None
+
+
+def read(documents: tuple[Document, ...], reading: Reading) -> None:
+    """Take what the documents say into a reading."""
+    for document in documents:
+        kind = _kind_of(document.content)
+        name = _name_of(document.content)
+        fields = Fields(document.content, reading, document.locate, subject=f"{kind} {name}".strip())
+        match kind:
+            case "cluster":
+                _take_cluster(fields)
+            case "topic":
+                _take_topic(fields)
+            case "acl":
+                _take_rules(fields)
+            case _:
+                fields.unsaid("", NO_CREDENTIALS)
+                fields.pass_over("meta", "spec")
+        fields.rest()
+
+
+def _kind_of(content: dict[str, Any]) -> str | None:
+    meta, spec = content.get("meta"), content.get("spec")
+    if not isinstance(meta, dict) or not isinstance(spec, dict):
+        return None
+    return next((kind for kind, key in _KINDS if key in spec), None)
+
+
+def _name_of(content: dict[str, Any]) -> str:
+    name = content["meta"].get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
+    """Take name, cluster and labels; region and environment belong to the folder that others keep them in."""
+    meta = fields.inside("meta")
+    if meta is None:
+        return "", "", {}
+    meta.unsaid("description", NO_TEXT)
+    meta.unsaid("consumers", NO_TEXT)
+    for key in ("region", "environment"):
+        meta.unsaid(key, OF_THE_TOOL)
+    found = meta.text("name") or "", meta.text("cluster") or "", meta.labels("labels")
+    meta.rest(is_left_out=False)
+    return found
+
+
+def _take_topic(fields: Fields) -> None:
+    is_named = fields.is_named("meta")
+    name, cluster, labels = _take_meta(fields)
+    spec = fields.inside("spec")
+    if spec is None:
+        return
+    configs = _configs(spec)
+    placement = spec.inside("placement")
+    if placement is not None and placement.text("strategy") not in {None, _ANYWHERE}:
+        placement.unsaid("strategy", PLACEMENT)
+    spec.unsaid("migration", OF_THE_TOOL)
+    topic = FoundTopic(
+        name=name,
+        place=fields.place,
+        cluster=cluster,
+        partitions=spec.number("partitions"),
+        replication_factor=spec.number("replicationFactor"),
+        configs=configs,
+        labels=labels,
+    )
+    if is_named:
+        fields.reading.topics.append(topic)
+    spec.rest()
+
+
+def _configs(spec: Fields) -> dict[str, Said]:
+    """Take the settings, and the retention that is said in minutes; where both say it, each its own, neither."""
+    configs = spec.said("settings")
+    minutes = spec.number("retentionMinutes")
+    if minutes is None or minutes <= 0:
+        return configs
+    said = Said(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
+    other = configs.setdefault(_RETENTION, said)
+    if str(other.value) != str(said.value):
+        del configs[_RETENTION]
+        why = f"is {said.value:,} ms, and settings.{_RETENTION} says {other.value}: both are left out"
+        spec.lost("retentionMinutes", why, "Keep the one that is right: topicctl refuses both together.")
+    return configs
+
+
+def _take_rules(fields: Fields) -> None:
+    _, cluster, _ = _take_meta(fields)
+    spec = fields.inside("spec")
+    for entry in spec.each("acls") if spec is not None else ():
+        resource = entry.inside("resource")
+        if resource is None:
+            entry.lost("", "it names no resource")
+            continue
+        SaidRule(
+            resource=resource.text("type"),
+            name=resource.text("name"),
+            pattern=resource.text("patternType"),
+            principal=resource.text("principal"),
+            host=resource.text("host"),
+            permission=resource.text("permission"),
+            operations=entry.texts("operations"),
+            cluster=cluster,
+        ).add_to(entry)
+        resource.rest()
+        entry.rest()
+    if spec is not None:
+        spec.rest()
+
+
+def _take_cluster(fields: Fields) -> None:
+    name, _, _ = _take_meta(fields)
+    spec = fields.inside("spec")
+    if spec is None:
+        return
+    for key in ("zkAddrs", "zkPrefix", "zkLockPath", "versionMajor", "defaultThrottleMB"):
+        spec.unsaid(key, OF_THE_TOOL)
+    spec.unsaid("defaultRetentionDropStepDuration", OF_THE_TOOL)
+    cluster = FoundCluster(
+        name=name,
+        place=fields.place,
+        bootstrap_servers=spec.texts("bootstrapAddrs"),
+        cluster_id=spec.text("clusterID"),
+        security=security_of(spec, _tls(spec.inside("tls")), _sasl(spec.inside("sasl"))),
+    )
+    fields.reading.clusters.append(cluster)
+    spec.rest()
+
+
+def _tls(tls: Fields | None) -> Tls | None:
+    if tls is None or not tls.flag("enabled"):
+        return None
+    if tls.flag("skipVerify"):
+        tls.unsaid("skipVerify", "certificates are always verified", "Give the CA's certificate as security.caFile.")
+    tls.unsaid("serverName", "brokers are asked for by the names they are reached by")
+    found = Tls(ca_file=tls.text("caCertPath"), cert_file=tls.text("certPath"), key_file=tls.text("keyPath"))
+    tls.rest()
+    return found
+
+
+def _sasl(sasl: Fields | None) -> Sasl | None:
+    if sasl is None or not sasl.flag("enabled"):
+        return None
+    sasl.pass_over("password")  # a secret: a reference stands in its place
+    sasl.unsaid(
+        "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
+    )
+    found = Sasl(mechanism=sasl.text("mechanism"), username=sasl.text("username"))
+    sasl.rest()
+    return found

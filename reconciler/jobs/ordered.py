@@ -1,0 +1,480 @@
+"""Compare logs by the order of records, where offsets differ or a side was compacted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed
+from reconciler.jobs.comparison import Comparison, Pair, PartitionComparison, Side
+from reconciler.jobs.flows import Piece, pieces_of, tasks_of
+from reconciler.jobs.stage import Cores, Tasks, described, run_stage
+from reconciler.records.hashing import digest_of, hashes_of
+from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+    from pyspark.sql import SparkSession
+
+    from reconciler.jobs.comparison import Difference
+    from reconciler.records.log import TopicLog
+    from reconciler.records.offset_map import OffsetMap
+
+
+_WORDS: Final = "reconciler: compare records"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A range of one partition of a source, and where its records lie in a copy."""
+
+    partition: int
+    source: OffsetRange
+    copy: OffsetRange
+    cost: int
+
+    @classmethod
+    def of(cls, log: TopicLog, partition: int, source: OffsetRange, copy: OffsetRange) -> Pairing:
+        """Return one that costs what is stored of it in the source."""
+        return cls(partition, source, copy, sum(each.stored_bytes for each in log.extents(partition, source)))
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where records are compared: here where there is little, else in Spark."""
+
+    session: Callable[[], SparkSession]
+    is_stopped: Callable[[], bool]
+    little_bytes: int
+
+
+def differing(source: TopicLog, copy: TopicLog, work: Sequence[Pairing], where: Where) -> list[int]:
+    """Return the partitions whose records are not the same, sorted; every record of both sides is read.
+
+    Raises:
+        RetryableError: Spark gave up, or a log does not answer.
+    """
+    tasks = Tasks(where.session, where.is_stopped, where.little_bytes)
+    with tasks.over(sum(each.cost for each in work), _WORDS):
+        found, error = tasks.run(work, partial(_compared, source, copy), what="comparing records")
+    if error is not None:
+        raise error
+    same = {number for number, is_same in found if is_same}
+    return sorted({each.partition for each in work} - same)
+
+
+def _compared(source: TopicLog, copy: TopicLog, pieces: Sequence[Pairing]) -> Iterator[tuple[int, bool]]:
+    for piece in pieces:
+        here = in_order(source.read(piece.partition, piece.source))
+        yield piece.partition, here == in_order(copy.read(piece.partition, piece.copy))
+
+
+def in_order(batches: Iterator[pa.RecordBatch]) -> Digest:
+    """Return the digest of records one after the other, whatever their offsets: each counts by its place."""
+    found, first = Digest(), 0
+    for batch in batches:
+        index = batch.schema.get_field_index("offset")
+        places: Any = pa.array(np.arange(first, first + batch.num_rows))
+        found += digest_of(batch.set_column(index, batch.schema.field(index), places), base=0)
+        first += batch.num_rows
+    return found
+
+
+# Logs of which a side was compacted: what only one of them has must be superseded.
+#
+# An offset that only one log has is no difference where the other was compacted beyond it and a later record of its key
+# is in either, or where it is a tombstone, which goes in the end without a successor. What supersedes it is judged by
+# the same rule, so the newest record of a key is in both, or deletes it. Offsets that both have must be equal.
+
+
+_HELD: Final = 2_000_000
+"""Records that wait to be found superseded; of more, a part of a log is read once more."""
+
+
+class Records(Protocol):
+    """What is needed of a log."""
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is readable in `offsets`, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How many records only one log has and the other once had; the first offset that this does not explain."""
+
+    superseded: int
+    first_difference: int | None
+
+
+def explained(left: Records, right: Records, pair: Pair) -> Explained:
+    """Compare what both logs have of the offsets both span, record for record; reads all of it."""
+    if pair.left is None or pair.right is None:
+        return Explained(0, pair.common.start)
+    missing_right = _Missing((left, right), pair, pair.right.compacted_to)
+    missing_left = _Missing((left, right), pair, pair.left.compacted_to)
+    for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
+        first = _first_unequal(ours, theirs)
+        if first is not None:
+            return Explained(0, _earliest(first, missing_left.unexplained(), missing_right.unexplained()))
+        missing_right.seek(_only(ours, theirs))
+        missing_left.seek(_only(theirs, ours))
+    first = _earliest(missing_left.unexplained(), missing_right.unexplained())
+    return Explained(missing_left.found + missing_right.found, first)
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Records that one log lacks, until a later record of their key is found."""
+
+    logs: tuple[Records, Records]
+    pair: Pair
+    compacted_to: int
+    """How far the log that lacks them was compacted."""
+    found: int = 0
+    _first: int | None = None
+    _sought: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = field(
+        default_factory=list
+    )
+    _held: int = 0
+
+    def seek(self, records: pa.RecordBatch) -> None:
+        """Take records that are not there."""
+        if not records.num_rows:
+            return
+        offsets = records.column("offset").to_numpy()
+        has_key = _mask(records.column("key").is_valid())
+        is_gone = has_key & (offsets < self.compacted_to)
+        self._miss(offsets[~is_gone])
+        is_tombstone = _mask(records.column("value").is_null())
+        self.found += int((is_gone & is_tombstone).sum())
+        is_sought = is_gone & ~is_tombstone
+        if is_sought.any():
+            high, low = hashed(records.column("key").filter(pa.array(is_sought)))
+            self._sought.append((high, low, offsets[is_sought]))
+            self._held += len(high)
+        if self._held >= _HELD:
+            self._look()
+
+    def unexplained(self) -> int | None:
+        """Return the first offset that nothing supersedes."""
+        self._look()
+        return self._first
+
+    def _look(self) -> None:
+        """Read the keys that come after the first of those sought."""
+        if not self._sought:
+            return
+        high, low, offsets = (np.concatenate(columns) for columns in zip(*self._sought, strict=True))
+        self._sought, self._held = [], 0
+        wanted, later = NewestOffsets(), NewestOffsets()
+        wanted.add_hashes(high, low, offsets)
+        for batch in self._from(int(offsets.min()) + 1):
+            has_key = batch.column("key").is_valid()
+            keyed = batch.column("offset").to_numpy()[_mask(has_key)]
+            if len(keyed):
+                both = hashed(batch.column("key").filter(has_key))
+                is_wanted = wanted.of_hashes(*both) >= 0
+                later.add_hashes(both[0][is_wanted], both[1][is_wanted], keyed[is_wanted])
+        is_superseded = later.of_hashes(high, low) > offsets
+        self.found += int(is_superseded.sum())
+        self._miss(offsets[~is_superseded])
+
+    def _from(self, start: int) -> Iterator[pa.RecordBatch]:
+        """Yield what either log has from an offset on."""
+        for log, bounds in zip(self.logs, (self.pair.left, self.pair.right), strict=True):
+            if bounds is not None:
+                yield from log.read(self.pair.partition, OffsetRange(start, bounds.stable))
+
+    def _miss(self, offsets: npt.NDArray[np.int64]) -> None:
+        if len(offsets):
+            self._first = _earliest(self._first, int(offsets.min()))
+
+
+def _side_by_side(
+    left: Iterator[pa.RecordBatch], right: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield what both have of the same offsets, stretch by stretch."""
+    ours, theirs = next(left, None), next(right, None)
+    while ours is not None and theirs is not None:
+        stop = min(_last(ours), _last(theirs)) + 1
+        (taken, ours), (given, theirs) = _cut(ours, stop), _cut(theirs, stop)
+        yield taken, given
+        ours = ours if ours.num_rows else next(left, None)
+        theirs = theirs if theirs.num_rows else next(right, None)
+    for rest, others in ((ours, left), (theirs, right)):
+        batch = rest
+        while batch is not None:
+            nothing = batch.slice(0, 0)
+            yield (batch, nothing) if others is left else (nothing, batch)
+            batch = next(others, None)
+
+
+def _cut(batch: pa.RecordBatch, stop: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    at = int(np.searchsorted(batch.column("offset").to_numpy(), stop))
+    return batch.slice(0, at), batch.slice(at)
+
+
+def _last(batch: pa.RecordBatch) -> int:
+    return int(batch.column("offset")[-1].as_py())
+
+
+def _first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
+    """Return the first offset that both have and that differs."""
+    offsets, at_ours, at_theirs = np.intersect1d(
+        ours.column("offset").to_numpy(), theirs.column("offset").to_numpy(), assume_unique=True, return_indices=True
+    )
+    if not len(offsets):
+        return None
+    differs = (hashes_of(ours)[at_ours] != hashes_of(theirs)[at_theirs]).any(axis=1)
+    return int(offsets[differs][0]) if differs.any() else None
+
+
+def _only(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> pa.RecordBatch:
+    is_shared = np.isin(ours.column("offset").to_numpy(), theirs.column("offset").to_numpy(), assume_unique=True)
+    return ours.filter(pa.array(~is_shared))
+
+
+def _earliest(*offsets: int | None) -> int | None:
+    return min((offset for offset in offsets if offset is not None), default=None)
+
+
+def _mask(column: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+# A copy that numbers its records anew, read by the offsets of its source: so both are compared offset by offset.
+#
+# What its map does not know was written by somebody else, and no compaction explains it.
+
+
+def compacted_to(log: TopicLog, partition: int) -> int:
+    """Return below which offset a log may lack what later records supersede; brokers do not say how far they came."""
+    if isinstance(log, Compacting):
+        return MAX_OFFSET if log.compacts() else 0
+    return log.bounds([partition])[partition].compacted_to
+
+
+def explained_renumbered(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Explained | None:
+    """Compare a copy and its source along the map of both; `None`: there is none, or neither is ever compacted.
+
+    Where they begin to differ is told by the numbers of the copy.
+    """
+    offsets, whole = spans.offsets, spans.right
+    if offsets is None:
+        return None
+    reaches = compacted_to(copy, number), compacted_to(source, number)
+    if not any(reaches):
+        return None
+    end = source.bounds([number])[number].stable
+    # How far an embedded copy was compacted is said in offsets of its own; only Kafka numbers anew.
+    ours = Bounds(whole.start, whole.start, whole.stop, whole.stop, compacted_to=reaches[0])
+    theirs = Bounds(whole.start, whole.start, end, end, compacted_to=reaches[1])
+    view = _Realigned(copy, spans.left, offsets)
+    found = explained(view, source, Pair(number, ours, theirs))
+    at = None if found.first_difference is None else offsets.target_of(found.first_difference)
+    first = min((each for each in (at, view.foreign) if each is not None), default=None)
+    return Explained(found.superseded, first)
+
+
+@dataclass
+class _Realigned:
+    """What `explained` reads of a log: records of the copy at the offsets that the source gave them."""
+
+    copy: TopicLog
+    within: OffsetRange
+    offsets: OffsetMap
+    foreign: int | None = None
+    """The first record, by the copy's number, that was not copied from the source."""
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what was copied of a range of the source."""
+        start, stop = (self.offsets.target_of(at) for at in (offsets.start, min(offsets.stop, self.offsets.through)))
+        if start is None or stop is None:
+            return
+        within = OffsetRange(max(start, self.within.start), min(stop, self.within.stop))
+        if not within.length:
+            return
+        for batch in self.copy.read(partition, within):
+            yield from self._moved(batch)
+
+    def _moved(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        targets = batch.column("offset").to_numpy()
+        sources = self.offsets.sources_of(targets)
+        is_known = sources >= 0
+        if not is_known.all():
+            at = int(targets[~is_known][0])
+            self.foreign = at if self.foreign is None else min(at, self.foreign)
+        if is_known.any():
+            kept = batch.filter(pa.array(is_known))
+            column = kept.schema.get_field_index("offset")
+            numbers = pa.array(sources[is_known].astype(np.int64))
+            yield kept.set_column(column, kept.schema.field(column), numbers)
+
+
+# Comparing logs that number their records differently: by the order of records, never by their offsets.
+#
+# What transactions leave out on either side does not count, nor what compaction took, where a map tells which record of
+# one is which of the other. Each record is weighed by how many come before it in its range; pieces are read on their
+# own, and moved to their place once it is known how many came before them.
+
+
+_LOCATED: Final = 10
+"""Of how many partitions it is looked up where they begin to differ."""
+LEFT, RIGHT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A piece of one of the logs."""
+
+    side: int
+    piece: Piece
+
+    @property
+    def cost(self) -> int:
+        return self.piece.cost
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The digest of a piece, its records weighed from 0."""
+
+    side: int
+    partition: int
+    start: int
+    digest: Digest
+
+
+def verify_renumbered(
+    session: SparkSession | None, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans]
+) -> Comparison:
+    """Compare ranges of two logs, record by record in their order; in Spark where there is a session.
+
+    Raises:
+        UserError: A log is gone, or an executor does not see it.
+        RetryableError: Brokers or Spark gave up.
+    """
+    logs = (left, right)
+    ranges = [(number, (each.left, each.right)) for number, each in sorted(spans.items())]
+    work = [
+        _Work(side, piece)
+        for number, both in ranges
+        for side in (LEFT, RIGHT)
+        if both[side].length
+        for piece in pieces_of(number, both[side], logs[side].extents(number, both[side]))
+    ]
+    digests = _summed(_readings(session, logs, work))
+    results = [_explained(logs, spans, _compared_in_order(number, both, digests)) for number, both in ranges]
+    is_open = [result.partition for result in results if not result.is_equal and result.first_difference is None]
+    located = is_open[:_LOCATED]
+    return Comparison(
+        tuple(_located(logs, spans, result) if result.partition in located else result for result in results),
+        is_deep=True,
+    )
+
+
+def whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
+    """Return all of two logs that nothing is known of, partition by partition; one that lacks it has nothing there."""
+
+    def whole(bounds: Bounds | None) -> OffsetRange:
+        return OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.start, bounds.stable)
+
+    return {number: Spans(whole(left.get(number)), whole(right.get(number))) for number in sorted({*left, *right})}
+
+
+def _readings(session: SparkSession | None, logs: tuple[TopicLog, TopicLog], work: Sequence[_Work]) -> Iterator[_Read]:
+    read = partial(_read, logs)
+    if session is None:
+        for one in work:
+            yield from read([one])
+        return
+    if not work:
+        return
+    with described(session, "reconciler: verify"):
+        found, error = run_stage(session, tasks_of(work, Cores(session).now), read, what="comparing records")
+    if error is not None:
+        raise error
+    yield from found
+
+
+def _read(logs: tuple[TopicLog, TopicLog], work: Sequence[_Work]) -> Iterator[_Read]:
+    """Do one task, wherever it runs."""
+    for log in logs:
+        log.check_shared()
+    for one in work:
+        piece, digest = one.piece, Digest()
+        for batch in logs[one.side].read(piece.partition, piece.offsets):
+            digest += digest_of(_counted(batch, digest.records), base=0)
+        yield _Read(one.side, piece.partition, piece.offsets.start, digest)
+
+
+def _counted(batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
+    """Return records whose offsets are how many come before them."""
+    numbers = pa.array(np.arange(before, before + batch.num_rows, dtype=np.int64))
+    at = batch.schema.get_field_index("offset")
+    return batch.set_column(at, batch.schema.field(at), numbers)
+
+
+def _summed(readings: Iterator[_Read]) -> dict[tuple[int, int], Digest]:
+    """Return the digest of each partition of each log, its records weighed by their place in it."""
+    found: dict[tuple[int, int], Digest] = {}
+    for reading in sorted(readings, key=lambda each: (each.side, each.partition, each.start)):
+        before = found.get((reading.side, reading.partition), Digest())
+        found[reading.side, reading.partition] = before + reading.digest.shifted(before.records)
+    return found
+
+
+def _compared_in_order(
+    number: int, both: tuple[OffsetRange, OffsetRange], digests: Mapping[tuple[int, int], Digest]
+) -> PartitionComparison:
+    sides = [
+        Side(each.start, each.stop, digest.records, digest)
+        for each, digest in ((both[side], digests.get((side, number), Digest())) for side in (LEFT, RIGHT))
+    ]
+    found: list[Difference] = []
+    if sides[LEFT].records != sides[RIGHT].records:
+        found.append("records")
+    if sides[LEFT].digest != sides[RIGHT].digest:
+        found.append("digest")
+    return PartitionComparison(number, sides[LEFT], sides[RIGHT], tuple(found))
+
+
+def _explained(
+    logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], result: PartitionComparison
+) -> PartitionComparison:
+    """Return what differs of a partition; what compaction explains does not. Both brokers compact when they like."""
+    why = None if result.is_equal else explained_renumbered(*logs, result.partition, spans[result.partition])
+    if why is None:
+        return result
+    if why.first_difference is None:
+        return replace(result, differences=(), superseded=why.superseded)
+    return replace(result, first_difference=why.first_difference)
+
+
+def _located(
+    logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], result: PartitionComparison
+) -> PartitionComparison:
+    """Add where a partition begins to differ, by the numbers of the left log; its end where only the right goes on."""
+    number, both = result.partition, spans[result.partition]
+    ours, theirs = _hashes(logs[LEFT], number, both.left), _hashes(logs[RIGHT], number, both.right)
+    for one, other in zip_longest(ours, theirs):
+        if one is None:
+            return replace(result, first_difference=both.left.stop)
+        if other is None or one[1] != other[1]:
+            return replace(result, first_difference=one[0])
+    return result
+
+
+def _hashes(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[tuple[int, bytes]]:
+    for batch in log.read(partition, offsets):
+        for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
+            yield offset, bytes(row)

@@ -1,0 +1,525 @@
+"""Edit manifests: change fields in the text, check by parsing, and write patches."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from reconciler.manifests.format import MAX_WIDTH, Mark, Node, NotLaidOutError, read_pages
+from reconciler.manifests.positions import is_text, resolve
+from reconciler.manifests.yaml_documents import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.manifests.format import Entry, Page
+    from reconciler.manifests.positions import FieldPath
+
+
+def at(content: Any, path: FieldPath) -> Any:
+    """Return what stands at a path; `None` where nothing does."""
+    for part in path:
+        match content, part:
+            case dict(), str() if part in content:
+                content = content[part]
+            case list(), int() if part < len(content):
+                content = content[part]
+            case _:
+                return None
+    return content
+
+
+def put(content: Any, path: FieldPath, value: Any) -> None:
+    """Set what stands at a path, and make the mappings on the way to it."""
+    for part in path[:-1]:
+        content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
+    content[path[-1]] = value
+
+
+def take(content: Any, path: FieldPath) -> None:
+    """Remove what stands at a path, and what that leaves empty above it, but never the whole."""
+    parent = at(content, path[:-1])
+    del parent[path[-1]]
+    if not parent and len(path) > 1:
+        take(content, path[:-1])
+
+
+def copied(content: Any) -> Any:
+    """Return a copy in which nothing is shared: aliases of YAML stand for one value in several places."""
+    match content:
+        case dict():
+            return {key: copied(value) for key, value in content.items()}
+        case list():
+            return [copied(value) for value in content]
+        case _:
+            return content
+
+
+# Values as YAML text on one line, quoted as the text they replace was.
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
+"""Texts that mean themselves without quotes wherever they stand."""
+
+
+def yaml_text(value: Any, like: str = "") -> str:
+    """Return a value in flow form; `like` is the scalar it replaces."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return _quoted(value, like)
+        case Mapping():
+            return "{" + ", ".join(f"{_quoted(str(key))}: {yaml_text(item)}" for key, item in value.items()) + "}"
+        case Sequence():
+            return "[" + ", ".join(yaml_text(item) for item in value) + "]"
+        case _:
+            message = f"{type(value).__name__} has no place in a manifest"
+            raise TypeError(message)
+
+
+def key_of(text: str) -> str:
+    """Return what a key as it is written means."""
+    if text.startswith('"'):
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            return text
+    return text[1:-1].replace("''", "'") if text.startswith("'") else text
+
+
+def _quoted(text: str, like: str = "") -> str:
+    if like.startswith("'") and text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    if _PLAIN.fullmatch(text) and is_text(text) and not like.startswith('"'):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+# One change to the text of one document, by the places its parser tells: everything else stays byte for byte.
+
+
+class UneditableError(Exception):
+    """The text is laid out so that a change would touch more than what is to be changed."""
+
+
+def set_text(text: str, path: FieldPath, value: Any) -> str:
+    """Return `text` with `value` at `path`; what is missing on the way is written, too.
+
+    Raises:
+        UneditableError: It is laid out in a way that is better changed by hand.
+    """
+    page = _Text(text)
+    chain = page.chain(path)
+    if len(chain) == len(path):
+        return page.replaced(chain[-1], value)
+    return page.inserted(chain[-1].value if chain else page.root, path[len(chain) :], value)
+
+
+def append_text(text: str, path: FieldPath, value: Any) -> str:
+    """Return `text` with one entry more in the list at `path`, which is made where there is none."""
+    page = _Text(text)
+    chain = page.chain(path)
+    if len(chain) < len(path) or not chain[-1].value.entries:
+        return set_text(text, path, [value])
+    return page.appended(chain[-1].value, value)
+
+
+def remove_text(text: str, path: FieldPath) -> str:
+    """Return `text` without what stands at `path`, and without the collections that it leaves empty."""
+    page = _Text(text)
+    chain = page.chain(path)
+    if len(chain) < len(path):
+        raise UneditableError
+    nodes = [page.root, *(entry.value for entry in chain)]
+    depth = len(chain) - 1
+    while depth > 0 and len(nodes[depth].entries) == 1:
+        depth -= 1
+    return page.removed(nodes[depth], chain[depth])
+
+
+class _Text:
+    """A document as lines, and as what they mean."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        self._end = "\r" if "\r\n" in text else ""
+        try:
+            roots = [page.root for page in read_pages(text) if page.root is not None]
+        except NotLaidOutError as error:
+            raise UneditableError from error
+        if len(roots) != 1 or roots[0].kind != "mapping":
+            raise UneditableError
+        self.root = roots[0]
+
+    def chain(self, path: FieldPath) -> list[Entry]:
+        """Return the entries that lead to `path`, as far as they are written."""
+        found: list[Entry] = []
+        node = self.root
+        for part in path:
+            entry = _entry_span(node, part)
+            if entry is None:
+                break
+            found.append(entry)
+            node = entry.value
+        return found
+
+    def replaced(self, entry: Entry, value: Any) -> str:
+        node = entry.value
+        if node.is_block_scalar or node.anchor or not (node.text or node.entries or node.is_flow):
+            raise UneditableError
+        if node.kind == "scalar" or node.is_flow:
+            return self._with(node.start, node.end, yaml_text(value, node.text))
+        # A block becomes a line: it begins below its key, and ends with its last entry.
+        if entry.key is None or node.start.line == entry.key.end.line:
+            raise UneditableError
+        last = _last_line(node)
+        if any("#" in line for line in self.lines[entry.key.end.line : last + 1]):
+            raise UneditableError
+        end = Mark(last, len(self.lines[last].rstrip("\r")))
+        return self._with(entry.key.end, end, f": {yaml_text(value)}")
+
+    def inserted(self, node: Node, path: Sequence[str | int], value: Any) -> str:
+        """Return the text with a key more in a mapping; deeper parts of `path` are written behind it in brackets."""
+        if node.kind != "mapping" or any(isinstance(part, int) for part in path):
+            raise UneditableError
+        for part in reversed(path[1:]):
+            value = {part: value}
+        text = f"{yaml_text(str(path[0]))}: {yaml_text(value)}"
+        if node.is_flow:
+            return self._into_brackets(node, text)
+        first = node.entries[0].start
+        if self.lines[first.line][: first.column].strip(" -"):
+            raise UneditableError
+        return self._below(node, " " * first.column + text)
+
+    def appended(self, node: Node, value: Any) -> str:
+        """Return the text with an entry more at the end of a list."""
+        if node.kind != "sequence":
+            raise UneditableError
+        if node.is_flow:
+            return self._into_brackets(node, yaml_text(value))
+        line = self.lines[node.entries[0].start.line]
+        dash = line[: node.entries[0].start.column].rstrip()
+        if dash.strip() != "-":
+            raise UneditableError
+        return self._below(node, f"{dash} {yaml_text(value)}")
+
+    def removed(self, node: Node, entry: Entry) -> str:
+        """Return the text without an entry of a collection that keeps others, or of the document."""
+        if node.is_flow:
+            return self._out_of_brackets(node, entry)
+        start, last = entry.start, _last_line(entry.value)
+        before = self.lines[start.line][: start.column].strip()
+        if before != ("" if entry.key is not None else "-"):
+            raise UneditableError
+        return "\n".join([*self.lines[: start.line], *self.lines[last + 1 :]])
+
+    def _into_brackets(self, node: Node, text: str) -> str:
+        if node.entries:
+            end = node.entries[-1].value.end
+            return self._with(end, end, f", {text}")
+        closing = Mark(node.end.line, node.end.column - 1)
+        return self._with(Mark(node.start.line, node.start.column + 1), closing, text)
+
+    def _out_of_brackets(self, node: Node, entry: Entry) -> str:
+        place = node.entries.index(entry)
+        if place + 1 < len(node.entries):
+            return self._with(entry.start, node.entries[place + 1].start, "")
+        before = node.entries[place - 1].value.end if place else Mark(node.start.line, node.start.column + 1)
+        return self._with(before, entry.value.end, "")
+
+    def _below(self, node: Node, line: str) -> str:
+        last = _last_line(node)
+        lines = list(self.lines)
+        if last == len(lines) - 1:
+            lines[last] += self._end
+            return "\n".join([*lines, line])
+        return "\n".join([*lines[: last + 1], line + self._end, *lines[last + 1 :]])
+
+    def _with(self, start: Mark, end: Mark, text: str) -> str:
+        first, last = self.lines[start.line][: start.column], self.lines[end.line][end.column :]
+        return "\n".join([*self.lines[: start.line], first + text + last, *self.lines[end.line + 1 :]])
+
+
+def _entry_span(node: Node, part: str | int) -> Entry | None:
+    if isinstance(part, int):
+        return node.entries[part] if node.kind == "sequence" and part < len(node.entries) else None
+    if node.kind != "mapping":
+        return None
+    return next((entry for entry in node.entries if entry.key is not None and key_of(entry.key.text) == part), None)
+
+
+def _last_line(node: Node) -> int:
+    """Return the last line something is written on; the parser ends blocks where the next thing begins."""
+    if node.kind != "scalar" and not node.is_flow and node.entries:
+        return _last_line(node.entries[-1].value)
+    if node.is_block_scalar:
+        raise UneditableError
+    return node.end.line
+
+
+# A file of manifests that is being changed: its documents apart, each change checked by what it says afterwards.
+
+
+_SCHEMA_LINE: Final = "# yaml-language-server:"
+_OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
+
+
+class EditedFile:
+    """One file, before and after. Documents keep their numbers, also when one before them is dropped."""
+
+    def __init__(self, text: str) -> None:
+        """Take a file as it is.
+
+        Raises:
+            UneditableError: It uses what is rarely used, and is better changed by hand.
+        """
+        if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
+            raise UneditableError
+        try:
+            pages = read_pages(text)
+        except NotLaidOutError as error:
+            raise UneditableError from error
+        lines = with_ends(text)
+        bounds = [0, *(page.start.line for page in pages[1:]), len(lines)]
+        self._before = ["".join(lines[start:end]) for start, end in pairwise(bounds)]
+        self._after = list(self._before)
+        self._places = [place for place, page in enumerate(pages) if not _is_empty(page)]
+
+    @property
+    def pieces(self) -> list[tuple[str, str]]:
+        """The file in pieces, each before and after; together they are the whole of it."""
+        is_left = any(_means_something(part) for part in self._after)
+        return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
+
+    def content(self, number: int) -> Any:
+        """Return what a document says now; `None` where it was dropped."""
+        documents = parse(self._after[self._places[number]].encode(), "now").documents
+        return copied(documents[0].content) if documents else None
+
+    def set(self, number: int, path: FieldPath, value: Any) -> None:
+        """Write a value.
+
+        Raises:
+            UneditableError: That would change more than this value; nothing was changed.
+        """
+        self._edit(number, lambda text: set_text(text, path, value), lambda content: put(content, path, value))
+
+    def append(self, number: int, path: FieldPath, value: Any) -> None:
+        """Write one entry more into a list.
+
+        Raises:
+            UneditableError: As `set`.
+        """
+        self._edit(
+            number,
+            lambda text: append_text(text, path, value),
+            lambda content: put(content, path, [*(at(content, path) or []), value]),
+        )
+
+    def remove(self, number: int, path: FieldPath) -> None:
+        """Take out an entry, and the collections that it leaves empty.
+
+        Raises:
+            UneditableError: As `set`.
+        """
+        self._edit(number, lambda text: remove_text(text, path), lambda content: take(content, path))
+
+    def drop(self, number: int) -> None:
+        """Take out a whole document; comments that stand before it as a heading of the file, or behind it, stay."""
+        place = self._places[number]
+        text = self._after[place]
+        is_last = place == len(self._after) - 1
+        self._after[place] = (_heading(text) if place == 0 else "") + ("" if is_last else _below(text))
+
+    def _edit(self, number: int, change: Callable[[str], str], mean: Callable[[Any], None]) -> None:
+        wanted = self.content(number)
+        if wanted is None:
+            raise UneditableError
+        place = self._places[number]
+        text = change(self._after[place])
+        mean(wanted)
+        found = parse(text.encode(errors="surrogatepass"), "then")
+        if found.problems or [document.content for document in found.documents] != [wanted]:
+            raise UneditableError
+        self._after[place] = text
+
+
+def with_ends(text: str) -> list[str]:
+    """Return the lines of a text with their ends: LF alone ends one, what stands before it is kept as it is."""
+    *lines, last = text.split("\n")
+    return [*(f"{line}\n" for line in lines), *([last] if last else [])]
+
+
+def _is_empty(page: Page) -> bool:
+    root = page.root
+    return root is None or (root.kind == "scalar" and root.text[:1] not in {'"', "'"} and resolve(root.text) is None)
+
+
+def _means_something(text: str) -> bool:
+    return any(line.strip() and not line.lstrip().startswith(("#", "---")) for line in text.split("\n"))
+
+
+def _heading(text: str) -> str:
+    """Return the comments at the top that speak of the file.
+
+    All that stand before its first `---`; where there is none, all but those right above what it says first.
+    """
+    comments: list[str] = []
+    for line in with_ends(text):
+        if line.startswith("---"):
+            return "".join(comments)
+        if line.strip() and not line.startswith("#"):
+            break
+        comments.append(line)
+    while comments and comments[-1].strip() and not comments[-1].startswith(_SCHEMA_LINE):
+        comments.pop()
+    return "".join(comments)
+
+
+def _below(text: str) -> str:
+    """Return the comments that stand before the next `---`: they are of the document that it begins."""
+    lines = with_ends(text)
+    first = len(lines)
+    while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):
+        first -= 1
+    return "".join(lines[first:]).lstrip("\r\n")
+
+
+# Values as a document in the canonical form that `fmt` gives: for thousands of documents, made at once.
+
+
+_STEP = "  "
+
+
+def laid_out(content: Mapping[str, Any]) -> str:
+    """Return a document: its spec over several lines, everything below in brackets as long as it fits on one."""
+    lines: list[str] = []
+    for key, value in content.items():
+        if key == "spec" and value:
+            lines += ["spec:", *_entries(value, _STEP)]
+        elif key != "spec":
+            lines += _entry(key, value, "")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
+    yield from _placed(f"{indent}{yaml_text(key)}:", value, indent)
+
+
+def _placed(lead: str, value: Any, indent: str) -> Iterator[str]:
+    """Yield a value after its key or dash."""
+    line = f"{lead} {yaml_text(value)}"
+    is_collection = isinstance(value, Mapping | list | tuple) and len(value) > 0
+    if not is_collection or len(line) <= MAX_WIDTH:
+        yield line
+        return
+    yield lead
+    yield from _entries(value, indent + _STEP)
+
+
+def _entries(value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _entry(str(key), item, indent)
+        return
+    for item in value:
+        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one less than after a key, as `fmt` has it
+        if isinstance(item, Mapping | list | tuple) and item and is_long:
+            # The first line of what is nested follows the dash.
+            first, *rest = _entries(item, indent + _STEP)
+            yield f"{indent}- {first.removeprefix(indent + _STEP)}"
+            yield from rest
+        else:
+            yield f"{indent}- {yaml_text(item)}"
+
+
+# Changes as a patch: unified, with `a/` and `b/`, for `git apply` and `patch -p1` alike.
+
+
+_CONTEXT: Final = 3
+_NOTHING: Final = "/dev/null"
+
+
+class _Hunk(NamedTuple):
+    """Lines that differ: from where to where, before and after."""
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
+    """Return the patch of one file, given in pieces before and after; empty where nothing changed.
+
+    There is no `diff --git` line: names of such a patch count from the top of a repository, and these from the
+    workspace, wherever in a repository that is.
+    """
+    before = [line for old, _ in pieces for line in with_ends(old)]
+    after = [line for _, new in pieces for line in with_ends(new)]
+    hunks = list(_hunks(pieces))
+    if not hunks:
+        return ""
+    name = f"{label}\t" if " " in label else label
+    old_name, new_name = (_NOTHING if is_new else f"a/{name}"), (_NOTHING if is_gone else f"b/{name}")
+    body = [text for group in _groups(hunks) for text in _shown(group, before, after)]
+    return "".join([f"--- {old_name}\n", f"+++ {new_name}\n", *body])
+
+
+def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
+    """Yield what differs; only pieces that were changed are compared, for a file may hold ten thousand documents."""
+    start = new_start = 0
+    for old, new in pieces:
+        old_lines, new_lines = with_ends(old), with_ends(new)
+        if old != new:
+            codes = SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()
+            yield from (
+                _Hunk(start + i1, start + i2, new_start + j1, new_start + j2)
+                for tag, i1, i2, j1, j2 in codes
+                if tag != "equal"
+            )
+        start, new_start = start + len(old_lines), new_start + len(new_lines)
+
+
+def _groups(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
+    """Yield hunks that share their context."""
+    group = [hunks[0]]
+    for hunk in hunks[1:]:
+        if hunk.start - group[-1].end > 2 * _CONTEXT:
+            yield group
+            group = []
+        group.append(hunk)
+    yield group
+
+
+def _shown(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    start = max(0, group[0].start - _CONTEXT)
+    end = min(len(before), group[-1].end + _CONTEXT)
+    new_start = group[0].new_start - (group[0].start - start)
+    new_end = group[-1].new_end + (end - group[-1].end)
+    yield f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n"
+    here = start
+    for hunk in group:
+        yield from (_line(" ", line) for line in before[here : hunk.start])
+        yield from (_line("-", line) for line in before[hunk.start : hunk.end])
+        yield from (_line("+", line) for line in after[hunk.new_start : hunk.new_end])
+        here = hunk.end
+    yield from (_line(" ", line) for line in before[here:end])
+
+
+def _range(start: int, end: int) -> str:
+    length = end - start
+    # A range of nothing is named by the line before it.
+    return f"{start if length == 0 else start + 1},{length}"
+
+
+def _line(sign: str, line: str) -> str:
+    return f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,566 @@
+"""`fmt`: the canonical form of a YAML file, comments kept."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from reconciler.errors import BrokenInvariantError
+from reconciler.manifests.positions import ManifestError
+from reconciler.manifests.yaml_documents import PARSER, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+# YAML as its author laid it out: collections, scalars as written, and comments with the entry they speak of.
+
+
+class Mark(NamedTuple):
+    """A place in a text, counted from 0."""
+
+    line: int
+    column: int
+
+
+class NotLaidOutError(Exception):
+    """The text uses something rare whose layout is better left to its author."""
+
+
+@dataclass(eq=False)
+class Node:
+    """One value. `text` is a scalar as written, quotes and all; an alias with its star."""
+
+    kind: Literal["scalar", "mapping", "sequence"]
+    start: Mark
+    end: Mark
+    text: str = ""
+    is_flow: bool = False
+    in_brackets: bool = False
+    """Written as a flow collection, whatever becomes of it."""
+    anchor: str = ""
+    is_block_scalar: bool = False
+    entries: list[Entry] = field(default_factory=list)
+    below: list[str] = field(default_factory=list)
+    """Comments after the last entry of a block collection."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """A key with its value, or an entry of a list, and the comments that speak of it; an empty text is a blank line."""
+
+    key: Node | None
+    value: Node
+    above: list[str] = field(default_factory=list)
+    beside: str = ""
+
+    @property
+    def start(self) -> Mark:
+        """Where it begins."""
+        return (self.key or self.value).start
+
+
+@dataclass(eq=False)
+class Page:
+    """One document: where it begins, what it says, the comments before it."""
+
+    start: Mark
+    root: Node | None = None
+    above: list[str] = field(default_factory=list)
+
+
+def read_pages(text: str) -> list[Page]:
+    """Return the documents of a text that is known to be YAML, without comments.
+
+    Raises:
+        NotLaidOutError: It holds directives, tags of collections, or keys that are no plain texts.
+    """
+    reader = _Reader(text.split("\n"))
+    events = PARSER(text.encode())
+    while (event := events.get_event()) is not None:
+        reader.take(event)
+    return reader.pages
+
+
+class _Reader:
+    def __init__(self, lines: list[str]) -> None:
+        self.pages: list[Page] = []
+        self._lines = lines
+        self._stack: list[Node] = []
+        self._keys: list[Node | None] = []
+
+    def take(self, event: Any) -> None:
+        match event:
+            case DocumentStartEvent():
+                if event.version is not None or event.tags:
+                    raise NotLaidOutError
+                self.pages.append(Page(_mark(event.start_mark)))
+            case MappingStartEvent() | SequenceStartEvent():
+                self._open(event)
+            case MappingEndEvent() | SequenceEndEvent():
+                node = self._stack.pop()
+                self._keys.pop()
+                node.end = _mark(event.end_mark)
+                self._add(node)
+            case ScalarEvent() | AliasEvent():
+                self._add(self._leaf(event))
+            case _:
+                pass  # the ends of documents and of the stream say nothing
+
+    def _open(self, event: Any) -> None:
+        if event.tag is not None:
+            raise NotLaidOutError
+        start = _mark(event.start_mark)
+        kind: Literal["mapping", "sequence"] = "mapping" if isinstance(event, MappingStartEvent) else "sequence"
+        anchor = f"&{event.anchor}" if event.anchor is not None else ""
+        is_flow = bool(event.flow_style)
+        self._stack.append(Node(kind, start, start, is_flow=is_flow, in_brackets=is_flow, anchor=anchor))
+        self._keys.append(None)
+
+    def _leaf(self, event: Any) -> Node:
+        start, end = _mark(event.start_mark), _mark(event.end_mark)
+        is_block = isinstance(event, ScalarEvent) and event.style in {"|", ">"}
+        text = "" if start == end else self._source(start, end)
+        return Node("scalar", start, end, text=text, is_block_scalar=is_block)
+
+    def _source(self, start: Mark, end: Mark) -> str:
+        if start.line == end.line:
+            return self._lines[start.line][start.column : end.column]
+        first, *between = self._lines[start.line : end.line]
+        return "\n".join([first[start.column :], *between, self._lines[end.line][: end.column]])
+
+    def _add(self, node: Node) -> None:
+        if not self._stack:
+            self.pages[-1].root = node
+            return
+        parent = self._stack[-1]
+        if parent.kind == "sequence":
+            parent.entries.append(Entry(None, node))
+        elif self._keys[-1] is None:
+            self._keys[-1] = self._key(node)
+        else:
+            parent.entries.append(Entry(self._keys[-1], node))
+            self._keys[-1] = None
+
+    def _key(self, node: Node) -> Node:
+        before = self._lines[node.start.line][: node.start.column].rstrip()
+        is_simple = node.kind == "scalar" and bool(node.text) and "\n" not in node.text
+        if not is_simple or node.text.startswith("*") or before.endswith("?"):
+            raise NotLaidOutError
+        return node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it, in the order they are written."""
+    yield node
+    for entry in node.entries:
+        if entry.key is not None:
+            yield entry.key
+        yield from walk(entry.value)
+
+
+def _mark(mark: Any) -> Mark:
+    return Mark(mark.line, mark.column)
+
+
+# YAML laid out in the canonical way: two spaces a level, one blank line at most, comments where they belong.
+
+
+MAX_WIDTH: Final = 120
+_STEP: Final = "  "
+_HEADER: Final = re.compile(r"(&\S+ +)?([|>][+-]?)\s*(#.*)?")
+
+_ROOT_ORDER: Final = ("apiVersion", "kind", "metadata", "spec")
+_METADATA_ORDER: Final = ("name", "namespace", "cluster", "labels")
+
+
+def print_pages(pages: Sequence[Page]) -> Iterator[str]:
+    """Yield the lines of all documents."""
+    for number, page in enumerate(pages):
+        if number:
+            yield "---"
+        yield from _tidy(_page(page))
+
+
+def _page(page: Page) -> Iterator[str]:
+    yield from page.above
+    root = page.root
+    if root is None:
+        return
+    _order_manifest(root)
+    if root.kind != "scalar" and not _fits(root, "", ""):
+        if root.anchor:
+            raise NotLaidOutError
+        yield from _entries(root, "")
+    else:
+        yield from _placed("", "", root)
+        yield from root.below
+
+
+def _order_manifest(root: Node) -> None:
+    keys = {entry.key.text for entry in root.entries if entry.key is not None}
+    if not {"apiVersion", "kind"} <= keys:
+        return
+    _order(root.entries, _ROOT_ORDER)
+    for entry in root.entries:
+        if entry.key is not None and entry.key.text == "metadata":
+            _order(entry.value.entries, _METADATA_ORDER)
+
+
+def _order(entries: list[Entry], names: Sequence[str]) -> None:
+    def rank(entry: Entry) -> int:
+        text = entry.key.text if entry.key is not None else ""
+        return names.index(text) if text in names else len(names)
+
+    entries.sort(key=rank)
+
+
+def _entries(node: Node, indent: str) -> Iterator[str]:
+    for number, entry in enumerate(node.entries):
+        above = entry.above if number else _without_leading_blanks(entry.above)
+        yield from (f"{indent}{text}" if text else "" for text in above)
+        yield from _entry(entry, indent)
+    yield from (f"{indent}{text}" if text else "" for text in node.below)
+
+
+def _entry(entry: Entry, indent: str) -> Iterator[str]:
+    beside = f" {entry.beside}" if entry.beside else ""
+    if entry.key is not None:
+        yield from _placed(f"{indent}{entry.key.text}:", beside, entry.value, indent)
+        return
+    value = entry.value
+    if value.kind != "scalar" and not _fits(value, f"{indent}- ", beside) and not value.anchor:
+        # The first line of what is nested follows the dash.
+        first, *rest = _entries(value, indent + _STEP)
+        if first.strip().startswith("#"):
+            raise NotLaidOutError
+        if entry.beside:
+            yield f"{indent}{entry.beside}"
+        yield f"{indent}- {first.removeprefix(indent + _STEP)}"
+        yield from rest
+    else:
+        yield from _placed(f"{indent}-", beside, value, indent)
+
+
+def _placed(lead: str, beside: str, value: Node, indent: str = "") -> Iterator[str]:
+    """Yield a value after its key or dash."""
+    if value.kind == "scalar":
+        yield from _scalar(lead, beside, value, indent)
+    elif _fits(value, lead, beside):
+        yield _spaced(lead, _flow(value)) + beside
+    else:
+        yield _spaced(lead, value.anchor) + beside
+        yield from _entries(value, indent + _STEP)
+
+
+def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
+    first, *rest = value.text.split("\n")
+    if value.is_block_scalar:
+        header = _HEADER.fullmatch(first)
+        if header is None:
+            raise NotLaidOutError
+        yield _spaced(lead, (header[1] or "") + header[2]) + beside
+        yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
+    else:
+        lines = [_spaced(lead, first), *(f"{indent}{_STEP}{line.lstrip()}" if line.strip() else "" for line in rest)]
+        yield from lines[:-1]
+        yield lines[-1] + beside
+
+
+def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[str]:
+    if lines and not lines[-1].strip():
+        lines = lines[:-1]  # what follows the last line's end
+    if not keeps_end:
+        while lines and not lines[-1].strip():
+            lines = lines[:-1]
+    written = [line for line in lines if line.strip()]
+    if not written or written[0] != lines[0]:
+        raise NotLaidOutError  # an indentation that the first line does not show
+    margin = len(written[0]) - len(written[0].lstrip(" "))
+    yield from (f"{indent}{line[margin:]}" if line[margin:] else "" for line in lines)
+
+
+def _fits(node: Node, lead: str, beside: str) -> bool:
+    """Tell whether a collection stands on the line of its key: written in brackets, and short enough."""
+    if not node.entries:
+        return True
+    if not node.is_flow:
+        return False
+    text = _flow(node)
+    return "\n" not in text and len(lead) + 1 + len(text) + len(beside) <= MAX_WIDTH
+
+
+def _flow(node: Node) -> str:
+    if node.kind == "scalar":
+        if not node.text:
+            raise NotLaidOutError
+        return node.text
+    parts = (
+        _flow(entry.value) if entry.key is None else f"{entry.key.text}: {_flow(entry.value)}" for entry in node.entries
+    )
+    inside = ", ".join(parts)
+    return _spaced(node.anchor, f"{{{inside}}}" if node.kind == "mapping" else f"[{inside}]")
+
+
+def _spaced(lead: str, text: str) -> str:
+    return f"{lead} {text}" if lead and text else lead or text
+
+
+def _without_leading_blanks(lines: list[str]) -> list[str]:
+    start = next((number for number, line in enumerate(lines) if line), len(lines))
+    return lines[start:]
+
+
+def _tidy(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines with no blank one at either end. Blank lines that belong to texts are kept."""
+    found = list(lines)
+    while found and not found[0]:
+        del found[0]
+    yield from found
+
+
+# Comments brought to what they speak of: above an entry, beside it, or at the end of a block.
+
+
+class Comments:
+    """The comments and blank lines of a text, taken line by line in the order they are written."""
+
+    def __init__(self, lines: list[str], pages: list[Page]) -> None:
+        covered = sorted(_text_of(node) for page in pages if page.root for node in walk(page.root) if node.text)
+        self._own: list[tuple[int, int, str]] = []
+        self._beside: dict[int, tuple[int, str]] = {}
+        self._taken = 0
+        for number, line in enumerate(lines):
+            if not line.strip():
+                if not _within(Mark(number, 0), covered):
+                    self._own.append((number, -1, ""))
+            elif (column := _comment_column(number, line, covered)) is not None:
+                if line[:column].strip():
+                    self._beside[number] = (column, line[column:].rstrip())
+                else:
+                    self._own.append((number, column, line[column:].rstrip()))
+
+    def above(self, line: int) -> list[str]:
+        """Take what stands on lines of its own before `line`."""
+        found: list[str] = []
+        while self._taken < len(self._own) and self._own[self._taken][0] < line:
+            found.append(self._own[self._taken][2])
+            self._taken += 1
+        return found
+
+    def below(self, column: int, before: int) -> list[str]:
+        """Take the comments that stand at least as far right as `column`, after the last entry of a block."""
+        end = self._taken
+        for position in range(self._taken, len(self._own)):
+            number, at, _ = self._own[position]
+            if number >= before or 0 <= at < column:
+                break
+            if at >= 0:
+                end = position + 1
+        found = [text for _, _, text in self._own[self._taken : end]]
+        self._taken = end
+        return found
+
+    def skip_blanks(self, line: int) -> None:
+        """Drop the blank lines up to `line`: those within a flow collection say nothing."""
+        while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
+            self._taken += 1
+
+    def beside(self, line: int) -> str:
+        """Take the comment at the end of a line."""
+        return self._beside.pop(line, (0, ""))[1]
+
+    def inside(self, node: Node) -> bool:
+        """Tell whether a flow collection holds a comment."""
+        lines = range(node.start.line, node.end.line + 1)
+        if any(number in lines and text for number, _, text in self._own):
+            return True
+        return any(node.start < Mark(line, self._beside[line][0]) < node.end for line in lines if line in self._beside)
+
+    def left(self) -> Iterator[str]:
+        """Yield what nothing has taken."""
+        yield from (text for _, _, text in self._own[self._taken :] if text)
+        yield from (text for _, text in self._beside.values())
+
+
+def attach(page: Page, comments: Comments, end: int) -> None:
+    """Give every comment of a document, which ends before line `end`, to what it speaks of."""
+    page.above = [*comments.above(page.start.line), *_on_marker(page, comments)]
+    if page.root is not None:
+        first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
+        page.above += comments.above(first.line)
+        _attach(page.root, comments, end)
+        page.root.below += comments.below(0, end)
+    else:
+        page.above += comments.above(end)
+
+
+def _on_marker(page: Page, comments: Comments) -> list[str]:
+    """Take the comment on the line of `---`, where nothing else stands on it."""
+    if page.root is not None and page.root.start.line == page.start.line:
+        return []
+    beside = comments.beside(page.start.line)
+    return [beside] if beside else []
+
+
+def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
+    """Give the comments of a value that ends before line `end`, below a key at `column`."""
+    if node.is_flow and comments.inside(node):
+        node.is_flow = False
+    if node.kind == "scalar" or node.is_flow:
+        if node.is_flow:
+            comments.skip_blanks(node.end.line - 1)
+        return
+    starts = [entry.start.line for entry in node.entries]
+    for position, entry in enumerate(node.entries):
+        entry.above = comments.above(entry.start.line)
+        beside = _beside_key(entry, comments)
+        following = starts[position + 1] if position + 1 < len(starts) else end
+        _attach(entry.value, comments, following, _column(node))
+        entry.beside = " ".join(filter(None, (beside, _beside_value(entry, comments))))
+    if node.in_brackets:
+        node.below = comments.above(node.end.line)
+    elif node.entries:
+        # At the column of the key above it a comment speaks of what follows that key.
+        node.below = comments.below(max(_column(node), column + 1), end)
+
+
+def _column(node: Node) -> int:
+    """Return where the entries of a block collection begin."""
+    return node.entries[0].start.column if node.kind == "mapping" else node.start.column
+
+
+def _beside_key(entry: Entry, comments: Comments) -> str:
+    value = entry.value
+    if entry.key is None:
+        return ""
+    is_below = value.start.line > entry.key.start.line or value.is_block_scalar
+    is_block = value.kind != "scalar" and (not value.in_brackets or comments.inside(value))
+    return comments.beside(entry.key.start.line) if is_below or is_block else ""
+
+
+def _beside_value(entry: Entry, comments: Comments) -> str:
+    value = entry.value
+    is_on_its_line = value.in_brackets or (value.kind == "scalar" and not value.is_block_scalar)
+    return comments.beside(value.end.line) if is_on_its_line else ""
+
+
+def _text_of(node: Node) -> tuple[Mark, Mark]:
+    """Return from where to where # is text, and blank lines are."""
+    if not node.is_block_scalar:
+        return node.start, node.end
+    header, *lines = node.text.split("\n")
+    if "+" not in header:  # the blank lines below it are not its own
+        while lines and not lines[-1].strip():
+            lines.pop()
+    return Mark(node.start.line + 1, 0), Mark(node.start.line + 1 + len(lines), 0)
+
+
+def _within(mark: Mark, covered: list[tuple[Mark, Mark]]) -> bool:
+    position = bisect_right(covered, (mark, Mark(mark.line + 1, 0))) - 1
+    return position >= 0 and covered[position][0] <= mark < covered[position][1]
+
+
+def _comment_column(number: int, line: str, covered: list[tuple[Mark, Mark]]) -> int | None:
+    column = line.find("#")
+    while column >= 0:
+        if (column == 0 or line[column - 1] in " \t") and not _within(Mark(number, column), covered):
+            return column
+        column = line.find("#", column + 1)
+    return None
+
+
+_OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
+
+
+def format_text(text: str, file: str = "the text") -> str:
+    """Return a YAML file in canonical form.
+
+    Two spaces a level, `apiVersion`, `kind`, `metadata`, `spec` in this order, one blank line at most between entries,
+    collections in brackets on one line as long as they fit and else as blocks; quotes stay as written. A file that
+    uses what is rarely used (directives, complex keys) stays as it is.
+
+    Raises:
+        ManifestError: It is not YAML.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    parsed = parse(text.encode(errors="surrogatepass"), file)
+    if parsed.problems:
+        raise ManifestError(parsed.problems, hint="Mend them first; nothing was changed")
+    try:
+        done = _laid_out(text)
+    except NotLaidOutError:
+        return text
+    _check(text, done)
+    return done
+
+
+def _laid_out(text: str) -> str:
+    if any(other in text for other in _OTHER_LINE_ENDS):
+        raise NotLaidOutError
+    lines = text.split("\n")
+    pages = read_pages(text)
+    if not pages:
+        return _only_comments(lines)
+    comments = Comments(lines, pages)
+    ends = [*(page.start.line for page in pages[1:]), len(lines)]
+    for page, end in zip(pages, ends, strict=True):
+        attach(page, comments, end)
+    if any(comments.left()):
+        raise NotLaidOutError
+    for page in pages:
+        _squeeze(page)
+    return "\n".join([*print_pages(pages), ""])
+
+
+def _squeeze(page: Page) -> None:
+    """Leave one blank line where several follow each other."""
+    page.above = list(_squeezed(page.above))
+    nodes = [page.root] if page.root is not None else []
+    while nodes:
+        node = nodes.pop()
+        node.below = list(_squeezed(node.below))
+        for entry in node.entries:
+            entry.above = list(_squeezed(entry.above))
+            nodes.append(entry.value)
+
+
+def _squeezed(lines: list[str]) -> Iterator[str]:
+    for text, group in groupby(lines):
+        yield from group if text else [text]
+
+
+def _only_comments(lines: list[str]) -> str:
+    kept = [line.strip() for line in lines]
+    return "\n".join([*_squeezed(kept), ""]).strip("\n") + "\n" if any(kept) else ""
+
+
+def _check(before: str, after: str) -> None:
+    """Refuse to give back anything that does not say the same: a formatter must never change a plan."""
+    old, new = parse(before.encode(), "before"), parse(after.encode(), "after")
+    same = [document.content for document in old.documents] == [document.content for document in new.documents]
+    if not same or new.problems or _words(before) != _words(after):
+        raise BrokenInvariantError(
+            "formatting would change what the file says", hint="Nothing was changed. Please report the file"
+        )
+
+
+def _words(text: str) -> Counter[str]:
+    """Count the comments, by their text."""
+    pages = read_pages(text)
+    comments = Comments(text.split("\n"), pages)
+    return Counter(word for comment in comments.left() for word in comment.split())

@@ -1,0 +1,126 @@
+"""The JSON Schema of manifests, for editors.
+
+What a schema cannot say (a variable of the right type, an enum in another case, what belongs together across
+documents) `validate` says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+
+from reconciler.resources.inventory import WRITABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import core_schema
+
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_VARIABLE: Final = {
+    "type": "string",
+    "pattern": r"\$\{var\.[A-Za-z_][A-Za-z0-9_-]*\}",
+    "description": "A variable; alone it keeps the type of its value.",
+}
+_USE_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
+_ABOUT: Final = ("description", "examples", "default", "secret")
+_FIXED: Final = ("apiVersion", "kind")
+"""A variable cannot stand for these: they are read before any variable is."""
+
+
+def schemas() -> Mapping[str, dict[str, Any]]:
+    """Return the schema of each kind, by its name in lower case, and `manifest`, which is any of them."""
+    definitions = _definitions()
+    by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in WRITABLE}
+    return {"manifest": _of_any(definitions), **dict(sorted(by_kind.items()))}
+
+
+def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    used = {name: definitions[name] for name in sorted(_used(definitions[kind], definitions, set()))}
+    return {"$schema": DIALECT, "title": kind, **definitions[kind], "$defs": used}
+
+
+def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "$schema": DIALECT,
+        "title": "Manifest",
+        "description": "Any document of a workspace; `kind` says which.",
+        "type": "object",
+        "required": ["apiVersion", "kind"],
+        "properties": {
+            "apiVersion": {"const": "reconciler/v1", "description": "Form of this document."},
+            "kind": {"enum": list(WRITABLE), "description": "What this document declares."},
+        },
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+                "then": {"$ref": f"#/$defs/{kind}"},
+            }
+            for kind in WRITABLE
+        ],
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _definitions() -> dict[str, Any]:
+    models = [(model, "validation") for model in WRITABLE.values()]
+    _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
+    definitions = {name: _written(definition) for name, definition in schema["$defs"].items()}
+    for kind in WRITABLE:
+        definitions[kind]["required"] = [*_FIXED, *definitions[kind]["required"]]
+    return {**definitions, "Variable": dict(_VARIABLE)}
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out null: a key without a value is an error, and what is not written is left alone."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        found = super().default_schema(schema)
+        if found.get("default", ...) is None:
+            del found["default"]
+        return found
+
+
+def _written(schema: Any) -> Any:
+    """Return a schema that also takes a variable wherever no free text stands; without generated titles."""
+    if isinstance(schema, list):
+        return [_written(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    done: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            done[key] = {name: _property(name, field) for name, field in value.items()}
+        elif key in {"items", "additionalProperties", "anyOf", "allOf", "oneOf"}:
+            done[key] = _written(value)
+        elif key != "title":
+            done[key] = value
+    return done
+
+
+def _property(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    written: dict[str, Any] = _written(schema)
+    is_free = written.get("type") == "string" and "pattern" not in written and "enum" not in written
+    if name in _FIXED or is_free or "$ref" in written:
+        return written
+    about: dict[str, Any] = {key: written.pop(key) for key in _ABOUT if key in written}
+    choices = written["anyOf"] if set(written) == {"anyOf"} else [written]
+    return {**about, "anyOf": [*choices, dict(_USE_VARIABLE)]}
+
+
+def _used(schema: Any, definitions: Mapping[str, Any], found: set[str]) -> set[str]:
+    """Return the names of the definitions a schema leads to."""
+    if isinstance(schema, dict):
+        name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+        if name and name not in found:
+            found.add(name)
+            _used(definitions[name], definitions, found)
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _used(part, definitions, found)
+    return found

@@ -1,0 +1,180 @@
+"""Load a workspace: from a folder of YAML to desired resources, with the origin of each value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.manifests.drafts import VALUES_FILE, Gathering, read_workspace
+from reconciler.manifests.files import Findings, label_of, manifest_files, read_bounded
+from reconciler.manifests.overlays import FROM_COMMAND_LINE, Substitution, Variables, overlay_folder, read_drafts
+from reconciler.manifests.positions import ManifestError, Problem, path_text
+from reconciler.manifests.references import check_links, check_mirrors, check_references, check_sharing
+from reconciler.manifests.yaml_documents import parse
+from reconciler.resources.mirror_link import MirrorLink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.manifests.drafts import WorkspaceFile
+    from reconciler.manifests.files import Place
+    from reconciler.manifests.overlays import Values
+    from reconciler.manifests.positions import FieldPath
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Desired
+    from reconciler.resources.workspace import Workspace
+
+
+_ADVICE: Final = "Mend them and run `reconciler validate`"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the files of a workspace say, for one environment."""
+
+    workspace: Workspace
+    desired: Desired
+    folder: Path
+    environment: str | None
+    warnings: tuple[Problem, ...]
+    places: Mapping[Address, tuple[Place, ...]]
+    """Where each address is written: in an overlay first, then in the base."""
+    values: Values
+    """The variables, for `explain`."""
+
+
+def load(folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None) -> Loaded:
+    """Read and check everything a workspace declares. Secrets stay references.
+
+    `within`: the folder outside of which nothing is read, but the files of variables that were typed as lying there.
+
+    Raises:
+        ManifestError: Something is wrong; carries every problem of every file.
+        UserError: There is no such environment.
+    """
+    folder, overlay, findings = _begin(folder, environment, variables, within)
+    file = read_workspace(folder, overlay, variables, findings)
+    gathering = _gather(folder, overlay, file, findings)
+    if findings.is_whole:
+        check_references(gathering, findings)
+        check_mirrors(gathering, findings)
+        check_links(gathering, findings)
+        check_sharing(gathering, folder, findings)
+    for name in file.values.unused(FROM_COMMAND_LINE):
+        message = f"the variable {name} is used nowhere"
+        findings.warnings.append(Problem(FROM_COMMAND_LINE, None, None, name, message, "Check its name"))
+    return Loaded(
+        workspace=_sound(file.workspace, findings),
+        desired=gathering.desired,
+        folder=folder,
+        environment=environment,
+        warnings=tuple(findings.warnings),
+        places=gathering.places,
+        values=file.values,
+    )
+
+
+def load_workspace(
+    folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
+) -> Workspace:
+    """Read `reconciler.yaml` alone: for what needs the state and no manifest. `within` as above.
+
+    Raises:
+        ManifestError: Something is wrong with it.
+        UserError: There is no such environment.
+    """
+    folder, overlay, findings = _begin(folder, environment, variables, within)
+    return _sound(read_workspace(folder, overlay, variables, findings).workspace, findings)
+
+
+def _begin(
+    folder: Path, environment: str | None, variables: Variables, within: Path | None
+) -> tuple[Path, Path | None, Findings]:
+    folder = folder.resolve()
+    overlay = overlay_folder(folder, environment) if environment is not None else None
+    return folder, overlay, Findings(folder, within=within, typed=variables.files)
+
+
+def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: Findings) -> Gathering:
+    gathering = Gathering(findings)
+    if overlay is not None:
+        apart = frozenset({overlay / VALUES_FILE})
+        found = manifest_files(
+            folder, [label_of(overlay, folder)], apart=apart, may_be_empty=True, within=findings.within
+        )
+        findings.add(found)
+        gathering.add_overlays(read_drafts(found.files, folder, file.values, findings))
+    found = manifest_files(folder, file.manifests, apart=file.apart, within=findings.within)
+    findings.add(found)
+    gathering.add(read_drafts(found.files, folder, file.values, findings))
+    gathering.finish()
+    return gathering
+
+
+def _sound(workspace: Workspace | None, findings: Findings) -> Workspace:
+    if findings.problems or workspace is None:
+        raise ManifestError(findings.problems, hint=_ADVICE)
+    return workspace
+
+
+# Where each value of an address is written: `file:line`, worked out when `explain` asks.
+
+
+def explain_origin(loaded: Loaded, address: Address) -> Mapping[str, str]:
+    """Return, for each field of an address that is written, where: `spec.partitions` → `manifests/topics.yaml:12`.
+
+    A value that came from a variable also names it: `… (var.partitions of values.yaml)`. A mirror is written in its
+    link. Empty for what the files do not declare.
+    """
+    places, within = _written(loaded, address)
+    origins: dict[FieldPath, str] = {}
+    findings = Findings(loaded.folder)
+    for place in reversed(places):  # the base first: what the overlay says replaces it
+        content = _content(loaded, place)
+        substitution = Substitution(loaded.values)
+        substitution.of(content)
+        for path, value in _said(content):
+            for replaced in [known for known in origins if known[: len(path)] == path]:
+                del origins[replaced]
+            if value is not None:
+                used = substitution.used.get(path)
+                origins[path] = findings.where((place,), path) + (f" ({used})" if used else "")
+    return {
+        path_text(path[len(within) :]): origin
+        for path, origin in sorted(origins.items(), key=lambda item: list(map(str, item[0])))
+        if path[: len(within)] == within
+    }
+
+
+def _written(loaded: Loaded, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
+    if address in loaded.places:
+        return loaded.places[address], ()
+    for link_address, declared in loaded.desired.items():
+        if isinstance(declared.resource, MirrorLink):
+            for position, mirror in enumerate(declared.resource.mirrors()):
+                if mirror.address == address:
+                    return loaded.places[link_address], ("spec", "mirrorTopics", position)
+    return (), ()
+
+
+def _content(loaded: Loaded, place: Place) -> Any:
+    raw = read_bounded(loaded.folder / place.file, place.file)
+    if isinstance(raw, Problem):
+        return None
+    documents = parse(raw, place.file).documents
+    return documents[place.number].content if place.number < len(documents) else None
+
+
+def _said(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+    """Yield every leaf with its value; before the entries of a list, the list, which replaces another as a whole."""
+    match content:
+        case dict():
+            for key, value in content.items():
+                yield from _said(value, (*path, key))
+        case list():
+            yield path, None
+            for index, value in enumerate(content):
+                yield from _said(value, (*path, index))
+        case _:
+            yield path, content

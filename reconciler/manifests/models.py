@@ -1,0 +1,364 @@
+"""A document to a resource: its model, its fields, and plain sentences for what a model refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from reconciler.manifests.overlays import DELETE
+from reconciler.manifests.positions import is_text, kind_of_value
+from reconciler.resources.address import Address, join_name
+from reconciler.resources.base import Complaint
+from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.inventory import WRITABLE
+from reconciler.runtime.suggest import did_you_mean, nearest, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+    from reconciler.manifests.overlays import Draft
+    from reconciler.manifests.positions import FieldPath
+    from reconciler.resources.inventory import Resource
+    from reconciler.resources.workspace import Workspace
+
+
+# What a model says about a field that a path leads to: for hints, suggestions and secrets.
+
+
+def fields_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a model by the names people write."""
+    model.model_rebuild()  # models are built when first used, and only then know their aliases
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
+    """Return the model of what stands at a path; `None` where no model describes it."""
+    here: type[BaseModel] | None = model
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = fields_of(here).get(part) if here is not None else None
+        here = _model_in(field.annotation) if field is not None else None
+    return here
+
+
+def field_at(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
+    """Return the field a path ends in; of an entry of a list, the list's field."""
+    names = [part for part in path if isinstance(part, str)]
+    parent = model_at(model, tuple(names[:-1])) if names else None
+    return fields_of(parent).get(names[-1]) if parent is not None else None
+
+
+def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
+    """Tell whether the field at a path is marked secret."""
+    field = field_at(model, path)
+    return field is not None and _is_marked(field)
+
+
+def _is_marked(field: FieldInfo) -> bool:
+    # `SecretReference | None` keeps its mark inside the union, a bare one on the field itself.
+    inner = [found for part in get_args(field.annotation) for found in getattr(part, "__metadata__", ())]
+    for source in (field, *inner):
+        extra = getattr(source, "json_schema_extra", None)
+        if isinstance(extra, dict) and extra.get("secret") is True:
+            return True
+    return False
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in get_args(annotation):
+        if found := _model_in(part):
+            return found
+    return None
+
+
+# What a model refuses, in plain sentences with advice: pydantic's own wording never reaches people.
+
+
+def complaints_of(error: ValidationError, model: type[BaseModel], content: Any) -> Iterator[Complaint]:
+    """Yield what is wrong with `content`, field by field, at the paths its author wrote."""
+    for details in error.errors(include_url=False):
+        path = _written(details["loc"], content, is_missing=details["type"] == "missing")
+        if details["type"] == "refused":
+            for complaint in details["ctx"]["complaints"]:
+                at = (*path, *complaint.at)
+                message = _with_value(complaint.message, _value_at(content, at))
+                yield Complaint(message, complaint.hint or _advice(model, at), at)
+        else:
+            # Not what pydantic was given: validators have folded and parsed it by then.
+            message, hint = _sentence(details, model, path, _value_at(content, path))
+            yield Complaint(message, hint, path)
+
+
+def _written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
+    """Cut a location to what the author wrote: a URL is one text for them, and a model with a field for us."""
+    here = content
+    for depth, part in enumerate(loc):
+        if not _has(here, part):
+            return loc[: depth + 1] if is_missing and isinstance(here, dict) else loc[:depth]
+        here = here[part]
+    return loc
+
+
+def _value_at(content: Any, path: FieldPath) -> Any:
+    for part in path:
+        if not _has(content, part):
+            return None
+        content = content[part]
+    return content
+
+
+def _has(content: Any, part: str | int) -> bool:
+    if isinstance(content, dict):
+        return part in content
+    return isinstance(content, list) and isinstance(part, int) and part < len(content)
+
+
+def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, found: Any) -> tuple[str, str]:
+    kind = details["type"]
+    limits: Mapping[str, Any] = details.get("ctx", {})
+    match kind:
+        case "missing":
+            return "is required", _advice(model, path)
+        case "extra_forbidden":
+            return _unknown(model, path)
+        case "value_error":
+            return _with_value(str(limits["error"]), found), _advice(model, path)
+        case "string_type":
+            return f"wants text, found {kind_of_value(found)}", _quoting(found)
+        case "too_short" | "string_too_short":
+            return "must not be empty", _advice(model, path)
+        case "literal_error":
+            allowed = re.findall(r"'([^']*)'", limits["expected"])
+            hint = did_you_mean(str(found), allowed, otherwise=f"Write one of {', '.join(allowed)}")
+            return f"is {kind_of_value(found)}, not one of {', '.join(allowed)}", hint
+        case _:
+            wanted = _WANTED.get(kind, _fallback)(limits)
+            return f"{wanted}, found {kind_of_value(found)}", _advice(model, path, found)
+
+
+def _fallback(_limits: Mapping[str, Any]) -> str:
+    return "wants something else here"
+
+
+def _always(wanted: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda _limits: wanted
+
+
+_WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
+    "greater_than": lambda limits: f"must be more than {limits['gt']}",
+    "greater_than_equal": lambda limits: f"must be at least {limits['ge']}",
+    "less_than": lambda limits: f"must be less than {limits['lt']}",
+    "less_than_equal": lambda limits: f"must be at most {limits['le']}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), _always("wants a whole number")),
+    **dict.fromkeys(("bool_type", "bool_parsing"), _always("wants true or false")),
+    **dict.fromkeys(("list_type", "tuple_type"), _always("wants a list")),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), _always("wants a mapping")),
+}
+
+
+def _with_value(message: str, found: Any) -> str:
+    """Name the value a validator refused with `not a …`."""
+    return f"{_shown(found)} is {message}" if message.startswith("not ") else message
+
+
+def _shown(found: Any) -> str:
+    match found:
+        case str():
+            return repr(found)
+        case _:
+            return kind_of_value(found)
+
+
+def _quoting(found: Any) -> str:
+    match found:
+        case bool():
+            return f'Quote it: "{"true" if found else "false"}"'
+        case int() | float():
+            return f'Quote it: "{found}"'
+        case _:
+            return "Write one text, in quotes if it is not plain"
+
+
+_OLD_BOOLEANS: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def _advice(model: type[BaseModel], path: FieldPath, found: Any = None) -> str:
+    """Return an example of the field, else what it is for."""
+    name = next((part for part in reversed(path) if isinstance(part, str)), "")
+    if isinstance(found, str) and found.lower() in _OLD_BOOLEANS:
+        return f"In YAML 1.2 `{found}` is text: write {_OLD_BOOLEANS[found.lower()]}"
+    if isinstance(found, str) and found and not is_text(found):
+        return f"Leave the quotes out: {found}"
+    field = field_at(model, path)
+    inside = model_at(model, path)
+    if inside is not None and (field is None or not field.examples):
+        return f"Known there: {one_of(fields_of(inside))}"
+    if field is not None and field.examples:
+        return f"For example `{name}: {flow(field.examples[0])}`"
+    if (key := EMBEDDED_CONFIGS.get(name)) is not None:
+        return f"{name}: {key.description[0].lower()}{key.description[1:].rstrip('.')}"
+    if field is not None and field.description:
+        return field.description.rstrip(".")
+    return "See `reconciler schema` for what is known here"
+
+
+_BESIDE_OR_IN_A_BLOCK: Final = 2
+"""How long the path of a field is that may have slipped out of its block, or into the other one."""
+
+
+def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
+    name = str(path[-1])
+    parent = model_at(model, path[:-1])
+    known = fields_of(parent) if parent is not None else {}
+    message = "is not a field here"
+    if name == DELETE:
+        return message, "Only a document of an overlay can drop an address"
+    if "configs" in known and name in EMBEDDED_CONFIGS:
+        return message, "It is a config: write it below `configs`"
+    meant = nearest(name, known)
+    if meant is not None:
+        return message, f"Did you mean {meant}?"
+    for block in fields_of(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
+        inside = model_at(model, (block,))
+        if inside is not None and inside is not parent and name in fields_of(inside):
+            return message, f"It belongs below `{block}`"
+    return message, f"Known here: {one_of(known)}"
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(flow(item) for item in value) + "]"
+        case bool():
+            return "true" if value else "false"
+        case str() if not value or value[0] in "*&!%@`'\"{}[]#|>" or ": " in value:
+            return f'"{value}"'
+        case _:
+            return str(value)
+
+
+API_VERSION: Final = "reconciler/v1"
+
+Writable: TypeAlias = "Workspace | Resource"
+
+_SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
+
+
+def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
+    """Return the resource a draft declares, or `None` and everything that is wrong with it."""
+    complaints = [*draft.complaints, *(null_complaints(draft.content) if draft.has_null else ())]
+    headers = list(header_complaints(draft.content))
+    if headers:
+        return None, _joined(complaints, headers)
+    model = WRITABLE[draft.content["kind"]]
+    complaints = _joined(complaints, _misplaced_secrets(draft, model))
+    try:
+        resource = model.model_validate(draft.content, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = complaints_of(error, model, draft.content)
+        return None, _joined(complaints, (_traced(complaint, draft) for complaint in found))
+    return (None if complaints else resource), complaints
+
+
+def _joined(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
+    """Return both without saying a second thing about one field: it only follows from the first."""
+    said = {complaint.at for complaint in complaints}
+    return [*complaints, *(complaint for complaint in more if complaint.at not in said)]
+
+
+def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complaint]:
+    for path in draft.secrets:
+        if not is_secret(model, path):
+            message = "only secrets are read from the environment or a file"
+            yield Complaint(message, "Use a variable: ${var.name} and --var", path)
+
+
+def _traced(complaint: Complaint, draft: Draft) -> Complaint:
+    """Name the variable where the value is not the author's own."""
+    if complaint.at in draft.variables:
+        return complaint._replace(message=f"{complaint.message} ({draft.variables[complaint.at]})")
+    return complaint
+
+
+def header_complaints(content: Any) -> Iterator[Complaint]:
+    """Yield what is wrong with `apiVersion` and `kind`, without which nothing else can be judged."""
+    if type(content) is not dict:
+        yield Complaint(f"a manifest is a mapping, found {kind_of_value(content)}", _SHAPE)
+        return
+    if content.get("apiVersion") != API_VERSION:
+        yield _about_version(content)
+    kind = content.get("kind")
+    if kind is None:
+        yield Complaint("is required", f"Write one of {', '.join(WRITABLE)}", ("kind",))
+    elif not isinstance(kind, str) or kind not in WRITABLE:
+        yield _about_kind(kind)
+
+
+def _about_version(content: dict[str, Any]) -> Complaint:
+    at = ("apiVersion",)
+    if content.get("apiVersion") is None:
+        return Complaint("is required", f"Add `apiVersion: {API_VERSION}`. {_SHAPE}", at)
+    found = kind_of_value(content["apiVersion"])
+    return Complaint(f"is {found}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
+
+
+def _about_kind(kind: Any) -> Complaint:
+    if kind == "MirrorTopic":
+        hint = "Write an entry in the mirrorTopics of its MirrorLink"
+        return Complaint("a MirrorTopic is derived from its link and no manifest of its own", hint, ("kind",))
+    known = WRITABLE if isinstance(kind, str) else ()
+    hint = did_you_mean(str(kind), known, otherwise=f"Write one of {', '.join(WRITABLE)}")
+    return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))
+
+
+def null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
+    """Yield every key without a value and every empty entry of a list."""
+    match content:
+        case None:
+            yield Complaint("has no value", "Give it one, or leave it out", path)
+        case dict():
+            for key, value in content.items():
+                yield from null_complaints(value, (*path, key))
+        case list():
+            for index, value in enumerate(content):
+                yield from null_complaints(value, (*path, index))
+        case _:
+            pass
+
+
+# Which address a document is about, found before it is validated: overlays and duplicates go by it.
+
+
+_ON_NO_CLUSTER: Final = {"Cluster": "cluster", "TieringPolicy": "policy"}
+_ON_CLUSTER: Final = {"Namespace": "namespace", "MirrorLink": "link"}
+_IN_NAMESPACE: Final = {"Topic": "topic", "Mounting": "mounting"}
+
+
+def identify(content: Any) -> Address | None:
+    """Return the address a document declares, or `None` where its names are missing or no texts."""
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        return None
+    kind, metadata = content.get("kind"), content["metadata"]
+    name, cluster, namespace = metadata.get("name"), metadata.get("cluster"), metadata.get("namespace", "")
+    if not isinstance(kind, str) or not isinstance(name, str):
+        return None
+    if kind in _ON_NO_CLUSTER:
+        return Address(f"{_ON_NO_CLUSTER[kind]}/{name}")
+    if not isinstance(cluster, str):
+        return None
+    if kind in _ON_CLUSTER:
+        return Address(f"{_ON_CLUSTER[kind]}/{cluster}/{name}")
+    if kind in _IN_NAMESPACE and isinstance(namespace, str):
+        return Address(f"{_IN_NAMESPACE[kind]}/{cluster}/{join_name(namespace, name)}")
+    return None

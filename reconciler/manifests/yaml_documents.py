@@ -1,0 +1,364 @@
+"""YAML bytes to plain values: YAML 1.2 core schema, with limits, and plain errors.
+
+Events are read one by one from libyaml, whose parser keeps its own stack on the heap, so no nesting of the input can
+exhaust ours; nothing is ever constructed but texts, numbers, booleans, lists and mappings.
+"""
+
+from __future__ import annotations
+
+import re
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from yaml.reader import ReaderError
+
+from reconciler.manifests.positions import Problem, kind_of_value, path_text, resolve, spots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reconciler.manifests.positions import FieldPath
+
+
+# What YAML itself can get wrong, in words for people: syntax, encodings, tags, limits.
+
+
+_TAGS: Final = "tag:yaml.org,2002:"
+
+
+class RefusedYamlError(Exception):
+    """Well-formed YAML that is not read: too much of it, or a tag."""
+
+    def __init__(self, message: str, mark: Any, *, hint: str) -> None:
+        """Keep the place."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.mark = mark
+
+
+def tagged_scalar(event: Any) -> Any:
+    """Return what a scalar with an explicit tag means: the core schema's tags only, `!!str 12` among them."""
+    value: Any = event.value
+    if event.tag in {"!", f"{_TAGS}str"}:
+        return value
+    resolved = resolve(value)
+    wanted = {f"{_TAGS}null": type(None), f"{_TAGS}bool": bool, f"{_TAGS}int": int, f"{_TAGS}float": float}
+    if type(resolved) is not wanted.get(event.tag):
+        _refuse_tag(event)
+    return resolved
+
+
+def check_collection_tag(event: Any, tag: str) -> None:
+    """Refuse any tag of a collection but its own: no tag ever constructs anything."""
+    if event.tag not in {"!", f"{_TAGS}{tag}"}:
+        _refuse_tag(event)
+
+
+def _refuse_tag(event: Any) -> NoReturn:
+    shown = event.tag.replace(_TAGS, "!!")
+    raise RefusedYamlError(f"the tag {shown} is not read here", event.start_mark, hint="Leave the tag out")
+
+
+def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
+    """Say what kept a file from being read, and where."""
+    match error:
+        case RefusedYamlError():
+            return _at(file, error.mark, error.message, error.hint)
+        case ReaderError() | UnicodeError():
+            return _unreadable(raw, file)
+        case yaml.MarkedYAMLError():
+            mark = error.problem_mark or error.context_mark
+            return _at(file, mark, *_reworded(error, _character(raw, mark)))
+        case _:
+            return Problem(file, None, None, "", f"is not YAML: {error}", _CHECK)
+
+
+def _at(file: str, mark: Any, message: str, hint: str) -> Problem:
+    if mark is None:
+        return Problem(file, None, None, "", message, hint)
+    return Problem(file, mark.line + 1, mark.column + 1, "", message, hint)
+
+
+_CHECK: Final = "Check quotes, brackets and indentation just before this place"
+_REWORDED: Final = (
+    (
+        "mapping values are not allowed",
+        "a ': ' stands where no key can",
+        "Quote the text, or correct the indentation",
+    ),
+    (
+        "could not find expected ':'",
+        "a key without ': '",
+        "Write `key: value`; quote texts of several lines",
+    ),
+    ("end of stream", "the file ends too early", "Close the quote or bracket that is open"),
+    ("undefined tag handle", "a tag that is not read here", "Leave the tag out, or quote the text that begins with !"),
+    ("did not find expected alphabetic", "a * or & that names nothing", "Quote the text that begins with * or &"),
+    ("unknown escape character", "a \\ that escapes nothing", "Write \\\\, or use single quotes"),
+    ("did not find expected", "the structure breaks here", _CHECK),
+    ("block sequence entries are not allowed", "a '- ' stands where no list can", "Put it on a line of its own"),
+)
+
+
+def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
+    what = (error.problem or error.context or "cannot be read").strip()
+    if "cannot start any token" in what:
+        if character == "\t":
+            return "a tab stands where YAML wants spaces", "Indent with spaces"
+        return f"{character} cannot begin a text", "Quote the text"
+    began = error.context_mark
+    inside = ""
+    if began is not None and error.problem_mark is not None and began.line != error.problem_mark.line:
+        inside = f", inside what began on line {began.line + 1}"
+    for found, message, hint in _REWORDED:
+        if found in what:
+            return message + inside, hint
+    return f"is not YAML: {what}{inside}", _CHECK
+
+
+def _character(raw: bytes, mark: Any) -> str:
+    """Return the character at a mark; empty past the end."""
+    lines = raw.decode(errors="replace").split("\n")
+    return lines[mark.line][mark.column : mark.column + 1] if mark is not None and mark.line < len(lines) else ""
+
+
+_FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+"""How files in UTF-16 and UTF-32 begin."""
+
+
+def _unreadable(raw: bytes, file: str) -> Problem:
+    """Say which byte or character is none of YAML's."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        line, column = _line_and_column(raw[: error.start].decode(errors="replace"))
+        message = f"is not UTF-8: the byte 0x{raw[error.start]:02x} begins no character"
+        return Problem(file, line, column, "", message, "Save it as UTF-8")
+    found = _FORBIDDEN.search(text)
+    if found is None:
+        return Problem(file, None, None, "", "holds a character that YAML does not allow", "Remove it")
+    line, column = _line_and_column(text[: found.start()])
+    what = "a NUL byte" if found[0] == "\0" else f"the control character U+{ord(found[0]):04X}"
+    hint = "Is it a text file? Remove the character, or write it as an escape in double quotes"
+    return Problem(file, line, column, "", f"holds {what}, which YAML does not allow", hint)
+
+
+def _line_and_column(before: str) -> tuple[int, int]:
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+MAX_DEPTH: Final = 100
+MAX_NODES: Final = 1_000_000
+"""Values in one document."""
+MAX_ALIASED: Final = 100_000
+"""Values that aliases of one file stand for, all together."""
+
+# The wheels of PyYAML hold libyaml; without it the same events come from Python, more slowly.
+PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+_NO_KEY: Final[Any] = object()
+_REFUSED_KEY: Final[Any] = object()
+
+
+class Document(NamedTuple):
+    """One document of a file: what it says, and the line it begins on."""
+
+    content: Any
+    line: int
+    number: int
+    """Which of the file's documents it is, from 0; empty ones are not counted."""
+    has_null: bool
+
+
+class Parsed(NamedTuple):
+    """What a file says. `is_whole`: it could be read to its end."""
+
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...]
+    is_whole: bool
+
+
+def parse(raw: bytes, file: str, *, may_merge: bool = False) -> Parsed:
+    """Read every document of a file; empty ones are left out. Never raises: `problems` says what is wrong.
+
+    `may_merge`: the key `<<` of YAML 1.1 is kept as it stands, for files that others wrote for others.
+    """
+    if raw.startswith(UTF_16):
+        # libyaml would read it; but it is a slip of an editor, and nothing else here reads such a file.
+        return Parsed((), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False)
+    builder = _Builder(file, may_merge=may_merge)
+    try:
+        builder.consume(PARSER(raw))
+    except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
+        problems = (*builder.problems, *builder.repetitions(raw), problem_of(error, raw, file))
+        return Parsed(tuple(builder.documents), problems, is_whole=False)
+    return Parsed(tuple(builder.documents), (*builder.problems, *builder.repetitions(raw)), is_whole=True)
+
+
+class _Builder:
+    """Puts events together: a stack of open collections, and the key that waits for its value."""
+
+    def __init__(self, file: str, *, may_merge: bool) -> None:
+        self.file = file
+        self._may_merge = may_merge
+        self.documents: list[Document] = []
+        self.problems: list[Problem] = []
+        self._into: Any = []
+        self._key: Any = _NO_KEY
+        self._open_around: list[tuple[Any, Any, Any, int]] = []
+        self._repeated: list[tuple[int, FieldPath, Any]] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._nodes = 0
+        self._aliased = 0
+        self._has_null = False
+        self._line = 1
+
+    def consume(self, parser: Any) -> None:
+        handlers: dict[type[Any], Callable[[Any], None]] = {
+            ScalarEvent: self._scalar,
+            MappingStartEvent: self._open_mapping,
+            SequenceStartEvent: self._open_sequence,
+            MappingEndEvent: self._close,
+            SequenceEndEvent: self._close,
+            AliasEvent: self._alias,
+            DocumentStartEvent: self._start,
+            DocumentEndEvent: self._finish,
+        }
+        next_event = parser.get_event
+        find = handlers.get
+        while (event := next_event()) is not None:
+            if handle := find(type(event)):
+                handle(event)
+
+    def _start(self, _event: Any) -> None:
+        self._anchors.clear()
+        self._nodes = 0
+        self._has_null = False
+
+    def _finish(self, _event: Any) -> None:
+        content = self._into.pop()
+        if content is not None:
+            self.documents.append(Document(content, self._line, len(self.documents), self._has_null))
+
+    def _scalar(self, event: Any) -> None:
+        value = event.value
+        if event.implicit[0]:
+            value = resolve(value)
+            if value is None:
+                self._has_null = True
+        elif event.tag is not None:
+            value = tagged_scalar(event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, 1)
+        self._count(1, event)
+        self._put(value, event)
+
+    def _open_mapping(self, event: Any) -> None:
+        self._open({}, event, "map")
+
+    def _open_sequence(self, event: Any) -> None:
+        self._open([], event, "seq")
+
+    def _open(self, collection: Any, event: Any, tag: str) -> None:
+        if event.tag is not None:
+            check_collection_tag(event, tag)
+        self._count(1, event)
+        self._open_around.append((self._into, self._key, event, self._nodes))
+        if len(self._open_around) > MAX_DEPTH:
+            raise RefusedYamlError(
+                f"is nested more than {MAX_DEPTH} levels deep", event.start_mark, hint="No manifest needs that"
+            )
+        self._into = collection
+        self._key = _NO_KEY
+
+    def _close(self, _event: Any) -> None:
+        collection = self._into
+        self._into, self._key, start, before = self._open_around.pop()
+        if start.anchor is not None:
+            self._anchors[start.anchor] = (collection, self._nodes - before + 1)
+        self._put(collection, start)
+
+    def _alias(self, event: Any) -> None:
+        if event.anchor not in self._anchors:
+            raise RefusedYamlError(
+                f"*{event.anchor} names nothing written before it",
+                event.start_mark,
+                hint=f"Mark what it shall repeat with &{event.anchor}, or quote it if it is text",
+            )
+        value, nodes = self._anchors[event.anchor]
+        self._aliased += nodes
+        if self._aliased > MAX_ALIASED:
+            raise RefusedYamlError(
+                f"aliases stand for more than {MAX_ALIASED:,} values", event.start_mark, hint="Write them out"
+            )
+        self._count(nodes, event)
+        self._put(value, event)
+
+    def _count(self, nodes: int, event: Any) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise RefusedYamlError(
+                f"holds more than {MAX_NODES:,} values in one document", event.start_mark, hint="Split it"
+            )
+
+    def _put(self, value: Any, event: Any) -> None:
+        into = self._into
+        if type(into) is list:
+            into.append(value)
+            if not self._open_around:
+                self._line = event.start_mark.line + 1
+        elif self._key is _NO_KEY:
+            self._key = intern(value) if self._is_usable(value, event) else _REFUSED_KEY
+        else:
+            if self._key is not _REFUSED_KEY:
+                into[self._key] = value
+            self._key = _NO_KEY
+
+    def _is_usable(self, key: Any, event: Any) -> bool:
+        if type(key) is not str:
+            text = getattr(event, "value", "")
+            hint = f'Quote it: "{text}"' if text else "Quote it, if text was meant"
+            self._complain(event, text, f"a key must be text, and this is {kind_of_value(key)}", hint)
+        elif key == "<<" and not self._may_merge:
+            self._complain(event, key, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
+        elif key in self._into:
+            self._repeated.append((len(self.documents), self._path(key), event.start_mark))
+        else:
+            return True
+        return False
+
+    def _complain(self, event: Any, key: str, message: str, hint: str) -> None:
+        mark = event.start_mark
+        field = path_text(self._path(key) if key else self._path(key)[:-1])
+        self.problems.append(Problem(self.file, mark.line + 1, mark.column + 1, field, message, hint))
+
+    def _path(self, key: str) -> FieldPath:
+        path: list[str | int] = []
+        for into, waiting, _, _ in self._open_around[1:]:
+            if type(into) is list:
+                path.append(len(into))
+            elif type(waiting) is str:
+                path.append(waiting)
+        return (*path, key)
+
+    def repetitions(self, raw: bytes) -> Iterator[Problem]:
+        """Yield a problem for each key that is written twice, naming both places."""
+        known = spots(raw, PARSER) if self._repeated else ()
+        for number, path, mark in self._repeated:
+            first = known[number].get(path) if number < len(known) else None
+            where = f", first on line {first.line}" if first is not None else ""
+            message = f"is written twice in one mapping{where}"
+            yield Problem(self.file, mark.line + 1, mark.column + 1, path_text(path), message, "Keep one of the two")

@@ -1,0 +1,1 @@
+"""Use cases: what each command does, in order."""

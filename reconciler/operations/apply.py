@@ -1,0 +1,302 @@
+"""`apply` and `destroy`: plan, confirm, do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler.applying.events import Approval
+from reconciler.applying.run import Basis, RunOptions, ToDo, Wish
+from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.operations.plan import (
+    BlockedPlanError,
+    Planned,
+    Wanted,
+    decide,
+    decide_unlocked,
+    show_decided,
+    verdict_of,
+)
+from reconciler.operations.state_views import open_rollback
+from reconciler.operations.steps.approval import (
+    Approved,
+    Found,
+    Held,
+    options_of,
+    read_approved,
+    rest_of,
+    resumable,
+    select_of,
+    to_options,
+)
+from reconciler.operations.steps.invocation import Select, errors_of, workspace_folder
+from reconciler.operations.steps.jobs import SparkJobs
+from reconciler.operations.steps.runner import Placing, run_under_lease
+from reconciler.operations.steps.transitions import halted_of
+from reconciler.operations.steps.workspace import open_state, open_work
+from reconciler.planning.same_or_less import SameOrLess
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.mirror_link import MirrorLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from reconciler.applying.engine import RunResult
+    from reconciler.applying.events import Event
+    from reconciler.operations.plan import Decided
+    from reconciler.operations.steps.invocation import Invocation
+    from reconciler.operations.steps.runner import Stop
+    from reconciler.operations.steps.workspace import Work
+    from reconciler.planning.actions import Transition
+    from reconciler.state.journal import StateAdvance
+    from reconciler.state.snapshots import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions(RunOptions):
+    """How a plan is made, approved and applied."""
+
+    file: Path | None = None
+    """A plan that was saved and approved."""
+    yes: bool = False
+    strict: bool = False
+    """With `file`: refuse also where less than it holds is left to do, or the state or the git commit moved."""
+    only_drift: bool = False
+    """Without `file`: only set back what drifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a run calls back.
+
+    `confirm` is asked exactly once, about the very plan that is going to be done: with `yes` or `file` under the
+    lease, else before it is taken. It is not asked where there is nothing to do.
+    """
+
+    confirm: Callable[[Planned], bool]
+    report: Callable[[Event], None]
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of it. `result` is `None` where there was nothing to do."""
+
+    planned: Planned
+    result: RunResult | None
+    skipped: tuple[str, ...]
+    """Approved, and no longer needed."""
+    verdict: ReconcilerError | None
+    advance: StateAdvance | None = None
+    """The state went on since the plan was approved; nothing of the plan did."""
+
+
+def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
+    """Bring the clusters to what the files say, or to what a saved plan says of them.
+
+    Raises:
+        BlockedError: A guard refuses something; nothing was done.
+        StalePlanError: The world no longer matches what was approved; nothing was done.
+        UserError: The plan has errors, or was not confirmed; nothing was done.
+        LeaseError: Someone else is applying.
+    """
+    if options.strict and options.file is None:
+        raise UsageError(
+            "--strict holds a saved plan to the letter, and there is none",
+            hint="Give the FILE that `reconciler plan --out FILE` saved, or leave --strict out.",
+        )
+    if options.resumes:
+        return _resume(invocation, select, options, hooks)
+    if options.file is None:
+        return apply_wanted(invocation, select, options, hooks, Wanted(is_only_drift=options.only_drift))
+    if options.only_drift:
+        raise UsageError(
+            "FILE says what is done: --only-drift has no say in it", hint="Give either FILE or --only-drift."
+        )
+    if select != Select():
+        raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
+    approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
+    select = options_of(approved.document, workspace_folder(invocation))
+    work = _open_again(invocation, select, approved.document.back_to)
+    approved.check_place(work)
+    return _Applying(work, options, hooks, Wanted()).run(approved)
+
+
+def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
+    """Open what a plan was made from: the files, or the state it goes back to."""
+    return open_work(invocation, select) if back_to is None else open_rollback(invocation, select, back_to)
+
+
+def apply_wanted(
+    invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: Wanted
+) -> Applied:
+    """Plan what is wanted and do it: at once with `yes`, else after it was confirmed."""
+    work = open_work(invocation, select)
+    work.warn_about_local_state()
+    applying = _Applying(work, options, hooks, wanted)
+    return applying.run(None) if options.yes else applying.ask_and_run()
+
+
+def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
+    """Plan again as the open run did, and do what of its plan is left."""
+    if options.file is not None or options.only_drift or select != Select(environment=select.environment):
+        raise UsageError("the open run brings its own plan and selection", hint="Give --resume alone, and -e.")
+    kept = resumable(open_state(invocation, select))
+    work = _open_again(invocation, select_of(kept, workspace_folder(invocation)), kept.get("back_to"))
+    work.warn_about_local_state()
+    return _Applying(work, options, hooks, Wanted(**kept["wanted"])).run(None)
+
+
+class _Applying:
+    """One `apply`, with what it has found so far."""
+
+    def __init__(self, work: Work, options: ApplyOptions, hooks: Hooks, wanted: Wanted) -> None:
+        self._work = work
+        self._options = options
+        self._hooks = hooks
+        self._wanted = wanted
+        self._placing = Placing(work.loaded)
+
+    def ask_and_run(self) -> Applied:
+        """Plan without a lock, ask once, and do the same or less under the lease."""
+        started_ms = self._work.invocation.now_ms()
+        decided = decide_unlocked(self._work, self._wanted)
+        planned = show_decided(self._work, decided, started_ms)
+        self._check_errors(planned)
+        _check_blocked(planned)
+        if planned.plan.is_empty:
+            # What an earlier run left is settled also where the plan is empty.
+            is_settled = not decided.remembered.has_open_run
+            return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
+        if not self._options.leaves_jobs:
+            site = self._work
+            SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
+        self._confirm(planned)
+        return self.run(Approved(planned.document), is_confirmed=True)
+
+    def run(self, approved: Approved | None, *, is_confirmed: bool = False) -> Applied:
+        """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
+        found: list[tuple[Planned, Held | None]] = []
+
+        def decide_under_lease(basis: Basis) -> ToDo:
+            snapshot = basis.snapshot
+            decided, planned = self._plan(snapshot)
+            self._check_errors(planned)
+            if basis.is_again:
+                _check_blocked(planned)
+                return self._to_do(planned)
+            held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
+            if self._options.resumes and basis.settled is not None:
+                rest = rest_of(basis.settled, planned.plan, _found(decided))
+                planned, held = replace(planned, plan=rest.plan), Held(SameOrLess((), rest.not_needed))
+            found.append((planned, held))
+            if held is not None:
+                self._hooks.report(Approval(held.difference.not_needed, held.advance))
+            _check_blocked(planned)
+            if not is_confirmed and not planned.plan.is_empty:
+                self._confirm(planned)
+            return self._to_do(planned)
+
+        wish = Wish(
+            command=self._command,
+            options=self._options,
+            drives=self._drives,
+            gives_up=lambda address: any(matches(pattern, address) for pattern in self._work.select.excludes),
+        )
+        report = self._placing.reporting(self._hooks.report)
+        result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
+        planned, held = found[-1]
+        verdict = verdict_of(result, self._placing.told)
+        if result is not None and result.is_stopped and verdict is not None:
+            told = halted_of(self._work.providers, planned.plan.actions, result.not_started)
+            verdict.message = "; ".join([verdict.message, *(each.message for each in told)])
+            verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(each.hint for each in told)]))
+        if held is None:
+            return Applied(planned, result, (), verdict)
+        return Applied(planned, result, held.difference.not_needed, verdict, held.advance)
+
+    def _drives(self, action: Transition) -> bool:
+        """Tell whether to end what was begun: not where the files want it failed over by now."""
+        return not self._options.leaves_jobs and self._role_of(action) != "failed-over"
+
+    def _role_of(self, action: Transition) -> str | None:
+        entry = action.parameters.get("entry", action.address)
+        links = (found.resource for found in self._work.loaded.desired.values())
+        mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
+        return next((mirror.state for mirror in mirrors if mirror.address == entry), None)
+
+    @property
+    def _command(self) -> str:
+        back_to = self._work.back_to
+        doing = "destroy" if self._wanted.is_destroy else "apply"
+        return doing if back_to is None else f"{doing}, back to #{back_to}"
+
+    def _to_do(self, planned: Planned) -> ToDo:
+        work, plan = self._work, planned.plan
+        kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
+        options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
+        return ToDo(plan.actions, plan.digest, plan, options)
+
+    def _plan(self, snapshot: Snapshot | None) -> tuple[Decided, Planned]:
+        started_ms = self._work.invocation.now_ms()
+        decided = decide(self._work, snapshot, self._wanted)
+        return decided, show_decided(self._work, decided, started_ms)
+
+    def _confirm(self, planned: Planned) -> None:
+        if not self._hooks.confirm(planned):
+            raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
+
+    def _check_errors(self, planned: Planned) -> None:
+        if planned.plan.errors:
+            is_selecting = self._options.file is None and not self._options.resumes
+            raise errors_of(planned.plan.errors, can_exclude=is_selecting)
+
+
+def _found(decided: Decided) -> Found:
+    return Found(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
+
+
+def _check_blocked(planned: Planned) -> None:
+    if planned.plan.blocked:
+        raise BlockedPlanError(planned)
+
+
+# `destroy`: plan and apply the removal of what we created; what was adopted is forgotten.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyOptions(ApplyOptions):
+    """How what we created is removed."""
+
+    recursive: bool = False
+    """Also what lies below a target."""
+    include_adopted: bool = False
+    """Delete also what was adopted."""
+
+
+def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> Applied:
+    """Remove what this workspace created, or of that what is targeted.
+
+    Raises:
+        BlockedError: A delete is not allowed by name; nothing was done.
+        UserError: Not confirmed; nothing was done.
+        LeaseError: Someone else is applying.
+    """
+    if options.recursive:
+        below = tuple(pattern for target in select.targets for pattern in _below(target))
+        select = replace(select, targets=(*select.targets, *below))
+    wanted = Wanted(is_destroy=True, include_adopted=options.include_adopted)
+    return apply_wanted(invocation, select, options, hooks, wanted)
+
+
+def _below(target: str) -> Iterator[str]:
+    """Yield patterns for everything below a cluster or namespace."""
+    address = Address(target)
+    match kind_of(address):
+        case "cluster":
+            yield f"*/{cluster_of(address)}/*"
+        case "namespace":
+            yield f"*/{cluster_of(address)}/{full_name_of(address)}:*"
+        case _:
+            return

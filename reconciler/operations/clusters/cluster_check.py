@@ -1,0 +1,153 @@
+"""`cluster check`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.keys import CLUSTER
+from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.objectstore.open import open_store
+from reconciler.operations.steps.observe import refuse_another_cluster
+from reconciler.operations.steps.recorded import read_state
+from reconciler.operations.steps.workspace import open_work, settings_of
+from reconciler.resources.address import Address, cluster_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.mend import Mended
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.workspace import Work
+    from reconciler.state.snapshots import Snapshot
+
+
+_LOOKS: Final = 3
+
+# Only who checks a cluster pays for what reads it.
+# ruff: noqa: PLC0415
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCluster:
+    """What a cluster was found to be, and what a repair did; `checked` is how it is after that."""
+
+    address: Address
+    url: str
+    checked: Checked
+    mended: tuple[Mended, ...]
+    verdict: ReconcilerError | None
+
+
+def check(invocation: Invocation, select: Select, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+    """Check one cluster; with `repair`, mend what can be mended without loss, and check again.
+
+    Raises:
+        UserError: There is no such cluster, it is not an embedded one, or another one answers in its place.
+        RetryableError: It is recorded, and nothing is there.
+    """
+    from reconciler.embedded.check.check import check_cluster
+
+    if invocation.principal is not None:
+        raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
+    work = open_work(invocation, select)
+    store = _store(work, name)
+    snapshot = _state(work, is_needed=repair)
+    _check_there(store, name, snapshot)
+    storage = _storage(work, name)
+    checked = check_cluster(store, deep=deep, storage=storage)
+    mended: tuple[Mended, ...] = ()
+    if repair:
+        refuse_another = partial(refuse_another_cluster, work, name, snapshot)
+        look = partial(check_cluster, store, deep=deep, storage=storage)
+        mended, checked = _put_back((store, storage), checked, look, refuse_another)
+        more = _mended(work, (store, storage), checked)
+        mended, checked = (*mended, *more), look() if more else checked
+    return CheckedCluster(
+        cluster_address(name), store.url, checked, mended, _verdict(name, checked, is_repaired=repair)
+    )
+
+
+def _put_back(
+    stores: tuple[ObjectStore, ObjectStore | None],
+    checked: Checked,
+    look: Callable[[], Checked],
+    refuse_another: Callable[[], None],
+) -> tuple[tuple[Mended, ...], Checked]:
+    """Put back what was cut off, until nothing of it is found: a catalog that can be read shows more."""
+    from reconciler.embedded.check.mend import put_back_cut_off
+
+    store, storage = stores
+    mended: tuple[Mended, ...] = ()
+    if checked.cluster_id is None:  # which cluster it is, nobody can tell before
+        mended = tuple(put_back_cut_off(store, None, checked))
+        checked = look() if mended else checked
+    refuse_another()
+    for _ in range(_LOOKS):
+        more = put_back_cut_off(store, storage, checked)
+        if not more:
+            break
+        mended, checked = (*mended, *more), look()
+    return mended, checked
+
+
+def _mended(work: Work, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
+    from reconciler.embedded.check.mend import mend
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+    if checked.cluster_id is None:
+        return ()
+    store, storage = stores
+    cluster = EmbeddedCluster(
+        store, checked.cluster_id, now_ms=work.edge.now_ms, new_id=work.edge.new_id, storage=storage
+    )
+    return tuple(mend(cluster, checked))
+
+
+def _store(work: Work, name: str) -> ObjectStore:
+    declared = work.clusters.get(name)
+    if declared is None:
+        known = ", ".join(sorted(work.clusters)) or "none"
+        raise UserError(f"there is no cluster {name!r} in this workspace", hint=f"Clusters here: {known}.")
+    if declared.spec.embedded is None:
+        message = f"cluster {name} is not an embedded one"
+        raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
+    return open_store(settings_of(declared.spec.embedded.root, work.folder))
+
+
+def _storage(work: Work, name: str) -> ObjectStore | None:
+    declared = work.clusters[name].spec.object_storage
+    return None if declared is None else open_store(settings_of(declared, work.folder))
+
+
+def _state(work: Work, *, is_needed: bool) -> Snapshot | None:
+    """Return the state; a check goes on without one that cannot be read, a repair does not."""
+    try:
+        return read_state(work)
+    except ReconcilerError as error:
+        if is_needed:
+            raise
+        work.invocation.warn(f"which cluster this should be is not known, the state cannot be read: {error.message}")
+        return None
+
+
+def _check_there(store: ObjectStore, name: str, snapshot: Snapshot | None) -> None:
+    if next((each for each in store.list("") if each.key != CLUSTER or each.size), None) is not None:
+        return
+    if snapshot is not None and cluster_address(name) in snapshot.record:
+        message = f"cluster {name} is recorded, but nothing is at {store.url}"
+        raise RetryableError(
+            message, hint="Check that its root is mounted and that the location in its manifest is right."
+        )
+    raise UserError(f"there is no cluster at {store.url} yet", hint="Create it with: reconciler apply")
+
+
+def _verdict(name: str, checked: Checked, *, is_repaired: bool) -> ReconcilerError | None:
+    if not checked.errors:
+        return None
+    errors = "1 error" if checked.errors == 1 else f"{checked.errors:,} errors"
+    hint = "What is above says what to do; nothing was papered over" if is_repaired else "What is above says what to do"
+    return UserError(f"cluster {name} is not consistent: {errors}", hint=f"{hint}.")

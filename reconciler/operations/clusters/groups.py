@@ -1,0 +1,200 @@
+"""`group list`, `describe`, `reset` and `delete`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import BlockedError, UserError
+from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
+from reconciler.operations.steps.recorded import read_state
+from reconciler.operations.steps.workspace import open_work
+from reconciler.records.log import MAX_OFFSET
+from reconciler.resources.address import Address, full_name_of, kind_of
+from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.providers.protocol import GroupsOfCluster
+    from reconciler.resources.groups import ConsumerGroup, Reset
+
+
+_SHIFT: Final = re.compile(r"[+-][0-9]{1,19}")
+_OFFSET: Final = re.compile(r"[0-9]{1,4000}")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNames:
+    """The groups of one cluster."""
+
+    cluster: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """One group of one cluster."""
+
+    cluster: str
+    group: ConsumerGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChange:
+    """Which group is changed, and of what: by default all it has."""
+
+    cluster: str
+    group: str
+    topic: str | None = None
+    """A full name or an address."""
+    partition: int | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReset:
+    """What a reset sets."""
+
+    cluster: str
+    group: str
+    moves: tuple[OffsetMove, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeletion:
+    """What is forgotten: the offsets of one topic, or (`topic` is `None`) the group as a whole."""
+
+    cluster: str
+    group: ConsumerGroup
+    topic: str | None
+
+
+def list_groups(invocation: Invocation, select: Select, cluster: str) -> GroupNames:
+    """Return the groups of a cluster; none of them is opened."""
+    name = cluster_named(cluster)
+    return GroupNames(name, tuple(_groups(invocation, select, name).names()))
+
+
+def describe_group(invocation: Invocation, select: Select, cluster: str, group: str) -> DescribedGroup:
+    """Return what a group has committed, and its lag.
+
+    Raises:
+        UserError: There is no such group.
+    """
+    name = cluster_named(cluster)
+    return DescribedGroup(name, _groups(invocation, select, name).describe(group))
+
+
+def reset_group(
+    invocation: Invocation, select: Select, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
+) -> GroupReset:
+    """Set where a group goes on reading; `confirm` is asked where anything moves.
+
+    Raises:
+        UserError: There is no such group, topic or partition; or it was not confirmed.
+        BlockedError: The group is reading what would be reset.
+    """
+    reset, name, topic = reset_to(to), cluster_named(change.cluster), _topic(change)
+    groups = _groups(invocation, select, name, is_writing=True)
+    moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
+    done = GroupReset(name, change.group, moves)
+    if moves:
+        if not change.force and any(move.before is not None for move in moves):
+            found = groups.describe(change.group)
+            _refuse_reading(found, found.topics_read(invocation.now_ms()) & {move.topic for move in moves})
+        _confirmed(confirm(done))
+        groups.move(change.group, moves, force=change.force)
+    return done
+
+
+def delete_group(
+    invocation: Invocation, select: Select, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]
+) -> GroupDeletion:
+    """Forget a group, or what it has of one topic.
+
+    Raises:
+        UserError: There is no such group; or it was not confirmed.
+        BlockedError: The group is reading.
+    """
+    name, topic = cluster_named(change.cluster), _topic(change)
+    groups = _groups(invocation, select, name, is_writing=True)
+    found = groups.describe(change.group)
+    deletion = GroupDeletion(name, found, topic)
+    if not change.force and (topic is None and found.is_reading):
+        _refuse_reading(found, {offset.topic for offset in found.offsets})
+    if not change.force and topic is not None:
+        _refuse_reading(found, found.topics_read(invocation.now_ms()) & {topic})
+    _confirmed(confirm(deletion))
+    groups.delete(change.group, topic, force=change.force)
+    return deletion
+
+
+def reset_to(text: str) -> Reset:
+    """Return what `--to` says: `earliest`, `latest`, an offset, a shift with its sign, or a time.
+
+    Raises:
+        UserError: It is none of them.
+    """
+    if text == "earliest":
+        return ToEarliest()
+    if text == "latest":
+        return ToLatest()
+    if _OFFSET.fullmatch(text):
+        if int(text) > MAX_OFFSET:
+            raise UserError(f"--to {text} is no offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
+        return ToOffset(int(text))
+    if _SHIFT.fullmatch(text):
+        return ByShift(int(text))
+    from reconciler.records.schema import BadTimeError, to_milliseconds  # noqa: PLC0415 - brings Arrow
+
+    try:
+        return ToTime(int(to_milliseconds([text])[0].as_py()))
+    except BadTimeError as error:
+        if error.is_early:
+            raise UserError(f"--to {text!r} is before 1970", hint="Times of records begin with 1970.") from error
+        raise UserError(
+            f"--to {text!r} is neither earliest, latest, an offset, a shift (+10, -10), nor a time",
+            hint="Write a time as 2013-01-01T05:00:00Z.",
+        ) from error
+
+
+def cluster_named(text: str) -> str:
+    """Return the name of a cluster, given as it is or as its address."""
+    return text.removeprefix("cluster/")
+
+
+def _groups(invocation: Invocation, select: Select, cluster: str, *, is_writing: bool = False) -> GroupsOfCluster:
+    work = open_work(invocation, select)
+    if is_writing:
+        refuse_another_cluster(work, cluster, read_state(work))
+    else:
+        check_answers(work, cluster)
+    return work.providers[cluster].groups
+
+
+def _topic(change: GroupChange) -> str | None:
+    if change.topic is None or "/" not in change.topic:
+        return change.topic
+    address = Address(change.topic)
+    if kind_of(address) not in {"topic", "mirror"} or not change.topic.startswith(
+        f"{kind_of(address)}/{cluster_named(change.cluster)}/"
+    ):
+        message = f"{change.topic!r} is no topic of cluster {cluster_named(change.cluster)}"
+        raise UserError(message, hint="Write it as shop:eu:orders.")
+    return full_name_of(address)
+
+
+def _refuse_reading(found: ConsumerGroup, topics: frozenset[str] | set[str]) -> None:
+    if topics:
+        raise BlockedError(
+            f"group {found.name} is reading {', '.join(sorted(topics)[:5])}: it committed within the last 24 hours",
+            hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
+        )
+
+
+def _confirmed(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is all there is
+    if not is_confirmed:
+        raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")

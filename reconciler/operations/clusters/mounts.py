@@ -1,0 +1,675 @@
+"""`mount list`, `status`, `cancel`, `delete` and `release`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+
+from reconciler.errors import (
+    BlockedError,
+    InterruptedRunError,
+    NotAuthorizedError,
+    ReconcilerError,
+    RetryableError,
+    UserError,
+)
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
+from reconciler.operations.steps.observe import AT_ONCE, recorded_clusters, refuse_another_cluster, stands, unreachable
+from reconciler.operations.steps.recorded import read_state
+from reconciler.operations.steps.runner import require_confirmation
+from reconciler.operations.steps.workspace import open_site, open_work, provider_of, settings_of
+from reconciler.planning.situation import mounted_by
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+)
+from reconciler.resources.mount import Mounting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.lifecycles.table import Lifecycle
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import Stop
+    from reconciler.operations.steps.workspace import Site, Work
+    from reconciler.resources.inventory import Desired, Record
+    from reconciler.resources.mount import Migration, Mountable
+    from reconciler.state.snapshots import Snapshot
+
+
+# The clusters of which topics are mounted or unmounted: found by files or by a state alone, and asked side by side.
+
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How a command gets at clusters: by the files of a workspace or, where those are gone, by what a state recorded.
+
+    Nothing that is done to a migration is in any state: a migration is the cluster's own, and whoever drives it may
+    hold the lease while somebody else stops it.
+    """
+
+    invocation: Invocation
+    select: Select
+    state_url: str | None = None
+    no_state: bool = False
+    """Whether to go on without the state that says which cluster each should be."""
+
+    def site(self, *, is_reader: bool = False) -> Site:
+        """Open where it happens; touches no cluster.
+
+        Raises:
+            UserError: There is no workspace here, or no state there.
+        """
+        if self.state_url is None:
+            try:
+                return open_work(self.invocation, self.select, is_reader=is_reader)
+            except UserError as error:
+                error.hint = (
+                    f"{error.hint.removesuffix('.')}. To go on without the files: --state URL, as `spec.state` has it"
+                )
+                raise
+        return open_site(self.invocation, self.state_url, is_reader=is_reader)
+
+    def recorded(self, site: Site) -> Mapping[Address, str | None]:
+        """Return which clusters these should be."""
+        return {} if self.no_state else recorded_clusters(site)
+
+    def check_writable(self, site: Site, cluster: str) -> None:
+        """Return if the cluster of that name may be written to.
+
+        Raises:
+            UserError: Another one answers in its place, or the state that says which it is cannot be read.
+            RetryableError: It is recorded, and nothing is there.
+        """
+        refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
+
+    @staticmethod
+    def _state(site: Site) -> Snapshot | None:
+        try:
+            return read_state(site)
+        except ReconcilerError as error:
+            error.hint = f"{error.hint.removesuffix('.')}. To go on without the state: --no-state"
+            raise
+
+
+def clusters_named(site: Site, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the clusters that were named, by default all that have object storage, sorted.
+
+    Raises:
+        UserError: One is not in this workspace.
+    """
+    if not names:
+        return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
+    given = tuple(sorted({name.removeprefix("cluster/") for name in names}))
+    for name in given:
+        site.providers[name]  # says which there are
+    return given
+
+
+def storage_of(site: Site, cluster: str) -> str:
+    """Return where the object storage of a cluster is; clusters that say the same share it.
+
+    Raises:
+        UserError: It has none.
+    """
+    declared = site.clusters[cluster].spec.object_storage
+    if declared is None:
+        hint = "Declare its objectStorage: topics are mounted from it."
+        raise UserError(f"{cluster_address(cluster)} has no object storage", hint=hint)
+    return settings_of(declared, site.edge.folder).url
+
+
+def ask_each(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
+    """Return what `call` says of each, and why it says nothing of the others; all at once."""
+    found: dict[str, A] = {}
+    lost: dict[str, ReconcilerError] = {}
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
+        for name, future in {name: threads.submit(call, name) for name in names}.items():
+            try:
+                found[name] = future.result()
+            except ReconcilerError as error:
+                lost[name] = error
+    return found, lost
+
+
+def verdict_on(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
+    """Return the error to end with where some clusters said nothing."""
+    if not lost:
+        return None
+    for name in sorted(lost):
+        if not isinstance(lost[name], RetryableError):
+            return lost[name]
+    return unreachable(lost, can_exclude=False)
+
+
+# `mount status`, `cancel` and `delete`: migrations under way, and what the table allows to be asked of them.
+
+
+MigrationVerb: TypeAlias = Literal["cancel", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """A migration of one cluster."""
+
+    cluster: str
+    migration: Migration
+
+    @property
+    def state(self) -> MigrationState:
+        """Where it is."""
+        return MigrationState(self.migration.state)
+
+    @property
+    def table(self) -> Lifecycle[MigrationState]:
+        """The table of its direction."""
+        return MOUNT if self.migration.direction == "inbound" else UNMOUNT
+
+    @property
+    def legal(self) -> tuple[str, ...]:
+        """What may be asked for now."""
+        return self.table.legal(self.state)
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether `run` brings it further."""
+        if self.migration.by_jobs:
+            return False
+        if self.migration.is_automatic:
+            return self.state is not MigrationState.CANCELLED
+        return self.state is not MigrationState.FINISHED and bool(self.table.by_itself(self.state))
+
+
+@dataclass(frozen=True, slots=True)
+class MountStatus:
+    """Migrations, by cluster and id."""
+
+    migrations: tuple[Underway, ...]
+    lost: Mapping[str, ReconcilerError]
+    """Clusters of which nothing is known, and why."""
+
+    @property
+    def verdict(self) -> ReconcilerError | None:
+        """The error to end with, where a cluster could not be read."""
+        return verdict_on(self.lost)
+
+
+def mount_status(reach: Reach, migration: int | None = None, cluster: str | None = None) -> MountStatus:
+    """Return the migrations of the clusters there is a record of, or the one with an id.
+
+    Raises:
+        UserError: There is none with that id, or several clusters have one.
+    """
+    site = reach.site(is_reader=True)
+    found, lost = _under_way(reach, site, cluster)
+    if migration is None:
+        return MountStatus(found, lost)
+    return MountStatus((_the_one(found, lost, migration, clusters_named(site, _given(cluster))),), lost)
+
+
+def ask_migration(
+    reach: Reach,
+    migration: int,
+    verb: MigrationVerb,
+    cluster: str | None,
+    *,
+    confirm: Callable[[Underway], bool],
+    stop: Stop,
+) -> Underway:
+    """Cancel a migration, and bring it to its end, or delete its record; `confirm` is asked where that is legal.
+
+    Raises:
+        UserError: There is none, that is not legal in its state, or it was not confirmed.
+        IncompleteError: It is cancelled, and not at its end: `run` goes on.
+    """
+    site = reach.site()
+    found, lost = _under_way(reach, site, cluster)
+    verdict = verdict_on(lost)
+    if verdict is not None:
+        verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, say whose: --cluster NAME"
+        raise verdict
+    one = _the_one(found, lost, migration, clusters_named(site, _given(cluster)))
+    _check_legal(one, verb)
+    reach.check_writable(site, one.cluster)
+    require_confirmation(confirm(one))
+
+    def go_on() -> None:
+        if stop.is_requested:
+            raise InterruptedRunError("Interrupted", hint="Nothing was started")
+
+    with stop.ends(lambda: None):
+        after = site.providers[one.cluster].migrations.ask(migration, verb, may_go_on=go_on)
+    return replace(one, migration=after)
+
+
+def _under_way(
+    reach: Reach, site: Site, cluster: str | None
+) -> tuple[tuple[Underway, ...], Mapping[str, ReconcilerError]]:
+    recorded = reach.recorded(site)
+
+    def look(name: str) -> list[Underway]:
+        if not stands(site, name, recorded):
+            return []
+        return [Underway(name, each) for each in site.providers[name].migrations.under_way()]
+
+    found, lost = ask_each(clusters_named(site, _given(cluster)), look)
+    return tuple(each for name in sorted(found) for each in found[name]), lost
+
+
+def _the_one(
+    found: tuple[Underway, ...], lost: Mapping[str, ReconcilerError], migration: int, asked: tuple[str, ...]
+) -> Underway:
+    ones = [each for each in found if each.migration.id == migration]
+    if len(ones) == 1:
+        return ones[0]
+    if ones:
+        names = ", ".join(each.cluster for each in ones)
+        message = f"migration {migration} is one of each of the clusters {names}: ids are counted by each cluster"
+        raise UserError(message, hint=f"Say whose: --cluster {ones[0].cluster}")
+    verdict = verdict_on(lost)
+    if verdict is not None:
+        raise verdict
+    where = f" on cluster {asked[0]}" if len(asked) == 1 else f" on any of {', '.join(asked)}" if asked else ""
+    message = f"migration {migration}: Data migration does not exist{where}"
+    raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+
+
+def _check_legal(one: Underway, verb: MigrationVerb) -> None:
+    try:
+        one.table.step(one.state, verb)
+    except UserError as error:
+        message = f"migration {one.migration.id} of cluster {one.cluster} is {one.state}: {error.message}"
+        raise UserError(message, hint=error.hint) from error
+
+
+def _given(cluster: str | None) -> tuple[str, ...]:
+    return () if cluster is None else (cluster,)
+
+
+Lying: TypeAlias = Literal["mountable", "mounting", "mounted", "unmounting"]
+
+_ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
+_STATES: Final[Mapping[str, Lying]] = {"detached": "mountable", "claimed": "mounting", "mounted": "mounted"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountRow:
+    """One location. Sizes are those it had when it was detached last; `None`: it never was."""
+
+    location: str
+    name: str
+    """What its owner calls it; of a mountable one, the name it was made with."""
+    state: Lying
+    storage: str
+    clusters: tuple[str, ...]
+    """Those of the workspace that share the object storage: it can be mounted on any of them."""
+    owner: str | None = None
+    """Id of the cluster that has it, or is taking it."""
+    owner_name: str | None = None
+    """What the workspace calls that cluster; `None`: it is not one of the workspace."""
+    partitions: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    since_ms: int | None = None
+    migrations: tuple[Underway, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRegister:
+    """A register that does not say who owns a topic."""
+
+    storage: str
+    key: str
+    error: UserError
+
+
+@dataclass(frozen=True, slots=True)
+class MountList:
+    """What the object storages of clusters have, sorted by location."""
+
+    rows: tuple[MountRow, ...]
+    damaged: tuple[DamagedRegister, ...]
+    lost: Mapping[str, ReconcilerError]
+    """Clusters of which nothing is known, and why."""
+    storages: tuple[str, ...]
+
+    @property
+    def verdict(self) -> ReconcilerError | None:
+        """The error to end with, where something could not be read."""
+        if self.damaged:
+            count = len(self.damaged)
+            what = "1 register" if count == 1 else f"{count:,} registers"
+            message = f"{what} of ownership cannot be read: who has those topics is not known"
+            return UserError(message, hint=self.damaged[0].error.hint)
+        return verdict_on(self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What one cluster says of itself; no id: it was never made."""
+
+    cluster_id: str | None
+    migrations: tuple[Underway, ...] = ()
+
+
+def list_mounts(reach: Reach, clusters: Sequence[str]) -> MountList:
+    """Return what lies in the object storage of clusters, by default of all: one row for each location.
+
+    Raises:
+        UserError: One is not in this workspace, or has no object storage.
+    """
+    site = reach.site(is_reader=True)
+    names = clusters_named(site, clusters)
+    sharing: dict[str, list[str]] = {}
+    for name in names:
+        sharing.setdefault(storage_of(site, name), []).append(name)
+    recorded = reach.recorded(site)
+
+    def look(name: str) -> _Cluster:
+        if not stands(site, name, recorded):
+            return _Cluster(None)
+        provider = site.providers[name]
+        identity = provider.identify()
+        return _Cluster(
+            None if identity is None else identity.cluster_id,
+            tuple(Underway(name, each) for each in provider.migrations.under_way(is_measured=False)),
+        )
+
+    found, lost = ask_each(names, look)
+    listed, unlisted = ask_each(list(sharing), lambda url: list(site.providers[sharing[url][0]].migrations.detached()))
+    for url, error in unlisted.items():
+        lost |= dict.fromkeys(sharing[url], error)
+    owners = {cluster_id: name for name in site.clusters if (cluster_id := recorded.get(cluster_address(name)))}
+    owners |= {each.cluster_id: name for name, each in found.items() if each.cluster_id}
+    rows: list[MountRow] = []
+    damaged: list[DamagedRegister] = []
+    for url, names_here in sharing.items():
+        registers, here = listed.get(url, []), tuple(names_here)
+        way = [each for name in here if name in found for each in found[name].migrations]
+        good = {each.location: each for _, each in registers if not isinstance(each, UserError)}
+        damaged += [DamagedRegister(url, key, each) for key, each in registers if isinstance(each, UserError)]
+        rows += [replace(row, storage=url, clusters=here) for row in _rows(good, way, owners)]
+    return MountList(_merged(rows), tuple(damaged), lost, tuple(sharing))
+
+
+def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
+    """Return the clusters that answer, by their id; one that does not is nobody."""
+    found, _ = ask_each(list(names), lambda name: site.providers[name].identify())
+    return {identity.cluster_id: name for name, identity in found.items() if identity is not None}
+
+
+def _rows(
+    registers: Mapping[str, Mountable], under_way: Sequence[Underway], owners: Mapping[str, str]
+) -> Iterator[MountRow]:
+    moving: dict[str, list[Underway]] = {}
+    for each in under_way:
+        if MigrationState(each.migration.state) not in _ENDED:
+            for topic in each.migration.topics:
+                moving.setdefault(topic.location, []).append(each)
+    for location in sorted({*registers, *moving}):
+        row = _row(location, registers.get(location), tuple(moving.get(location, ())))
+        yield replace(row, owner_name=None if row.owner is None else owners.get(row.owner))
+
+
+def _row(location: str, register: Mountable | None, moving: tuple[Underway, ...]) -> MountRow:
+    full_name, cluster_id, _ = location.split("/")
+    row = MountRow(location=location, name=full_name, state="mounted", storage="", clusters=(), owner=cluster_id)
+    if register is not None:
+        is_owned = register.state != "detached"
+        row = replace(
+            row,
+            name=register.name if is_owned else register.full_name,
+            state=_STATES[register.state],
+            owner=register.owner if is_owned else None,
+            partitions=register.partitions,
+            records=register.records,
+            bytes=register.bytes,
+            since_ms=register.at_ms,
+        )
+    if not moving:
+        return row
+    first = moving[0].migration
+    topic = next(topic for topic in first.topics if topic.location == location)
+    return replace(
+        row,
+        name=topic.full_name,
+        state="mounting" if first.direction == "inbound" else "unmounting",
+        partitions=row.partitions if row.partitions is not None else topic.partitions,
+        since_ms=first.created_ms,
+        migrations=moving,
+    )
+
+
+def _merged(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
+    """Return one row for each location: a bucket may be written in two ways, and is the same one."""
+    merged: dict[MountRow, MountRow] = {}
+    for row in rows:
+        alike = replace(row, storage="", clusters=(), migrations=())
+        there = merged.get(alike)
+        merged[alike] = (
+            row
+            if there is None
+            else replace(
+                there,
+                clusters=(*there.clusters, *row.clusters),
+                migrations=(*there.migrations, *row.migrations),
+            )
+        )
+    return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
+
+
+# `mount release`: a topic is taken from an owner that will not come back, which nobody can tell but who says so.
+
+
+_VERB: Final = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseOf:
+    """What is to be released, and from whom."""
+
+    location: str
+    owner: str
+    cluster: str | None = None
+    """By whose object storage; `None`: that of any cluster that has it."""
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a release makes mountable; what the owner had not uploaded is lost."""
+
+    topic: Mountable
+    owner: str
+    owner_name: str | None
+    """What the workspace calls the owner, where it is one of its clusters and answers: then it is not gone."""
+    clusters: tuple[str, ...]
+    """Those of the workspace that share the object storage: it can be mounted on any of them."""
+
+
+def release_topic(reach: Reach, asked: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
+    """Make a topic nobody's; `confirm` is asked where it is allowed.
+
+    Raises:
+        UserError: There is no such topic, it has another owner or none, or it was not confirmed.
+        BlockedError: It is not allowed by name; says what is lost.
+    """
+    site = reach.site()
+    sharing: dict[str, list[str]] = {}
+    for name in clusters_named(site, () if asked.cluster is None else (asked.cluster,)):
+        sharing.setdefault(storage_of(site, name), []).append(name)
+    if not sharing:
+        hint = "Declare objectStorage on a Cluster: it is taken by way of it."
+        raise UserError("no cluster of this workspace has object storage", hint=hint)
+    here, topic = _found(site, sharing, asked)
+    owners = cluster_ids(site, site.clusters)
+    release = Release(topic, asked.owner, owners.get(asked.owner), tuple(here))
+    if not any(_covers(text, topic.location) for text in asked.allow):
+        raise _blocked(release)
+    require_confirmation(confirm(release))
+    if stop.is_requested:
+        raise InterruptedRunError("Interrupted", hint="Nothing was started")
+    with stop.ends(lambda: None):  # It is short, and half of it would have to be done again.
+        released = site.providers[here[0]].migrations.release(topic.location, asked.owner)
+    return Release(released, release.owner, release.owner_name, release.clusters)
+
+
+def _found(site: Site, sharing: Mapping[str, Sequence[str]], asked: ReleaseOf) -> tuple[Sequence[str], Mountable]:
+    """Return the clusters in whose object storage a topic lies, and what it is."""
+
+    def look(url: str) -> Mountable:
+        return site.providers[sharing[url][0]].migrations.releasable(asked.location, asked.owner)
+
+    found, lost = ask_each(list(sharing), look)
+    if len(found) > 1:
+        named = ", ".join(sharing[url][0] for url in found)
+        message = f"{asked.location} lies in the object storage of each of the clusters {named}"
+        raise UserError(message, hint=f"Say in which: --cluster {sharing[next(iter(found))][0]}")
+    for url, topic in found.items():
+        return sharing[url], topic
+    raise _nowhere(lost)
+
+
+def _nowhere(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
+    errors = list(lost.values())
+    if len(errors) == 1 or isinstance(errors[0], NotAuthorizedError):
+        return errors[0]
+    if all(isinstance(error, UserError) for error in errors):
+        said = "; ".join(dict.fromkeys(error.message for error in errors))
+        return UserError(said, hint="See what there is, and whose: reconciler mount list")
+    return verdict_on(lost) or errors[0]
+
+
+def _covers(text: str, location: str) -> bool:
+    verb, _, pattern = text.partition(":")
+    return verb == _VERB and matches(pattern, Address(location))
+
+
+def _blocked(release: Release) -> BlockedError:
+    topic, owner = release.topic, release.owner
+    has = "is being mounted" if topic.state == "claimed" else "is mounted"
+    kept = f"{topic.records:,} records, {topic.bytes:,} bytes"
+    message = (
+        f"{topic.location} {has} on cluster {owner} as {topic.name}: to release it is data-loss. "
+        f"What that cluster has not uploaded is lost; {kept} in object storage are kept"
+    )
+    command = f"reconciler mount release {topic.location} --owner {owner} --allow {_VERB}:{topic.location}"
+    if release.owner_name is not None:
+        hint = f"Cluster {release.owner_name} of this workspace is that cluster, and answers: unmount it there. Else"
+        return BlockedError(message, hint=f"{hint} allow it once with: {command}")
+    return BlockedError(message, hint=f"Where that cluster is gone for good, allow it once with: {command}")
+
+
+# Topics that somebody looks for, and that were unmounted: where they lie, and what wakes them.
+
+
+@dataclass(frozen=True, slots=True)
+class Asleep:
+    """A topic that a mounting has unmounted, or shall."""
+
+    mounting: Address
+    location: str | None
+    """Where it was when it was unmounted; `None`: that was not recorded."""
+
+    @property
+    def said(self) -> str:
+        """Say so; true as well where another cluster has mounted it since."""
+        return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
+
+
+def sleeping_topics(desired: Desired, record: Record) -> dict[Address, Asleep]:
+    """Return the topics that mountings have unmounted or shall, as the state and the files say it."""
+    declared = [each.resource for each in desired.values()]
+    wanted = [each for each in declared if isinstance(each, Mounting) and each.spec.state == "unmounted"]
+    found = {mounted_by(each): Asleep(each.address, None) for each in wanted}
+    for address, last in record.items():
+        if isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted":
+            found[mounted_by(last.resource)] = Asleep(address, last.physical_name)
+    return found
+
+
+@contextmanager
+def told_asleep(work: Work, topic: Address) -> Iterator[None]:
+    """Say of a topic that is not there that it sleeps, if it does, in place of that it does not exist."""
+    try:
+        yield
+    except NotAuthorizedError:
+        raise  # who may not see it is not told where it lies
+    except UserError as error:
+        found = None if _is_there(work, topic) else _asleep(work, topic)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _is_there(work: Work, topic: Address) -> bool:
+    mirror = address_of("mirror", cluster_of(topic) or "", full_name_of(topic))
+    provider = provider_of(work, topic)
+    return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
+
+
+def _asleep(work: Work, topic: Address) -> UserError | None:
+    desired, record = work.loaded.desired, _recorded(work)
+    known = sleeping_topics(desired, record).get(topic)
+    if known is None and topic not in desired and topic not in record:
+        return None  # nobody speaks of it: a slip of the pen is not looked for in object storage
+    lying = _lying(work, topic, known)
+    location = lying.location if lying is not None else known.location if known is not None else None
+    if known is None and lying is None:
+        return None
+    by = "" if known is None else f" by {known.mounting}"
+    if lying is None or lying.state == "detached":
+        place = f" at {location}" if location is not None else ""
+        return UserError(f"{topic} lies detached{place}{by}", hint=_waking(topic, known, location))
+    clusters = {
+        each.incarnation: cluster_of(address) for address, each in record.items() if kind_of(address) == "cluster"
+    }
+    owner = clusters.get(lying.owner)
+    word = "mounted" if lying.state == "mounted" else "being mounted"
+    message = (
+        f"{topic} was unmounted to {location}{by}, and is {word} on cluster {owner or lying.owner} as {lying.name}"
+    )
+    there = f"Look for it there: {address_of('topic', owner, lying.name)}" if owner else "Look for it there."
+    return UserError(message, hint=there)
+
+
+def _recorded(work: Work) -> Record:
+    try:
+        snapshot = read_state(work)
+    except ReconcilerError:
+        return {}  # the state cannot be read: what the files and the object storage say is left to tell
+    return snapshot.record if snapshot is not None else {}
+
+
+def _lying(work: Work, topic: Address, known: Asleep | None) -> Mountable | None:
+    """Return what object storage has of a topic; `None` where it has nothing, or cannot be asked."""
+    provider = provider_of(work, topic)
+    try:
+        listed, identity = provider.mountable(), provider.identify()
+    except ReconcilerError:
+        return None  # that the topic is not there is the news, and stands as it was said
+    if known is not None and known.location is not None:
+        return next((each for each in listed if each.location == known.location), None)
+    own = (None if identity is None else identity.cluster_id, full_name_of(topic))
+    return next((each for each in listed if each.state == "detached" and (each.owner, each.name) == own), None)
+
+
+def _waking(topic: Address, known: Asleep | None, location: str | None) -> str:
+    if known is not None:
+        return f"To have it back: state: mounted in {known.mounting}, and reconciler apply"
+    source = f" and source: {location}" if location is not None else ""
+    return (
+        f"To have it back: declare a Mounting of {full_name_of(topic)} on {cluster_of(topic)} with state: mounted"
+        f"{source}, and reconciler apply"
+    )

@@ -1,0 +1,392 @@
+"""`namespace list`, `create`, `move` and `delete`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.operations.clusters.topics import wanted_configs
+from reconciler.operations.steps.observe import look_over
+from reconciler.operations.steps.runner import require_confirmation
+from reconciler.operations.steps.workspace import open_work
+from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
+from reconciler.planning.diff.converge import precondition, state_precondition
+from reconciler.planning.situation import IMPLIED, source_of
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    check_full_name,
+    check_namespace,
+    full_name_of,
+    join_name,
+    kind_of,
+    rank,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.base import OfNamespace
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.namespace import Namespace, NamespaceSpec
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import Emergency
+    from reconciler.providers.protocol import Provider
+    from reconciler.resources.inventory import Inventory, Observed, Record
+    from reconciler.resources.measures import Measure
+
+
+# What lies on a cluster below a namespace, and the errors for names that lead nowhere.
+
+
+def observe_on(provider: Provider, cluster: str, *patterns: str) -> Inventory:
+    """Return what matches patterns.
+
+    Raises:
+        UserError: The cluster was never made.
+        NotAuthorizedError: Something there may not be seen by whoever acts: it would be overlooked.
+    """
+    if provider.identify() is None:
+        raise UserError(f"cluster {cluster} is not there yet", hint="Create it with: reconciler apply")
+    found = provider.observe(Scope(patterns))
+    hidden = [item.hidden for _, item in sorted(found.items()) if item.hidden is not None]
+    if hidden:
+        raise hidden[0]
+    return found
+
+
+def observe_below(provider: Provider, cluster: str, name: str) -> Inventory:
+    """Return a namespace, those below it, and all topics in them.
+
+    Raises:
+        InvalidNamespaceError: It does not exist.
+    """
+    below = f"{cluster}/{name}:*"
+    patterns = (f"namespace/{cluster}/{name}", f"namespace/{below}", f"topic/{below}", f"mirror/{below}")
+    found = observe_on(provider, cluster, *patterns)
+    if not name or address_of("namespace", cluster, name) not in found:
+        provider.check_shown(address_of("namespace", cluster, name))
+        raise unknown_namespace(name, cluster)
+    return found
+
+
+def unknown_namespace(name: str, cluster: str) -> InvalidNamespaceError:
+    """Return the error for a namespace that is not there, or for the default one, which always is."""
+    message = f"namespace {name!r} does not exist on cluster {cluster}" if name else "the default namespace '' stays"
+    return InvalidNamespaceError(message, hint=f"List what does with: reconciler namespace list {cluster}")
+
+
+def check_name(check: Callable[[str], str], name: str, example: str) -> None:
+    """Refuse a name that cannot be.
+
+    Raises:
+        UserError: Says what is legal.
+    """
+    try:
+        check(name)
+    except ValueError as error:
+        raise UserError(f"{name!r} is {error}", hint=f"Example: {example}.") from error
+    if not name:
+        raise UserError("the default namespace '' always exists", hint=f"Name one, such as {example}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The namespaces that were made, upper tiers first; none where they were there."""
+
+    cluster: str
+    namespace: str
+    created: tuple[Address, ...]
+
+
+def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Mapping[str, str]) -> Made:
+    """Make a namespace and the tiers above it that are missing.
+
+    Raises:
+        UserError: The name or a config cannot be.
+    """
+    check_name(check_namespace, name, "shop:eu")
+    site = emergency.site(cluster)
+    wanted = wanted_configs(site.providers[cluster].capabilities, configs, ())
+    address = address_of("namespace", cluster, name)
+    spec = NamespaceSpec(configs={key: value for key, value in sorted(wanted.items()) if value is not None})
+
+    def decide(provider: Provider, _record: Record | None) -> list[Create]:
+        tiers = tiers_of(name)
+        there = observe_on(provider, cluster, *(f"namespace/{cluster}/{tier}" for tier in tiers))
+        missing = [tier for tier in tiers if address_of("namespace", cluster, tier) not in there]
+        return [
+            Create(
+                address=address_of("namespace", cluster, tier),
+                after=Namespace(
+                    metadata=OfNamespace(name=tier, cluster=cluster), spec=spec if tier == name else NamespaceSpec()
+                ),
+                reasons=(Reason.DECLARED if tier == name else Reason.IMPLIED_BY_TIER,),
+                origins={} if tier == name else {IMPLIED: address},
+            )
+            for tier in missing
+        ]
+
+    actions = emergency.carry_out(site, cluster, decide)
+    return Made(cluster, name, tuple(action.address for action in actions))
+
+
+# `namespace delete`: what goes is shown first, then marked in one commit; `run` finishes it.
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A topic that goes with its namespace; `measure` is `None` where it was not measured."""
+
+    address: Address
+    measure: Measure | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDeletion:
+    """What goes: a namespace, those below it, and their topics."""
+
+    cluster: str
+    namespace: str
+    topics: tuple[Leaving, ...]
+    nested: tuple[Address, ...]
+    detachable: tuple[Address, ...] = ()
+    """The topics that could be unmounted instead, which keeps their records in object storage."""
+
+    @property
+    def addresses(self) -> frozenset[Address]:
+        """All that goes."""
+        namespace = address_of("namespace", self.cluster, self.namespace)
+        return frozenset({namespace, *self.nested, *(topic.address for topic in self.topics)})
+
+
+def delete_namespace(
+    emergency: Emergency,
+    cluster: str,
+    name: str,
+    *,
+    recursive: bool,
+    confirm: Callable[[NamespaceDeletion], bool],
+) -> NamespaceDeletion:
+    """Delete a namespace with its topics, marked in one commit; `confirm` is asked with all that goes.
+
+    Raises:
+        InvalidNamespaceError: It does not exist.
+        BlockedError: It holds namespaces and `recursive` is not set, or something in it is protected.
+        StalePlanError: More would go than what was confirmed; nothing was done.
+    """
+    site = emergency.site(cluster)
+    provider = site.providers[cluster]
+    observed = observe_below(provider, cluster, name)
+    deletion = _deletion(observed, cluster, name, provider)
+    if deletion.nested and not recursive:
+        nested = ", ".join(full_name_of(address) for address in deletion.nested[:5])
+        message = f"namespace {name} holds namespaces: {nested}{' …' if deletion.nested[5:] else ''}"
+        raise BlockedError(f"{message}; nothing was deleted", hint="Delete those first, or all of it: --recursive")
+    require_confirmation(confirm(deletion))
+
+    def decide(again: Provider, record: Record | None) -> list[Delete]:
+        found = observe_below(again, cluster, name)
+        more = sorted(found.keys() - deletion.addresses)
+        if more:
+            message = f"{more[0]} was made in namespace {name} since it was looked at"
+            raise StalePlanError(message, hint="Nothing was deleted. Look again.")
+        return [_delete(address, found, record) for address in sorted(found, key=rank, reverse=True)]
+
+    emergency.carry_out(site, cluster, decide)
+    return deletion
+
+
+def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider) -> NamespaceDeletion:
+    topics = [address for address in sorted(observed, key=rank) if kind_of(address) != "namespace"]
+    measures = provider.measure(topics)
+    itself = address_of("namespace", cluster, name)
+    nested = [address for address in sorted(observed) if kind_of(address) == "namespace" and address != itself]
+    leaving = tuple(Leaving(address, measures.get(address)) for address in topics)
+    can_unmount = provider.capabilities.mountings
+    detachable = tuple(address for address in topics if can_unmount and _is_tiered(observed[address]))
+    return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable)
+
+
+def _is_tiered(seen: Observed) -> bool:
+    return isinstance(seen.resource, Topic) and seen.legacy is not None and seen.state == TieringState.ENABLED
+
+
+def _delete(address: Address, observed: Inventory, record: Record | None) -> Delete:
+    last, before = (record or {}).get(address), observed[address]
+    if last is not None and last.protect:
+        raise BlockedError(f"{address} is protected", hint="Apply once with protect: false; nothing was deleted.")
+    return Delete(
+        address=address,
+        before=before.resource,
+        incarnation=before.incarnation,
+        risk=Risk.NONE if kind_of(address) == "namespace" else Risk.DATA_LOSS,
+        reasons=(Reason.DESTROYED,),
+        precondition=precondition(address, before),
+    )
+
+
+# `namespace list`: the hierarchy as it is on the clusters.
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    """One namespace, how many topics lie in it itself, and what they inherit from it."""
+
+    address: Address
+    topics: int
+    configs: Mapping[str, str]
+
+
+def list_namespaces(
+    invocation: Invocation, select: Select, cluster: str | None, under: str | None = None
+) -> tuple[NamespaceRow, ...]:
+    """Return the namespaces of one cluster, or of all; `under`: only those below that one.
+
+    Raises:
+        InvalidNamespaceError: There is no such namespace on that cluster.
+    """
+    work = open_work(invocation, select)
+    rows = []
+    for name, overview in sorted(look_over(work, work.to_read if cluster is None else [cluster]).items()):
+        topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
+        rows += [
+            NamespaceRow(address_of("namespace", name, namespace), topics[namespace], configs)
+            for namespace, configs in overview.namespaces.items()
+            if not under or namespace.startswith(f"{under}:")
+        ]
+        if under and under not in overview.namespaces:
+            work.providers[name].check_shown(address_of("namespace", name, under))
+            raise InvalidNamespaceError(
+                f"namespace {under!r} does not exist on cluster {name}",
+                hint=f"List what does with: reconciler namespace list {name}",
+            )
+    return tuple(rows)
+
+
+# `namespace move`: topics go into another namespace; the next plan shows what the files still say otherwise.
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Topics that were moved: (from, to)."""
+
+    cluster: str
+    moves: tuple[tuple[Address, Address], ...]
+
+
+def move_topics(emergency: Emergency, cluster: str, source: str, target: str, topics: Sequence[str]) -> Moved:
+    """Move topics of one namespace to another that is there: those that are named, or all in it and below it.
+
+    Raises:
+        InvalidNamespaceError: A namespace they would be in does not exist; none is made implicitly.
+        UserError: A topic is not there, cannot be moved, or is not owned.
+    """
+    site = emergency.site(cluster)
+    _check_namespaces(site.providers[cluster], cluster, source, target)
+
+    def decide(provider: Provider, record: Record | None) -> list[Transition]:
+        everything = provider.observe(Scope())
+        chosen = _chosen(everything, cluster, source, topics)
+        moves = [_move(everything, cluster, old, _renamed(old, source, target), record) for old in chosen]
+        _check_homes(everything, cluster, [full_name_of(action.address) for action in moves])
+        return moves
+
+    done = emergency.carry_out(site, cluster, decide)
+    return Moved(cluster, tuple((Address(str(action.parameters["from"])), action.address) for action in done))  # type: ignore[union-attr]  # moves have parameters
+
+
+def _chosen(observed: Inventory, cluster: str, source: str, topics: Sequence[str]) -> list[Address]:
+    """Return the topics to be moved, sorted."""
+    named = [address_of("topic", cluster, _in(source, topic)) for topic in dict.fromkeys(topics)]
+    for address in named:
+        if address not in observed:
+            raise UserError(f"{address} does not exist", hint="List what does with: reconciler topic list")
+    if named:
+        return sorted(named)
+    prefix = f"{source}:" if source else ""
+    found = [
+        address
+        for address in observed
+        if kind_of(address) in {"topic", "mirror"} and full_name_of(address).startswith(prefix)
+    ]
+    # Of the default namespace only its own: below it lies everything.
+    return sorted(address for address in found if source or ":" not in full_name_of(address))
+
+
+def _in(namespace: str, topic: str) -> str:
+    return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
+
+
+def _renamed(old: Address, source: str, target: str) -> str:
+    name = full_name_of(old)
+    return join_name(target, name[len(source) + 1 :] if source else name)
+
+
+def _move(observed: Inventory, cluster: str, old: Address, name: str, record: Record | None) -> Transition:
+    check_name(check_full_name, name, "shop:eu:orders")
+    address, before = address_of("topic", cluster, name), observed[old]
+    resource = before.resource
+    if not isinstance(resource, Topic):
+        raise UserError(f"{old} is named by its link", hint="Promote it first, then move the topic.")
+    if address in observed or address_of("mirror", cluster, name) in observed:
+        raise UserError(f"{address} exists", hint="Name the topics to be moved: --topic")
+    last = record.get(old) if record is not None else None
+    if record is not None:
+        if last is None:
+            hint = "Declare it, or move it without remembering that: --no-state"
+            raise UserError(f"{old} is not owned by this workspace", hint=hint)
+        _refuse_mirrored(old, record)
+    kept = last.resource if last is not None and isinstance(last.resource, Topic) else resource
+    namespace, own = split_name(name)
+    metadata = kept.metadata.model_copy(update={"name": own, "namespace": namespace})
+    return Transition(
+        address=address,
+        machine="topic",
+        verb="move",
+        from_state=full_name_of(old),
+        to_state=name,
+        after=kept.model_copy(update={"metadata": metadata}),
+        parameters={"from": old},
+        risk=Risk.DISRUPTIVE,
+        reasons=(Reason.MOVED,),
+        origins=last.origins if last is not None else {},
+        precondition=state_precondition(old, before),
+    )
+
+
+def _refuse_mirrored(topic: Address, record: Record) -> None:
+    for address, item in record.items():
+        if isinstance(item.resource, MirrorTopic) and source_of(item.resource) == topic:
+            message = f"{address} mirrors {topic}, and a mirror never changes its source"
+            raise UserError(message, hint="Promote or remove the mirror first.")
+
+
+def _check_namespaces(provider: Provider, cluster: str, *names: str) -> None:
+    there = observe_on(provider, cluster, *(f"namespace/{cluster}/{name}" for name in names))
+    for name in names:
+        if name and address_of("namespace", cluster, name) not in there:
+            provider.check_shown(address_of("namespace", cluster, name))
+            raise unknown_namespace(name, cluster)
+
+
+def _check_homes(observed: Inventory, cluster: str, names: Sequence[str]) -> None:
+    missing = sorted(set(_missing_homes(observed, cluster, names)))
+    if missing:
+        message = f"namespaces that do not exist on cluster {cluster}: {', '.join(missing[:5])}"
+        hint = f"Create them first; none is made implicitly: reconciler namespace create {cluster} {missing[0]}"
+        raise InvalidNamespaceError(message, hint=hint)
+
+
+def _missing_homes(observed: Inventory, cluster: str, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        home = split_name(name)[0]
+        if home and address_of("namespace", cluster, home) not in observed:
+            yield home

@@ -1,0 +1,393 @@
+"""`topic list`, `describe`, `alter` and `storage`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.mount import is_under_way
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.operations.clusters.mounts import told_asleep
+from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
+from reconciler.operations.steps.observe import AT_ONCE, check_answers, look_over, measure
+from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
+from reconciler.planning.actions import Change, Reason, Update
+from reconciler.planning.diff.converge import precondition
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.configs import DEFAULT, canonical_value
+from reconciler.resources.inventory import Following
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mount import MIGRATING
+from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, switches_in
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.workspace import Work
+    from reconciler.providers.protocol import Provider
+    from reconciler.resources.groups import ConsumerGroup
+    from reconciler.resources.inventory import Capabilities, Inventory, Observed, Record, Resource, TopicShown
+    from reconciler.resources.measures import Measure, TopicStorage
+    from reconciler.resources.mount import Migration
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition; `stable` is what `read_committed` may reach."""
+
+    partition: int
+    start: int
+    stable: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic, whole."""
+
+    address: Address
+    incarnation: str | None
+    groups: tuple[ConsumerGroup, ...] | None
+    """Those that have offsets of it, each of it alone; `None`: we cannot tell."""
+    partitions: tuple[PartitionRow, ...]
+    records: int | None
+    bytes: int | None
+    configs: tuple[ConfigRow, ...]
+    acls: tuple[AclRow, ...] = ()
+    """The access rules that are asked, those of its tiers first; only what whoever asks may see of them."""
+    storage: TopicStorage | None = None
+    """What lies in which tier; `None`: it was never tiered, or its platform has no tiers."""
+    migration: Migration | None = None
+    """What mounts or unmounts it, with this topic alone; `None`: nothing does."""
+    following: Following | None = None
+    """What it mirrors; `None`: it is an ordinary topic."""
+
+
+def list_topics(
+    invocation: Invocation, select: Select, pattern: str | None, *, sizes: bool = False
+) -> list[TopicShown]:
+    """Return the topics and mirrors on all clusters, or those whose address matches.
+
+    `sizes` measures at most a thousand partitions: a request for each that was ever written.
+    """
+    work = open_work(invocation, select)
+    names = [name for name in work.to_read if pattern is None or _may_be_on(name, pattern)]
+    shown = [topic for overview in look_over(work, names).values() for topic in overview.topics]
+    shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
+    shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
+    if not sizes:
+        return shown
+    measures = measure(work.providers, [topic.address for topic in shown])
+    return [_measured(topic, measures.get(topic.address)) for topic in shown]
+
+
+def describe_topic(invocation: Invocation, select: Select, address: str) -> TopicDescription:
+    """Return partitions, offsets, size and acting configs of one topic.
+
+    Raises:
+        UserError: It is not there.
+    """
+    work = open_work(invocation, select)
+    topic = topic_address(address)
+    provider = provider_of(work, topic)
+    check_answers(work, cluster_of(topic) or "")
+    with told_asleep(work, topic):
+        found, observed = find_topic(provider, topic)
+    standing = provider.standing(topic)
+    return TopicDescription(
+        address=found,
+        incarnation=observed[found].incarnation,
+        groups=_groups(provider, full_name_of(topic)),
+        partitions=tuple(
+            PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(standing.bounds.items())
+        ),
+        records=standing.records,
+        bytes=standing.bytes,
+        configs=configs_on(provider, found, observed),
+        acls=acting_acls(found, observed),
+        storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
+        migration=_migration(provider, full_name_of(topic)) if observed[found].state == MIGRATING else None,
+        following=_following(observed[found]),
+    )
+
+
+def _following(seen: Observed) -> Following | None:
+    mirror = seen.resource
+    if not isinstance(mirror, MirrorTopic):
+        return None
+    return Following(seen.state or "", mirror.link, f"{mirror.source_cluster}/{mirror.source}")
+
+
+def _migration(provider: Provider, full_name: str) -> Migration | None:
+    """Return what has a topic in its hands, with that topic alone; `None`: it has just let go of it."""
+    for migration in provider.migrations.under_way(is_measured=False):
+        ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
+        if ours and is_under_way(migration.state):
+            return replace(migration, topics=ours)
+    return None
+
+
+def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
+    """Return who reads a topic; `None` where there are too many groups, or one cannot be read."""
+    try:
+        found = provider.groups.of_topic(full_name)
+    except UserError:
+        return None
+    return None if found is None else tuple(found)
+
+
+def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
+    """Return under which address a topic is observed, as itself or as a mirror, and all that acts on it.
+
+    Raises:
+        UserError: It is not there.
+        NotAuthorizedError: It may not be described.
+    """
+    cluster, name = cluster_of(topic) or "", full_name_of(topic)
+    mirror = address_of("mirror", cluster, name)
+    tiers = tiers_of(split_name(name)[0])
+    observed: Inventory = {}
+    if provider.identify() is not None:
+        namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
+        observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
+        if topic not in observed and mirror not in observed:
+            provider.log(topic)  # refuses who may not know that it is not there
+    for address in (topic, mirror):
+        if address in observed:
+            found = observed[address].hidden
+            if found is not None:
+                raise found
+            return address, observed
+    raise UserError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
+
+
+def _may_be_on(cluster: str, pattern: str) -> bool:
+    """Tell whether a pattern can name something on a cluster: one that is not asked for is not asked."""
+    before, has_rest, after = pattern.partition("/")
+    named = after.partition("/")[0]
+    return "*" in before or "*" in named or not has_rest or named == cluster
+
+
+def _measured(topic: TopicShown, size: Measure | None) -> TopicShown:
+    return topic if size is None else topic._replace(records=size.records, bytes=size.bytes)
+
+
+# `topic alter`: change configs of one topic now. An ordinary run of one action, or done without a state.
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """What was changed; no changes where it was like that already."""
+
+    address: Address
+    changes: tuple[Change, ...]
+    inherited: Mapping[str, ConfigRow]
+    """What acts where the topic has no value of its own, by key, and where that is from."""
+
+
+def alter_topic(emergency: Emergency, address: str, set_: Mapping[str, str], delete: Sequence[str]) -> Altered:
+    """Set and reset configs of one topic.
+
+    Raises:
+        UserError: The topic or a config is not there, or this workspace does not own the topic.
+        LeaseError: Someone else is applying.
+    """
+    topic = topic_address(address)
+    name = cluster_of(topic) or ""
+    site = emergency.site(name)
+    wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete)
+    found: list[Altered] = []
+
+    def decide(provider: Provider, record: Record | None) -> list[Update]:
+        action, inherited = _action(provider, topic, wanted)
+        if record is not None:
+            action = _owned(action, record, wanted)
+        found.append(Altered(action.address, action.changes, inherited))
+        return [action] if action.changes else []
+
+    emergency.carry_out(site, name, decide)
+    return found[-1]
+
+
+def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str]) -> dict[str, str | None]:
+    """Return each config and the value it is to have, `None` where it is to be inherited again.
+
+    Raises:
+        UserError: A config or its value cannot be.
+    """
+    wanted: dict[str, str | None] = dict.fromkeys(delete)
+    wanted.update(set_)
+    for key, value in wanted.items():
+        if key not in capabilities.configs:
+            near = get_close_matches(key, capabilities.configs, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "List them with: reconciler topic describe"
+            raise UserError(f"there is no config {key!r}", hint=hint)
+        if value is not None:
+            try:
+                wanted[key] = canonical_value(key, value, capabilities.configs)
+            except ValueError as error:
+                default = capabilities.configs[key].default
+                raise UserError(f"{key}={value}: {error}", hint=f"Its default is {default!r}.") from error
+    return wanted
+
+
+def _action(
+    provider: Provider, topic: Address, wanted: Mapping[str, str | None]
+) -> tuple[Update, Mapping[str, ConfigRow]]:
+    """Return the change of a topic as it is now, and what it inherits; no changes where it is like that already."""
+    address, observed = find_topic(provider, topic)
+    before = observed[address]
+    own = configs_of(before.resource)
+    changes = tuple(
+        Change(f"configs.{key}", own.get(key), value) for key, value in sorted(wanted.items()) if own.get(key) != value
+    )
+    action = Update(
+        address=address,
+        before=before.resource,
+        after=_with_configs(before.resource, wanted),
+        changes=changes,
+        reasons=(Reason.CHANGED,),
+        precondition=precondition(address, before, [change.path for change in changes]),
+    )
+    _check_switching(provider, action, observed)
+    above = {layer: found for layer, found in observed.items() if layer != address}
+    return action, {row.key: row for row in acting_configs(address, above, provider.capabilities)}
+
+
+def _check_switching(provider: Provider, action: Update, observed: Inventory) -> None:
+    """Refuse what would delete remote records unseen: only a plan says which offsets become unreadable, and blocks.
+
+    Raises:
+        UserError: The change turns tiered storage off, and remote data would be deleted by that (KIP-950).
+    """
+    before = observed[action.address]
+    after = {**observed, action.address: replace(before, resource=action.after)}
+    rows = acting_configs(action.address, after, provider.capabilities)
+    acting = {row.key: (row.value, row.origin) for row in rows if row.origin != DEFAULT}
+    is_on = before.state == TieringState.ENABLED
+    if is_on and switches_in(acting).is_off and disable_policy_in(acting) != RETAIN:
+        message = f"{action.address}: this turns its tiered storage off, and deletes what lies in object storage"
+        raise UserError(
+            message,
+            hint="Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed.",
+        )
+
+
+def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> Update:
+    """Return the action as it changes the record: what is recorded, with the same configs set and reset."""
+    recorded = record.get(action.address)
+    if recorded is None:
+        raise UserError(
+            f"{action.address} is not owned by this workspace",
+            hint="Declare it, or change it without remembering that: --no-state",
+        )
+    return replace(action, after=_with_configs(recorded.resource, wanted), origins=recorded.origins)
+
+
+def _with_configs(resource: Resource, wanted: Mapping[str, str | None]) -> Resource:
+    merged: dict[str, str | None] = {**configs_of(resource), **wanted}
+    configs = {key: value for key, value in sorted(merged.items()) if value is not None}
+    if isinstance(resource, Topic):
+        return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": configs})})
+    return resource.model_copy(update={"configs": configs})
+
+
+# `topic storage`: what topics take, tier by tier.
+
+
+PARTITIONS: Final = 10_000
+"""What is looked at of one cluster where topics are not named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """Many topics, sorted by address; `unmeasured` are those beyond the bound."""
+
+    topics: tuple[TopicStorage, ...]
+    unmeasured: int = 0
+
+
+def topic_storage(invocation: Invocation, select: Select, address: str) -> TopicStorage:
+    """Return what one topic takes.
+
+    Raises:
+        UserError: It is not there.
+    """
+    return next(iter(_named(open_work(invocation, select), [address])))
+
+
+def topic_storages(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Storages:
+    """Return what the topics take whose addresses match, all of them where nothing is asked for.
+
+    Raises:
+        UserError: One that is named, without `*`, is not there.
+    """
+    work = open_work(invocation, select)
+    found = {each.address: each for each in _named(work, [each for each in patterns if "*" not in each])}
+    wild = [each for each in patterns if "*" in each]
+    unmeasured = 0
+    if wild or not patterns:
+        shown = [topic for topic in _matching(work, wild) if topic.address not in found]
+        chosen = _within_bounds(shown)
+        unmeasured = len(shown) - len(chosen)
+        found |= {each.address: each for each in _of(work, chosen)}
+    return Storages(tuple(found[address] for address in sorted(found)), unmeasured)
+
+
+def _named(work: Work, addresses: Iterable[str]) -> list[TopicStorage]:
+    found: list[TopicStorage] = []
+    for address in dict.fromkeys(map(topic_address, addresses)):
+        provider = provider_of(work, address)
+        check_answers(work, cluster_of(address) or "")
+        there, _ = find_topic(provider, address)
+        found += provider.storages([there])
+    return found
+
+
+def _matching(work: Work, patterns: Sequence[str]) -> list[TopicShown]:
+    shown = [topic for overview in look_over(work, work.to_read).values() for topic in overview.topics]
+    return sorted(
+        topic for topic in shown if not patterns or any(matches(pattern, topic.address) for pattern in patterns)
+    )
+
+
+def _within_bounds(shown: Iterable[TopicShown]) -> list[Address]:
+    left: dict[str, int] = {}
+    chosen: list[Address] = []
+    for topic in shown:
+        cluster = cluster_of(topic.address) or ""
+        remaining = left.setdefault(cluster, PARTITIONS)
+        if topic.partitions <= remaining:
+            left[cluster] = remaining - topic.partitions
+            chosen.append(topic.address)
+    return chosen
+
+
+def _of(work: Work, addresses: Iterable[Address]) -> list[TopicStorage]:
+    by_cluster: dict[str, list[Address]] = {}
+    for address in addresses:
+        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="storage") as threads:
+        answers = threads.map(lambda item: list(work.providers[item[0]].storages(item[1])), _items(by_cluster))
+        return [each for answer in answers for each in answer]
+
+
+def _items(by_cluster: Mapping[str, list[Address]]) -> list[tuple[str, list[Address]]]:
+    return sorted(by_cluster.items())

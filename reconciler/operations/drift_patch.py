@@ -1,0 +1,449 @@
+"""`drift --accept`: a patch that brings the manifests to what clusters have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.mirror import ROLES, Held, MirrorStatus, Role, towards
+from reconciler.manifests.edit import UneditableError, yaml_text
+from reconciler.manifests.files import label_of
+from reconciler.manifests.format import format_text
+from reconciler.manifests.load import explain_origin
+from reconciler.manifests.positions import path_text
+from reconciler.operations.drift import doubts, sort_out, unreadable, without_doubtful
+from reconciler.operations.manifest_fields import (
+    ODD_LAYOUT,
+    ByHandError,
+    ElsewhereError,
+    Manifests,
+    accept_field,
+    field_by_hand,
+    place_of,
+    written_configs,
+    written_field,
+    written_rule,
+)
+from reconciler.operations.plan import decide_unlocked
+from reconciler.operations.steps.invocation import errors_of
+from reconciler.operations.steps.workspace import open_work
+from reconciler.planning.actions import Transition
+from reconciler.planning.diff.mount_changes import DETACHED_AT
+from reconciler.planning.plan_rows import moves_of, plain
+from reconciler.planning.resolve.mirror_sources import commanded, link_of
+from reconciler.resources.acls import rule_fields
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from reconciler.manifests.files import Place
+    from reconciler.manifests.load import Loaded
+    from reconciler.operations.drift import Found
+    from reconciler.operations.manifest_fields import Spot
+    from reconciler.operations.plan import Decided
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.planning.resolve.mirror_sources import Commanded
+    from reconciler.resources.inventory import Inventory, Resource
+
+
+# What is on a cluster and nobody declares, as a new manifest.
+
+
+FOLDER: Final = "accepted"
+MIRRORS: Final = ("spec", "mirrorTopics")
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory) -> None:
+    """Write a manifest for something nobody declares, into a file of its own.
+
+    Raises:
+        ElsewhereError: It has no manifest of its own, or there is no folder for it.
+    """
+    resource = inventory[address].resource
+    if not isinstance(resource, Topic | Namespace | MirrorLink):
+        link = f": accept link/{resource.cluster}/{resource.link}" if isinstance(resource, MirrorTopic) else ""
+        message = f"it has no manifest of its own{link}"
+        raise ElsewhereError(message)
+    manifests.fresh[_free_name(manifests, address)] = manifest_text(address, resource, inventory)
+
+
+def accept_detached(manifests: Manifests, topic: Address) -> None:
+    """Write a Mounting for a topic that somebody unmounted; its own manifest stays, understood to be detached.
+
+    Raises:
+        ElsewhereError: There is no folder for it.
+    """
+    namespace, name = split_name(full_name_of(topic))
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": cluster_of(topic)}
+    lines = ("apiVersion: reconciler/v1", "kind: Mounting", f"metadata: {yaml_text(metadata)}", "spec:")
+    mounting = Address("mounting/" + topic.partition("/")[2])
+    text = "".join(f"{line}\n" for line in (*lines, "  state: unmounted"))
+    manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
+
+
+def accept_made(manifests: Manifests, mirror: MirrorTopic) -> None:
+    """Name a mirror, as it is, in its link.
+
+    Raises:
+        ElsewhereError: The link says its mirrors elsewhere.
+        ByHandError: Its document is laid out so that no patch is safe.
+    """
+    spot = manifests.spot(link_of(mirror), MIRRORS)
+    try:
+        spot.file.append(spot.place.number, MIRRORS, entry_of(mirror))
+    except UneditableError as error:
+        raise ByHandError(spot.place, ODD_LAYOUT) from error
+
+
+def entry_of(mirror: MirrorTopic) -> dict[str, Any]:
+    """Return a mirror as its link names it."""
+    state = {} if mirror.state == "mirroring" else {"state": mirror.state}
+    configs = {"configs": plain(written_configs(mirror.configs))} if mirror.configs else {}
+    return {"source": mirror.source, **state, **configs}
+
+
+def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
+    """Return what is there as the manifest that would declare it, in canonical form."""
+    spec = dict(spec_of(resource, inventory))
+    metadata = metadata_of(address, resource)
+    lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
+    if spec:
+        lines += ["spec:", *(f"  {key}: {yaml_text(value)}" for key, value in spec.items())]
+    return format_text("".join(f"{line}\n" for line in lines))
+
+
+def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
+    """Return what tells one resource from another, as a manifest says it."""
+    namespace, name = split_name(full_name_of(address))
+    if isinstance(resource, Namespace):
+        return {"name": resource.metadata.name, "cluster": resource.cluster}
+    return {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
+
+
+def role_of(state: str | None) -> Role | None:
+    """Return the role that a mirror in a state has, as a manifest names it; `None` where it is on its way."""
+    try:
+        status = MirrorStatus(state or MirrorStatus.ACTIVE)
+    except ValueError:
+        return None
+    return next((role for role in ROLES if isinstance(towards(role, status), Held)), None)
+
+
+def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a manifest's spec and what each says, in the order they are written in."""
+    if isinstance(resource, Topic):
+        spec = resource.spec
+        yield "partitions", spec.partitions
+        if spec.replication_factor is not None:
+            yield "replicationFactor", spec.replication_factor
+        if spec.recover_from is not None:
+            yield "recoverFrom", spec.recover_from
+        yield from _shared(resource)
+        if spec.protect is not None:
+            yield "protect", spec.protect
+    elif isinstance(resource, Namespace):
+        yield from _shared(resource)
+        if resource.spec.quotas is not None:
+            said = resource.spec.quotas.to_json()
+            yield "quotas", {key: written_field(f"quotas.{key}", value) for key, value in said.items()}
+        if resource.spec.encryption is not None:
+            yield "encryption", resource.spec.encryption.to_json()
+    elif isinstance(resource, MirrorLink):
+        yield from _link(resource)
+        mirrors = [dict(_mirror(inventory, address)) for address in _mirrors_of(resource, inventory)]
+        if mirrors:
+            yield "mirrorTopics", mirrors
+
+
+def _shared(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
+    if resource.spec.configs:
+        yield "configs", written_configs(resource.spec.configs)
+    if resource.spec.tiering_policy is not None:
+        yield "tieringPolicy", resource.spec.tiering_policy
+    if resource.spec.acls:
+        rules = rule_fields(resource.spec.acls)
+        yield "acls", [written_rule(path, operations) for path, operations in rules.items()]
+
+
+def _link(link: MirrorLink) -> Iterator[tuple[str, Any]]:
+    said = link.spec.to_json()
+    usual = MirrorLinkSpec(source=link.spec.source).to_json()
+    for key, value in said.items():
+        if key == "source" or (key not in {"mirrorTopics", "movedFrom"} and value != usual.get(key)):
+            yield key, written_field(key, value)
+
+
+def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
+    for address in sorted(inventory):
+        resource = inventory[address].resource
+        is_its = isinstance(resource, MirrorTopic) and (resource.cluster, resource.link) == (
+            link.cluster,
+            link.metadata.name,
+        )
+        if is_its and link.spec.auto_create is None:
+            yield address
+
+
+def _mirror(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
+    seen = inventory[address]
+    if isinstance(seen.resource, MirrorTopic):
+        role = role_of(seen.state) or "mirroring"
+        yield from entry_of(seen.resource.model_copy(update={"state": role})).items()
+
+
+def _free_name(manifests: Manifests, address: Address) -> str:
+    """Return the name of a file that is not there yet, below the first folder that manifests are read from."""
+    folder = _manifest_folder(manifests.loaded)
+    kind, cluster = kind_of(address), address.split("/")[1]
+    stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}").strip("-.")
+    number = 1
+    while True:
+        name = f"{stem}.yaml" if number == 1 else f"{stem}-{number}.yaml"
+        path = str(PurePosixPath(folder) / FOLDER / name)
+        if path not in manifests.fresh and not (manifests.loaded.folder / path).exists():
+            return path
+        number += 1
+
+
+def _manifest_folder(loaded: Loaded) -> str:
+    workspace = loaded.folder.resolve()
+    for listed in loaded.workspace.spec.manifests:
+        path = (loaded.folder / listed).resolve()  # through a link nothing is patched
+        if path.is_relative_to(workspace) and path.is_dir():
+            return label_of(path, workspace)
+    message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
+    raise ElsewhereError(message)
+
+
+_OF_FILES: Final = frozenset({"pending", "blocked"})
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The patch, which may be empty, and what there is to say of it, one line each."""
+
+    patch: str
+    notes: tuple[str, ...]
+    left_out: int = 0
+    """How much of what the clusters changed the patch cannot say."""
+
+
+def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Accepted:
+    """Return the change to the files after which nothing is planned for what was found at `patterns`.
+
+    Raises:
+        UserError: Nothing was found there, or nobody can tell what of it is in doubt.
+    """
+    work = open_work(invocation, select, is_reader=True)
+    decided = decide_unlocked(work)
+    unknown = unreadable(work.state, decided.remembered)
+    if unknown is not None:
+        raise unknown
+    doubtful = doubts(work.state, decided.remembered, lambda _address: True)
+    return patch_for(work.loaded, decided, patterns, doubtful)
+
+
+def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtful: Sequence[Found] = ()) -> Accepted:
+    """Return the change to what was loaded that accepts what was found at `patterns`; nothing that is in doubt.
+
+    Raises:
+        UserError: Nothing was found there.
+    """
+    accepting = _Accepting(loaded, decided, tuple(patterns))
+    accepting.run(without_doubtful(sort_out(decided.plan, _by_command(loaded, decided)), doubtful))
+    if not accepting.is_anything_found:
+        if decided.plan.errors:
+            raise errors_of(decided.plan.errors)
+        message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
+        raise UserError(message, hint="List what differs with: reconciler drift")
+    return Accepted(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
+
+
+def _by_command(loaded: Loaded, decided: Decided) -> tuple[Commanded, ...]:
+    return commanded(loaded.desired, decided.recorded, decided.seen.inventory)
+
+
+class OfFilesError(ElsewhereError):
+    """It is no doing of the cluster: a patch that accepts what is there lacks nothing without it."""
+
+
+@contextmanager
+def _or_by_hand(spot: Spot) -> Iterator[None]:
+    try:
+        yield
+    except UneditableError as error:
+        raise ByHandError(spot.place, ODD_LAYOUT) from error
+
+
+class _Accepting:
+    """One finding after the other; what cannot be written as a patch becomes a note."""
+
+    def __init__(self, loaded: Loaded, decided: Decided, patterns: tuple[str, ...]) -> None:
+        self.manifests = Manifests(loaded)
+        self.notes: list[str] = []
+        self.is_anything_found = False
+        self.left_out = 0
+        self._decided = decided
+        self._patterns = patterns
+
+    def run(self, findings: Sequence[Found]) -> None:
+        known = {found.mirror.address: found for found in _by_command(self.manifests.loaded, self._decided)}
+        roles = {address: held for address, held in self._roles(known) if self._is_chosen(address)}
+        for mirror, (role, seen) in roles.items():
+            self._try(mirror, partial(self._accept_role, mirror, role, seen), partial(self._role_by_hand, mirror, role))
+        for address in sorted(filter(self._is_chosen, known), key=rank):
+            self._accept_commanded(address, known[address])
+        settled = roles.keys() | known.keys()
+        for found in findings:
+            if self._is_chosen(found.address) and not (found.address in settled and found.kind in _OF_FILES):
+                self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
+        self._note_environment()
+
+    def _is_chosen(self, address: Address) -> bool:
+        return any(matches(pattern, address) for pattern in self._patterns)
+
+    def _try(self, address: Address, change: Callable[[], None], by_hand: Callable[[Place], str]) -> None:
+        self.is_anything_found = True
+        try:
+            change()
+        except OfFilesError as error:
+            self._note(f"{address}: {error}")
+        except ElsewhereError as error:
+            self.left_out += self._note(f"{address}: {error}")
+        except ByHandError as error:
+            self.left_out += self._note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
+
+    def _note(self, text: str) -> bool:
+        """Say it once; tell whether it was not said yet."""
+        is_new = text not in self.notes
+        self.notes += [text] if is_new else []
+        return is_new
+
+    def _by_hand(self, found: Found, place: Place) -> str:
+        if not found.path:
+            return f"{place} take this document out"
+        return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
+
+    def _role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
+        return field_by_hand(self.manifests.loaded, mirror, "state", role, place)
+
+    def _accept(self, found: Found) -> None:
+        match found.kind:
+            case "drift":
+                self._accept_drift(found)
+            case "missing" if str(found.observed or "").startswith(DETACHED_AT):
+                accept_detached(self.manifests, found.address)
+            case "missing":
+                self._accept_missing(found.address)
+            case "unmanaged" if found.path:
+                accept_field(self.manifests, found.address, found.path, found.observed)
+            case "unmanaged":
+                accept_stranger(self.manifests, found.address, self._decided.seen.inventory)
+            case "in doubt":
+                message = "a run was interrupted there: `reconciler apply` settles it, then look again"
+                raise ElsewhereError(message)
+            case "pending" if found.path:
+                message = f"the files say {found.path} so already: `reconciler apply` remembers it"
+                raise OfFilesError(message)
+            case "pending" | "blocked":
+                message = "the files changed, not the cluster: apply that, or take it back"
+                raise OfFilesError(message)
+            case _:
+                assert_never(found.kind)
+
+    def _accept_drift(self, found: Found) -> None:
+        if found.path == "incarnation":
+            message = (
+                "somebody deleted it and made another one: no file says which is meant, `reconciler apply` adopts it"
+            )
+            raise ElsewhereError(message)
+        origin = self._origin(found)
+        if origin is not None and not self._is_own(found):
+            known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{found.path}")
+            where = f"{origin} ({known})" if known else origin
+            message = f"{found.path} comes from {where}: change it there, or set it on {found.address} by hand"
+            raise ElsewhereError(message)
+        accept_field(self.manifests, found.address, found.path, found.observed)
+
+    def _is_own(self, found: Found) -> bool:
+        place = place_of(found.address, found.path)
+        return self.manifests.spot(found.address, place).said(place) is not None
+
+    def _origin(self, found: Found) -> str | None:
+        """Return the tier or policy a value comes from."""
+        changes = (
+            change
+            for action in self._decided.plan.actions
+            if action.address == found.address
+            for change in moves_of(action)
+            if change.path == found.path
+        )
+        change = next(changes, None)
+        last = self._decided.recorded.get(found.address)
+        origin = change.origin if change is not None else last.origins.get(found.path) if last else None
+        return None if origin in {DEFAULT, found.address} else origin
+
+    def _accept_missing(self, address: Address) -> None:
+        if self.manifests.is_dropped(address):
+            return
+        spot = self.manifests.spot(address)
+        if spot.within:
+            with _or_by_hand(spot):
+                spot.file.remove(spot.place.number, spot.within)
+        else:
+            spot.file.drop(spot.place.number)
+
+    def _accept_commanded(self, mirror: Address, found: Commanded) -> None:
+        """Take in what a command did to a mirror besides giving another role to one that the files name."""
+        if found.said is None:
+            by_hand = partial(self._made_by_hand, found.mirror)
+            self._try(mirror, partial(accept_made, self.manifests, found.mirror), by_hand)
+        if found.is_peer_paused:
+            self.is_anything_found = True
+            self._note(f"{mirror}: {found.peer}: no `state` says so, and it stays so")
+
+    def _made_by_hand(self, mirror: MirrorTopic, place: Place) -> str:
+        return f"{place} {path_text(MIRRORS)}: {yaml_text(entry_of(mirror))}"
+
+    def _roles(self, known: Mapping[Address, Commanded]) -> Iterator[tuple[Address, tuple[Role | None, str | None]]]:
+        """Yield the mirrors whose role is not the one the files want, with theirs, and the state they are in."""
+        plan = self._decided.plan
+        asked = {action.address for action in plan.actions if isinstance(action, Transition)}
+        wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
+        for address in sorted(wrong | known.keys(), key=rank):
+            seen = self._decided.seen.inventory.get(address)
+            if kind_of(address) != "mirror":
+                continue
+            if address in known:
+                if known[address].said is not None and known[address].is_of_role:
+                    yield address, (known[address].mirror.state, None if seen is None else seen.state)
+            elif seen is not None:
+                yield address, (role_of(seen.state), seen.state)
+
+    def _accept_role(self, mirror: Address, role: Role | None, state: str | None) -> None:
+        capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
+        if role is None or role not in capabilities.mirror_states:
+            message = f"it is {state}, which no `state` of its entry says on this cluster"
+            raise ElsewhereError(message)
+        spot = self.manifests.spot(mirror, ("state",))
+        with _or_by_hand(spot):
+            spot.file.set(spot.place.number, (*spot.within, "state"), role)
+
+    def _note_environment(self) -> None:
+        environment = self.manifests.loaded.environment
+        changed = self.manifests.changed
+        if environment is not None and changed:
+            files = ", ".join(changed)
+            self.notes.append(f"{files}: read by every environment, not by {environment} alone; an overlay would be")

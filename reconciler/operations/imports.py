@@ -1,0 +1,381 @@
+"""`import`: manifests of what other tools declare."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
+from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, Lost, Place, Target
+from reconciler.importers.resources import OPERATIONS, compose
+from reconciler.importers.tools import read_files
+from reconciler.manifests.files import find_workspace, label_of
+from reconciler.operations.export import in_workspace
+from reconciler.operations.export_layout import Found, document_text, factored, saved, texts_of
+from reconciler.operations.init import ignored
+from reconciler.operations.steps.invocation import Invocation, Select, load_files, workspace_folder
+from reconciler.resources.address import cluster_of, full_name_of, kind_of
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import Capabilities
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import TieringPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from reconciler.importers.base import Reading
+    from reconciler.importers.resources import Composed, Flat
+    from reconciler.manifests.load import Loaded
+    from reconciler.resources.acls import Binding
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Resource
+
+
+# What was imported, factored as what is exported is: namespaces, what topics share, policies, rules.
+
+
+_STAYS: Final = "It stays on the cluster as it is."
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Resources of all clusters, where each was written, and what was not carried over."""
+
+    resources: dict[Address, Resource] = field(default_factory=dict)
+    places: dict[Address, Place] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)
+
+
+def gather(
+    flat: Mapping[str, Flat], targets: Iterable[Target], policies: Mapping[str, TieringPolicy], at_least: int
+) -> Gathered:
+    """Factor what was found, cluster by cluster; `policies` are declared already."""
+    gathered = Gathered()
+    taken = dict(policies)
+    for target in {target.name: target for target in targets}.values():
+        found = Found(
+            cluster=target.name,
+            resources=[*flat[target.name].topics.values(), *_namespaces(target)],
+            capabilities=_capabilities(target),
+            separator=target.separator,
+            bindings=sorted(flat[target.name].bindings),
+        )
+        made = factored(found, policies=taken, at_least=at_least)
+        for address, resource in made.resources.items():
+            _add(gathered, address, resource, target, flat[target.name])
+            if isinstance(resource, TieringPolicy):
+                taken[resource.metadata.name] = resource
+        places = {str(binding): (binding, place) for binding, place in flat[target.name].bindings.items()}
+        for left in made.unsaid:
+            gathered.lost.append(_unsaid(left.place, left.error.message, places, target))
+    return gathered
+
+
+def _add(gathered: Gathered, address: Address, resource: Resource, target: Target, flat: Flat) -> None:
+    name = full_name_of(address).replace(":", target.separator)
+    place = flat.places.get(name) if kind_of(address) == "topic" else None
+    declared = target.declared.get(address)
+    if declared is None:
+        gathered.resources[address] = resource
+        if place is not None:
+            gathered.places[address] = place
+    elif place is not None:
+        why = f"{address} is declared already, at {declared.source}"
+        gathered.lost.append(Lost(place, f"topic {name}", "", why, "Keep one of the two."))
+    elif resource != declared.resource:
+        why = f"{address} is declared already, at {declared.source}, and says other things"
+        hint = "Import into a folder of its own without a workspace, and compare."
+        first = next(iter(flat.places.values()), None) or next(iter(flat.bindings.values()))
+        gathered.lost.append(Lost(first, f"namespace {full_name_of(address)}", "", why, hint))
+
+
+def _namespaces(target: Target) -> list[Namespace]:
+    found = (declared.resource for declared in target.declared.values())
+    return [resource for resource in found if isinstance(resource, Namespace)]
+
+
+def _capabilities(target: Target) -> Capabilities:
+    """Return what is known of a cluster that nobody asks: how its platform says things."""
+    if target.provider == "embedded":
+        return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
+    return Capabilities(
+        platform=target.provider, tiering=True, tiering_words="kip-405", acls=True, acl_operations=OPERATIONS
+    )
+
+
+def _unsaid(about: str, why: str, places: Mapping[str, tuple[Binding, Place]], target: Target) -> Lost:
+    binding, place = places[about]
+    return Lost(place, about, "", _why(binding, target) or why, _STAYS, is_left_out=False)
+
+
+def _why(binding: Binding, target: Target) -> str | None:
+    """Say why nothing carries a rule, where more is known than that nothing does."""
+    if binding.name == "*" and not binding.is_prefix:
+        return f"a rule for all {binding.resource} of a cluster has no place: rules stand at topics and namespaces"
+    if binding.is_prefix and target.separator not in binding.name:
+        return f"the prefix does not end with the separator {target.separator!r}, so it is no namespace"
+    if binding.resource in {"groups", "transactional-ids"} and not binding.is_prefix:
+        return f"rules for {binding.resource} stand at a namespace, and this name is in none"
+    return None
+
+
+# Which clusters of ours the files of another tool speak of: as asked, as declared, or by the names they have there.
+
+
+_UNNAMED: Final = "kafka"
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The workspace that manifests are written into, as far as it can be read."""
+
+    folder: Path | None = None
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    """Its clusters by name."""
+    policies: Mapping[str, TieringPolicy] = field(default_factory=dict)
+
+
+def surroundings(invocation: Invocation, out: Path) -> Surroundings:
+    """Return the workspace that is named, or the nearest upwards of where manifests go, else of where we are."""
+    folder = _folder(invocation, out)
+    if folder is None:
+        return Surroundings()
+    try:
+        loaded = load_files(replace(invocation, workspace=folder), Select())
+    except UserError:
+        # One that has no manifests yet, or broken ones: `validate` says so; names of clusters are taken as they are.
+        return Surroundings(folder)
+    found = (declared.resource for declared in loaded.desired.values())
+    policies = {each.metadata.name: each for each in found if isinstance(each, TieringPolicy)}
+    return Surroundings(folder, {target.name: target for target in _declared(loaded)}, policies)
+
+
+def targets_of(
+    reading: Reading, around: Surroundings, asked: Iterable[str], separator: str | None
+) -> dict[str, Target]:
+    """Return for each cluster, as the files call it, which of ours it is.
+
+    Raises:
+        UsageError: What was asked names no cluster of the files, or one name for several.
+    """
+    theirs = _named(reading)
+    wanted = _wanted(asked, theirs)
+    several = [name for name in theirs if name]
+    # What names no cluster is on the only one there is, unless another one has no name.
+    meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
+    is_only = len({name or meant for name in theirs}) == 1
+    found = {}
+    for name in theirs:
+        ours = wanted.get(name or meant) or _matched(name or meant, around, is_only=is_only)
+        found[name] = _separated(around.targets.get(ours, Target(name=ours)), separator)
+    return found
+
+
+def _folder(invocation: Invocation, out: Path) -> Path | None:
+    if invocation.workspace is not None:
+        return workspace_folder(invocation)
+    for start in (out, invocation.cwd):
+        try:
+            return find_workspace(start)
+        except UserError:
+            continue
+    return None
+
+
+def _declared(loaded: Loaded) -> Iterable[Target]:
+    for declared in loaded.desired.values():
+        cluster = declared.resource
+        if isinstance(cluster, Cluster):
+            kafka = cluster.spec.kafka
+            yield Target(
+                name=cluster.metadata.name,
+                separator=kafka.namespace_separator if kafka is not None else SEPARATOR,
+                provider=cluster.spec.provider,
+                is_declared=True,
+                declared={
+                    address: each
+                    for address, each in loaded.desired.items()
+                    if cluster_of(address) == cluster.metadata.name
+                },
+            )
+
+
+def _named(reading: Reading) -> list[str]:
+    clusters = {cluster.name for cluster in reading.clusters}
+    used = {topic.cluster for topic in reading.topics} | {rule.cluster for rule in reading.rules}
+    return sorted(clusters | used)
+
+
+def _wanted(asked: Iterable[str], theirs: list[str]) -> dict[str, str]:
+    """Return what `--cluster NAME` and `--cluster THEIRS=OURS` say."""
+    several = [name for name in theirs if name]
+    found: dict[str, str] = {}
+    for text in asked:
+        left, sign, right = text.rpartition("=")
+        if not sign and len(several) > 1:
+            example = f"--cluster {several[0]}={text}"
+            raise UsageError(f"the files speak of {', '.join(several)}", hint=f"Say which of them it is: {example}")
+        if sign and left not in theirs:
+            hint = f"They speak of {', '.join(several)}." if several else f"They name none: --cluster {right}"
+            raise UsageError(f"no cluster {left!r} is in these files", hint=hint)
+        found[left if sign else (several or theirs or [""])[0]] = right
+    return found
+
+
+def _matched(theirs: str, around: Surroundings, *, is_only: bool) -> str:
+    if theirs in around.targets:
+        return theirs
+    real = [target.name for target in around.targets.values() if target.provider != "embedded"]
+    if is_only and len(real) == 1:
+        return real[0]
+    return _ODD.sub("-", theirs).strip("-._") or _UNNAMED
+
+
+def _separated(target: Target, separator: str | None) -> Target:
+    if separator is None or separator == target.separator:
+        return target
+    if target.is_declared and target.provider == PROVIDER:
+        hint = "Leave --namespace-separator out, or change namespaceSeparator there."
+        raise UsageError(f"cluster {target.name} is declared with the separator {target.separator!r}", hint=hint)
+    return replace(target, separator=separator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What is imported, and where to."""
+
+    tool: str
+    path: Path
+    out: Path
+    clusters: tuple[str, ...] = ()
+    """`NAME`, or `THEIRS=OURS`."""
+    separator: str | None = None
+    """What ':' of a namespace is in names on the broker; `None`: as declared, else a dot."""
+    at_least: int = 0
+    """Topics that make a prefix of names a namespace; 0: only access rules do."""
+    bootstrap_servers: tuple[str, ...] = ()
+    """Where the brokers are, if the files do not say; the folder becomes a workspace."""
+    is_workspace: bool = False
+    """The folder becomes a workspace of its own, with its clusters."""
+    is_forced: bool = False
+    """Also into a folder that holds something; nothing there is overwritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNote:
+    """A cluster that manifests name: whether the files here declare it, and what would."""
+
+    name: str
+    is_declared: bool
+    manifest: str | None
+    """Its Cluster document, as far as the other tool's files say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What was written, and what could not be carried over."""
+
+    tool: str
+    path: str
+    read: tuple[str, ...]
+    unread: tuple[str, ...]
+    """Files of the same form beside them that are none of the tool's."""
+    files: tuple[Path, ...]
+    addresses: tuple[Address, ...]
+    places: Mapping[Address, Place]
+    clusters: tuple[ClusterNote, ...]
+    lost: tuple[Lost, ...]
+
+    @property
+    def left_out(self) -> tuple[Lost, ...]:
+        """What would have been carried over, were it written otherwise."""
+        return tuple(lost for lost in self.lost if lost.is_left_out)
+
+    @property
+    def unsaid(self) -> tuple[Lost, ...]:
+        """What manifests have no words for."""
+        return tuple(lost for lost in self.lost if not lost.is_left_out)
+
+    @property
+    def verdict(self) -> ReconcilerError | None:
+        """Return what the exit code says: something was left out, or nothing was there."""
+        if not self.addresses:
+            where = f"{self.tool}'s files in {self.path}"
+            return UserError(f"{where} have nothing to import", hint="Nothing was written.")
+        if self.left_out:
+            return PartialError(f"{len(self.left_out)} left out of the import", hint="Why is told for each of them.")
+        return None
+
+
+def import_files(invocation: Invocation, options: ImportOptions) -> Imported:
+    """Write manifests of what the files of another tool say.
+
+    Raises:
+        UserError: The files cannot be read, nothing of that tool is there, or the folder holds something.
+    """
+    path, out = invocation.cwd / options.path, invocation.cwd / options.out
+    is_workspace = options.is_workspace or bool(options.bootstrap_servers)
+    reading = read_files(options.tool, path, invocation.cwd)
+    around = Surroundings() if is_workspace else surroundings(invocation, out)
+    targets = targets_of(reading, around, options.clusters, options.separator)
+    reading.clusters += _reached(options, reading, targets)
+    composed = compose(reading, targets)
+    gathered = gather(composed.flat, targets.values(), around.policies, options.at_least)
+    if is_workspace and gathered.resources:
+        _check_reached(composed, targets)
+    files = _written(composed, gathered, out, is_workspace=is_workspace, is_forced=options.is_forced)
+    lost = sorted((*composed.lost, *gathered.lost), key=lambda each: (each.place.file, each.place.line or 0))
+    return Imported(
+        tool=options.tool,
+        path=label_of(path, invocation.cwd),
+        read=tuple(reading.files),
+        unread=tuple(reading.unread),
+        files=files,
+        addresses=tuple(sorted(gathered.resources)),
+        places=gathered.places,
+        clusters=tuple(_notes(composed, targets, is_workspace=is_workspace)),
+        lost=tuple(lost),
+    )
+
+
+def _written(
+    composed: Composed, gathered: Gathered, out: Path, *, is_workspace: bool, is_forced: bool
+) -> tuple[Path, ...]:
+    if not gathered.resources:
+        return ()
+    clusters = composed.clusters.values() if is_workspace else ()
+    texts = texts_of([*clusters, *gathered.resources.values()], {})
+    if not is_workspace:
+        return saved(texts, out, is_forced=is_forced)
+    files = saved(in_workspace(texts, out), out, is_forced=is_forced)
+    return (*files, *ignored(out))
+
+
+def _reached(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
+    """Return the cluster whose brokers were named on the command line: the one of which the files do not say it."""
+    if not options.bootstrap_servers:
+        return []
+    said = {targets[cluster.name].name for cluster in reading.clusters}
+    missing = [theirs for theirs, target in targets.items() if target.name not in said]
+    if len({targets[theirs].name for theirs in missing}) != 1:
+        message = "--bootstrap-server is for one cluster of which the files do not say where it is"
+        instead = "Leave it out" if options.is_workspace else "Write --init in its place"
+        raise UsageError(message, hint=f"{instead}, and edit the Cluster that is written.")
+    place = Place("--bootstrap-server")
+    return [FoundCluster(name=missing[0], place=place, bootstrap_servers=options.bootstrap_servers)]
+
+
+def _check_reached(composed: Composed, targets: Mapping[str, Target]) -> None:
+    missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
+    if missing:
+        hint = "Add --bootstrap-server HOST:PORT; or leave --init out, and declare the cluster yourself."
+        raise UserError(f"the files do not say where the brokers of cluster {missing[0]} are", hint=hint)
+
+
+def _notes(composed: Composed, targets: Mapping[str, Target], *, is_workspace: bool) -> list[ClusterNote]:
+    texts = {name: document_text(cluster, {}) for name, cluster in composed.clusters.items()}
+    ours = {target.name: target for target in targets.values()}
+    return [ClusterNote(name, is_workspace or ours[name].is_declared, texts.get(name)) for name in sorted(ours)]

@@ -1,0 +1,134 @@
+"""`init`: a workspace to start from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from reconciler.operations.steps.invocation import Invocation
+
+
+_SCHEMAS: Final = "https://raw.githubusercontent.com/stream-reconciler/reconciler/main/schemas"
+_STATE: Final = ".reconciler"
+_ADVICE: Final = "; s3://bucket/prefix to share it"
+_LOCATION: Final = re.compile(r"(file|s3)://[^\s#'\"]+")
+_CLUSTERS: Final = ".clusters"
+
+_WORKSPACE: Final = """\
+# yaml-language-server: $schema={schemas}/manifest.json
+apiVersion: reconciler/v1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  state: {state} # where what was applied is remembered{advice}
+  manifests: [manifests]
+"""
+
+_EXAMPLE: Final = """\
+# yaml-language-server: $schema={schemas}/manifest.json
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: west}}
+spec:
+  provider: embedded # a whole streaming platform in a folder or bucket; needs no server
+  embedded: {{root: "file://{clusters}/west"}}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {{name: shop, cluster: west}}
+spec:
+  configs: {{retention.ms: 30d}} # inherited by every topic below
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: orders, namespace: shop, cluster: west}}
+spec:
+  partitions: 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What was written, and where the state will be."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    state: str
+
+
+def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> Initialised:
+    """Write a workspace into `directory` and probe the store of its state. Overwrites nothing.
+
+    Raises:
+        UserError: There is a workspace already, or the store cannot be used or does not honour conditional writes.
+    """
+    folder = (invocation.cwd / directory).resolve()
+    location = state or f"file://{_STATE}"
+    if not _LOCATION.fullmatch(location):
+        raise UserError(f"{location!r} is no place for a state", hint="Write file://folder or s3://bucket/prefix.")
+    texts = {
+        folder / "reconciler.yaml": workspace_text(folder, location),
+        folder / "manifests" / "example.yaml": _EXAMPLE.format(schemas=_SCHEMAS, clusters=_CLUSTERS),
+    }
+    for path in texts:
+        if path.exists():
+            raise UserError(f"{path} is there already", hint="Nothing was written. Name another folder, or edit it.")
+    try:
+        probed = _probe(folder, location)
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        ignore = ignored(folder)
+    except OSError as error:
+        raise UserError(
+            f"cannot write into {folder}: {error.strerror or error}",
+            hint="Make the folder writable, or name another one.",
+        ) from error
+    return Initialised(folder, (*texts, *ignore), probed)
+
+
+def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
+    """Return the `reconciler.yaml` of a folder; `references`: what its manifests may refer to, as `env:NAME`."""
+    advice = "" if state.startswith("s3:") else _ADVICE
+    text = _WORKSPACE.format(schemas=_SCHEMAS, name=_name_of(folder), state=state, advice=advice)
+    quoted = ", ".join(f'"{each}"' for each in ("env:RECONCILER_*", *references))
+    return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
+
+
+def _probe(folder: Path, location: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = StoreSettings.resolve(location, folder=folder)
+    failures = open_store(settings).probe()
+    if failures:
+        raise UserError(
+            f"{settings.url} does not keep the promises a state needs: {'; '.join(failures)}",
+            hint="Put the state on another file system, or into a bucket with conditional writes.",
+        )
+    return settings.url
+
+
+def ignored(folder: Path) -> tuple[Path, ...]:
+    """Add what a workspace makes to `.gitignore`, keeping what stands there."""
+    path = folder / ".gitignore"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    missing = [entry for entry in (f"{_STATE}/", f"{_CLUSTERS}/") if entry not in text.splitlines()]
+    if not missing:
+        return ()
+    lead = "\n" if text and not text.endswith("\n") else ""
+    path.write_text(text + lead + "".join(f"{entry}\n" for entry in missing), encoding="utf-8")
+    return (path,)
+
+
+def _name_of(folder: Path) -> str:
+    """Return a workspace name made of the folder's."""
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", folder.name.lower()).strip("-")
+    return cleaned[:40].strip("-") or "workspace"

@@ -1,0 +1,361 @@
+"""Metrics of clusters, links and maintenance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never
+
+from reconciler.errors import ReconcilerError
+from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced
+from reconciler.operations.steps.observe import recorded_clusters, stands
+from reconciler.operations.steps.transitions import UNDER_WAY
+from reconciler.operations.steps.workspace import open_work
+from reconciler.resources.address import cluster_of, full_name_of
+from reconciler.resources.measures import COUNTED, LEVELS
+from reconciler.resources.mirrors import ACL_SYNC, AUTO_CREATE_MIRROR, CONSUMER_OFFSET_SYNC, TASKS, TOPIC_CONFIGS_SYNC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import Vitals
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+
+
+# A metric: its name, what it says, and its numbers.
+
+
+PREFIX: Final = "reconciler_"
+"""What the name of every metric begins with where it is written."""
+
+
+class Sample(NamedTuple):
+    """One number of a metric."""
+
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its name without our prefix, what it says, and its numbers. A counter only rises."""
+
+    name: str
+    help: str
+    samples: list[Sample] = field(default_factory=list)
+    kind: Literal["gauge", "counter"] = "gauge"
+
+    def add(self, value: float, **labels: str) -> None:
+        """Add a number."""
+        self.samples.append(Sample(tuple(labels.items()), value))
+
+
+# What jobs counted, summed up over passes: a counter must go on where it was, whoever runs the next pass.
+
+
+MIRROR_BYTES: Final = "cluster_link_mirror_topic_bytes"
+"""Stored bytes that were copied into mirrors."""
+
+Totals: TypeAlias = dict[tuple[str, str], float]
+"""(name of what is counted, cluster) → how often, up to now."""
+
+
+def counted(before: Totals, upkeep: Upkeep) -> Totals:
+    """Return what was counted before, and in a pass. Pure."""
+    totals = dict(before)
+    for job in upkeep.jobs:
+        for name, count in ({} if job.upkept is None else job.upkept.counts).items():
+            place = name, job.cluster
+            totals[place] = totals.get(place, 0) + count
+    for one in upkeep.synced:
+        place = MIRROR_BYTES, cluster_of(one.address) or ""
+        totals[place] = totals.get(place, 0) + one.bytes
+    return totals
+
+
+# Metrics of links and mirrors, in Confluent's names (`io.confluent.kafka.server/cluster_link_…`) with our prefix.
+
+
+_STATES_OF_LINK: Final = {
+    LinkStatus.PAUSED: "LINK_PAUSED",
+    LinkStatus.UNAVAILABLE: "LINK_UNAVAILABLE",
+    LinkStatus.FAILED: "LINK_FAILED",
+}
+
+
+def task_states(link: LinkSeen) -> dict[str, str]:
+    """Return the state of each task of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or what its link imposes on it."""
+    spec = link.declared.spec
+    switches = (
+        (AUTO_CREATE_MIRROR, spec.auto_create),
+        (CONSUMER_OFFSET_SYNC, spec.consumer_offset_sync),
+        (ACL_SYNC, spec.acl_sync),
+    )
+    configured = {TOPIC_CONFIGS_SYNC, *(task for task, switch in switches if switch is not None and switch.enabled)}
+    return {task: _task_state(link, task, is_configured=task in configured) for task in TASKS}
+
+
+def of_links(
+    links: Mapping[str, Sequence[LinkSeen]],
+    mirrors: Mapping[str, Sequence[MirrorSeen]],
+    vitals: Mapping[str, Vitals],
+    totals: Totals,
+) -> Iterator[Metric]:
+    """Yield what links and mirrors are doing after a pass; mirrors' own series are those of measured topics."""
+    count = Metric("cluster_link_count", "Links by state.")
+    tasks = Metric("cluster_link_task_count", "Tasks of links by state.")
+    for cluster, found in links.items():
+        for state, number in sorted(Counter(str(link.status) for link in found).items()):
+            count.add(number, cluster=cluster, state=state)
+        for link in found:
+            for state, number in sorted(Counter(task_states(link).values()).items()):
+                tasks.add(number, cluster=cluster, link=link.name, state=state)
+    yield from (count, tasks, *_of_mirrors(mirrors), _lag(mirrors, vitals), _link_bytes(totals))
+
+
+def _task_state(link: LinkSeen, task: str, *, is_configured: bool) -> str:
+    if not is_configured:
+        return "NOT_CONFIGURED"
+    if task in link.tasks:
+        return "IN_ERROR"
+    return _STATES_OF_LINK.get(link.status, "ACTIVE")
+
+
+def _of_mirrors(mirrors: Mapping[str, Sequence[MirrorSeen]]) -> Iterator[Metric]:
+    count = Metric("cluster_link_mirror_topic_count", "Mirrors by link and state; stopped ones too.")
+    stuck = Metric("cluster_link_mirror_transition_in_error", "Mirrors whose transition something keeps from ending.")
+    for cluster, found in mirrors.items():
+        for (link, state), number in sorted(Counter((each.link, each.status) for each in found).items()):
+            count.add(number, cluster=cluster, link=link, state=state)
+        in_error = Counter(each.link for each in found if each.status in UNDER_WAY and each.trouble is not None)
+        for link in sorted({each.link for each in found}):
+            stuck.add(in_error[link], cluster=cluster, link=link)
+    yield from (count, stuck)
+
+
+def _lag(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vitals]) -> Metric:
+    metric = Metric(
+        "cluster_link_mirror_topic_offset_lag",
+        "Offsets a mirror is behind its source, summed over partitions; of mirrors whose source was measured.",
+    )
+    links = {(cluster, each.name): each.link for cluster, found in mirrors.items() for each in found}
+    ends = {topic.address: topic.end for found in vitals.values() for topic in found.measured}
+    for cluster, one in vitals.items():
+        for topic in one.measured:
+            if topic.source is not None and topic.source in ends:
+                name = full_name_of(topic.address)
+                behind = max(0, ends[topic.source] - topic.end)
+                metric.add(behind, cluster=cluster, link=links.get((cluster, name), ""), topic=name)
+    return metric
+
+
+def _link_bytes(totals: Totals) -> Metric:
+    metric = Metric(MIRROR_BYTES, "Stored bytes that were copied into mirrors of the cluster.", kind="counter")
+    for (counted, cluster), total in sorted(totals.items()):
+        if counted == MIRROR_BYTES:
+            metric.add(total, cluster=cluster)
+    return metric
+
+
+# Metrics of object storage, in Redpanda's names with our prefix in place of `redpanda_`.
+
+
+REMOTE: Final = "cloud_storage_"
+_OF_TOPICS: Final = (
+    ("bytes", "bytes", "Bytes of the topic in object storage."),
+    ("segments", "segments", "Segments of the topic in object storage."),
+    ("pending_deletion", "segments_pending_deletion", "Segments that are marked and not deleted yet."),
+    ("log_bytes", "cloud_log_size", "Bytes of the whole log, what lies in both tiers counted once."),
+    ("pending_bytes", "pending_bytes", "Bytes of the topic that are still to be uploaded."),
+)
+
+
+def of_remote(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
+    """Yield what topics have in object storage, what was counted up to now, and what holds after the pass."""
+    for field_name, name, text in _OF_TOPICS:
+        metric = Metric(f"{REMOTE}{name}", text)
+        for cluster, one in vitals.items():
+            for topic in one.measured:
+                value = None if topic.remote is None else getattr(topic.remote, field_name)
+                if value is not None:
+                    metric.add(value, cluster=cluster, topic=full_name_of(topic.address))
+        yield metric
+    for name, text in COUNTED.items():
+        metric = Metric(f"{REMOTE}{name}", text, kind="counter")
+        for (counted, cluster), total in sorted(totals.items()):
+            if counted == name:
+                metric.add(total, cluster=cluster)
+        yield metric
+    for name, text in LEVELS.items():
+        metric = Metric(f"{REMOTE}{name}", text)
+        found = {cluster: one.levels[name] for cluster, one in vitals.items() if name in one.levels}
+        found |= {job.cluster: job.upkept.levels[name] for job in jobs if job.upkept and name in job.upkept.levels}
+        for cluster, level in sorted(found.items()):
+            metric.add(level, cluster=cluster)
+        yield metric
+
+
+_AT_ONCE: Final = 16
+MIRROR: Final = "mirror"
+
+
+class Measured(NamedTuple):
+    """One cluster: its instruments, or why they could not be read."""
+
+    cluster: str
+    vitals: Vitals | None
+    error: ReconcilerError | None = None
+    links: Sequence[LinkSeen] = ()
+    mirrors: Sequence[MirrorSeen] = ()
+
+
+class Instruments:
+    """The clusters of one workspace, opened once and read after every pass."""
+
+    def __init__(self, invocation: Invocation, select: Select) -> None:
+        self._work = open_work(invocation, select)
+
+    def read(self) -> list[Measured]:
+        """Read every cluster, side by side. One that was never made is left out."""
+        recorded = recorded_clusters(self._work)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="metrics") as threads:
+            found = list(threads.map(lambda name: self._measured(name, recorded), self._work.to_read))
+        return [each for each in found if each is not None]
+
+    def _measured(self, name: str, recorded: Mapping[Address, str | None]) -> Measured | None:
+        try:
+            if not stands(self._work, name, recorded):
+                return None
+            provider = self._work.providers[name]
+            links = provider.links.links()
+            return Measured(name, provider.vitals(), links=links, mirrors=provider.links.mirrors() if links else ())
+        except ReconcilerError as error:
+            return Measured(name, None, error)
+
+
+def metrics_of(
+    measured: Sequence[Measured], upkeep: Upkeep, *, now_ms: int, totals: Totals | None = None
+) -> list[Metric]:
+    """Return every metric after a pass that ended at `now_ms`; `totals` are what was counted up to it. Pure."""
+    up = Metric("cluster_up", "Whether the cluster could be read after the pass.")
+    for each in measured:
+        up.add(float(each.vitals is not None), cluster=each.cluster)
+    vitals = {each.cluster: each.vitals for each in measured if each.vitals is not None}
+    return [
+        up,
+        *_of_clusters(vitals),
+        *_of_topics(vitals),
+        *of_remote(vitals, upkeep.jobs, totals or {}),
+        _of_groups(vitals),
+        *of_links(
+            {each.cluster: each.links for each in measured},
+            {each.cluster: each.mirrors for each in measured},
+            vitals,
+            totals or {},
+        ),
+        *_of_jobs(upkeep, now_ms),
+        *_of_pass(upkeep, now_ms),
+    ]
+
+
+def _of_clusters(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+    counts = (
+        ("topics", "Topics and mirrors on the cluster."),
+        ("partitions", "Partitions of all topics and mirrors."),
+        ("unmeasured", "Topics without series of their own: at most 1,000 topics and 10,000 partitions have them."),
+        ("groups", "Consumer groups."),
+        ("unmeasured_groups", "Groups without lag: that of at most 1,000 groups is measured."),
+        ("open_transactions", "Transactions open in the partitions of measured topics."),
+        ("pending_deletions", "Topics that are marked for deletion and still take space."),
+        ("pending_rewrites", "Topics whose objects are still under a former key."),
+    )
+    names = {"unmeasured": "unmeasured_topics"}
+    for field_name, text in counts:
+        metric = Metric(f"cluster_{names.get(field_name, field_name)}", text)
+        for cluster, found in vitals.items():
+            metric.add(getattr(found, field_name), cluster=cluster)
+        yield metric
+
+
+def _of_topics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+    sums = (
+        ("partitions", "topic_partitions", "Partitions of the topic."),
+        ("start", "topic_log_start_offset", "First offset that can be read, summed over partitions."),
+        ("end", "topic_log_end_offset", "Next offset to be written, summed over partitions."),
+        ("records", "topic_records", "Records the topic holds."),
+        ("bytes", "topic_bytes", "Stored bytes of the topic, without those in object storage."),
+    )
+    for field_name, name, text in sums:
+        metric = Metric(name, text)
+        for cluster, found in vitals.items():
+            for topic in found.measured:
+                metric.add(getattr(topic, field_name), cluster=cluster, topic=full_name_of(topic.address))
+        yield metric
+
+
+def _of_groups(vitals: Mapping[str, Vitals]) -> Metric:
+    metric = Metric("group_lag", "Offsets a group has still to read of a topic; at most 10,000 series a cluster.")
+    for cluster, found in vitals.items():
+        for each in found.lags:
+            metric.add(each.lag, cluster=cluster, group=each.group, topic=each.topic)
+    return metric
+
+
+def _of_jobs(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+    when = Metric("job_last_run_timestamp_seconds", "When the pass that ran the job ended, since 1970.")
+    took = Metric("job_last_run_duration_seconds", "How long the job took.")
+    good = Metric("job_last_run_success", "Whether all of it was done.")
+    done = Metric("job_last_run_done", "What the job did, in units: objects swept, partitions rolled, topics deleted.")
+    size = Metric("job_last_run_bytes", "Stored bytes the job removed, wrote anew or copied.")
+    for (job, cluster), outcomes in sorted(_by_job(upkeep).items()):
+        labels = {"job": job, "cluster": cluster}
+        when.add(now_ms / 1000, **labels)
+        took.add(sum(one.seconds for one in outcomes), **labels)
+        good.add(float(not any(one.errors for one in outcomes)), **labels)
+        done.add(sum(_done(one) for one in outcomes), **labels)
+        size.add(sum(_bytes(one) for one in outcomes), **labels)
+    yield from (when, took, good, done, size)
+
+
+def _by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[Synced | JobOutcome]]:
+    found: dict[tuple[str, str], list[Synced | JobOutcome]] = {}
+    for one in upkeep.synced:
+        found.setdefault((MIRROR, cluster_of(one.address) or ""), []).append(one)
+    for job in upkeep.jobs:
+        found.setdefault((job.job, job.cluster), []).append(job)
+    return found
+
+
+def _done(one: Synced | JobOutcome) -> int:
+    match one:
+        case Synced():
+            return one.records
+        case JobOutcome():
+            return 0 if one.upkept is None else one.upkept.done
+        case _:
+            assert_never(one)
+
+
+def _bytes(one: Synced | JobOutcome) -> int:
+    match one:
+        case Synced():
+            return one.bytes
+        case JobOutcome():
+            return 0 if one.upkept is None else one.upkept.bytes
+        case _:
+            assert_never(one)
+
+
+def _of_pass(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+    when = Metric("run_last_timestamp_seconds", "When the last pass ended, since 1970.")
+    when.add(now_ms / 1000)
+    took = Metric("run_last_duration_seconds", "How long the last pass took.")
+    took.add(upkeep.seconds)
+    good = Metric("run_last_success", "Whether everything of the last pass was done.")
+    good.add(float(upkeep.verdict is None))
+    yield from (when, took, good)

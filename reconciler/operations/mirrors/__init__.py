@@ -1,0 +1,1 @@
+"""Mirror commands, and rounds over all mirrors."""

@@ -1,0 +1,609 @@
+"""`mirror create`, `pause`, `promote`, `failover` and the other verbs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UsageError, UserError
+from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.operations.mirrors.mirror_views import (
+    Named,
+    PartitionLag,
+    absent_cluster,
+    another_cluster,
+    find_mirror,
+    lags_between,
+    legal_verbs,
+    legal_words,
+    mirrors_named,
+    source_standing,
+)
+from reconciler.operations.steps.observe import committed_of, refuse_another_cluster
+from reconciler.operations.steps.runner import require_confirmation
+from reconciler.operations.steps.transitions import PROMOTE, RESTORE, REVERSALS, UNDER_WAY, Driver, halted
+from reconciler.planning.actions import NO_COST, Create, Estimate, Reason, Risk, RunJob, Transition
+from reconciler.planning.checks.mirror_checks import (
+    away,
+    cost_of_catching_up,
+    cost_of_failover,
+    cost_of_restore,
+    estimate_of,
+)
+from reconciler.planning.diff.converge import state_precondition
+from reconciler.planning.diff.mirror_changes import CATCH_UP
+from reconciler.planning.resolve.limits import check_configs
+from reconciler.planning.resolve.mirror_sources import BY_COMMAND, ENDS, origins_by_command, peer_of
+from reconciler.planning.situation import source_of, topic_of
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import address_of, join_name, split_name
+from reconciler.resources.configs import canonical_value
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
+from reconciler.runtime.suggest import did_you_mean
+from reconciler.state.lockfile import read_lockfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.workspace import Site
+    from reconciler.planning.actions import Action
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Record, Recorded
+    from reconciler.resources.measures import Measure
+    from reconciler.resources.mirror_link import MirrorState
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+    from reconciler.state.snapshots import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of asking one mirror; without an error it is done."""
+
+    named: Named
+    before: MirrorStatus | None = None
+    after: MirrorStatus | None = None
+    error: ReconcilerError | None = None
+    ready: Ready | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What came of asking mirrors, in the order in which they were named."""
+
+    verb: str
+    each: tuple[Answer, ...]
+
+    @property
+    def verdict(self) -> ReconcilerError | None:
+        """The error to end with, where not all of it was done."""
+        failed = [answer.error for answer in self.each if answer.error is not None]
+        if not failed or len(self.each) == 1:
+            return failed[0] if failed else None
+        message = f"{self.verb}: {len(failed)} of {len(self.each)} mirrors were refused or failed"
+        hint = "Above stands why, for each of them. The others are done."
+        if len(failed) == len(self.each):
+            return UserError(message, hint="Above stands why, for each of them.")
+        return PartialError(message, hint=hint)
+
+
+# What a verb would do to a mirror as it is: whether that is legal, what it needs, and what is lost by it.
+
+
+Verb: TypeAlias = Literal[
+    "pause", "resume", "promote", "failover", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"
+]
+
+ROLES: Final[Mapping[str, MirrorState]] = {
+    "pause": "paused",
+    "resume": "mirroring",
+    "promote": "promoted",
+    "failover": "failed-over",
+    "reverse-and-start": "reversed",
+    "reverse-and-pause": "reversed",
+    "truncate-and-restore": "mirroring",
+}
+"""What a mirror is after a verb, in the words of the files."""
+_GOES_ON: Final = "What is under way goes on with: reconciler run --once --only mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a partition is cut, and how many offsets lie from there on: they are lost."""
+
+    partition: int
+    offset: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A mirror of which a verb may be asked, as it is now."""
+
+    named: Named
+    verb: Verb
+    mirror: MirrorTopic
+    """With the role it has after that."""
+    status: MirrorStatus
+    lags: tuple[PartitionLag, ...] = ()
+    """How far it is behind: by a failover this is lost, a promotion and a reversal wait for it."""
+    cuts: tuple[Cut, ...] = ()
+    """What a restore cuts off."""
+    estimate: Estimate = NO_COST
+    """What it costs, as a plan says it."""
+
+    @property
+    def address(self) -> Address:
+        """What it is called."""
+        return self.named.address
+
+
+@dataclass(frozen=True)
+class Readying:
+    """Looks at mirrors of which a verb is to be asked."""
+
+    site: Site
+    verb: Verb
+    timeout_ms: int | None = None
+    """How long a promotion waits for lag that does not shrink; `None`: as its link says."""
+
+    def ready(self, named: Named) -> Ready:
+        """Return what there is to be done, and what it costs.
+
+        Raises:
+            UserError: There is no such mirror, the verb is not legal in its state, or the other cluster is not there.
+        """
+        provider = self.site.providers[named.cluster]
+        if provider.identify() is None:
+            raise absent_cluster(self.site.clusters[named.cluster])
+        if self.verb == RESTORE:
+            return self._restorable(named)
+        seen = find_mirror(provider.links, named)
+        self._check_legal(named, seen)
+        if self.verb in REVERSALS:
+            self._check_reversible(named, seen)
+        if self.verb in TWO_SIDED:
+            self._check_source(named, seen.source_cluster, seen.link)
+        ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
+        return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
+
+    def _with_cost(self, ready: Ready, seen: MirrorSeen) -> Ready:
+        """Add how far it is behind, and what that costs: lost by a failover, copied first by the others."""
+        own = self.site.providers[seen.cluster].links.positions(seen.name)
+        there = source_standing(self.site, seen)
+        if isinstance(there, str):
+            return replace(ready, lags=lags_between(own, {}), estimate=estimate_of(away(own, there), None))
+        name = f"{seen.source} on {seen.source_cluster}"
+        if self.verb == "failover":
+            cost = cost_of_failover(own, there.positions, there.topic_id, name)
+        else:
+            cost = cost_of_catching_up(own, there.positions, there.topic_id, name, self._patience_ms(seen))
+        lags = lags_between(own, {} if cost.unknown is not None else there.positions)
+        return replace(ready, lags=lags, estimate=estimate_of(cost, self._measured(seen) if cost.behind else None))
+
+    def _patience_ms(self, seen: MirrorSeen) -> int | None:
+        if self.verb != PROMOTE:
+            return None
+        links = self.site.providers[seen.cluster].links.links()
+        own = next((link.declared.spec.retry_timeout for link in links if link.name == seen.link), None)
+        return own if self.timeout_ms is None else self.timeout_ms
+
+    def _measured(self, seen: MirrorSeen) -> Measure | None:
+        source = address_of("topic", seen.source_cluster, seen.source)
+        return self.site.providers[seen.source_cluster].measure([source]).get(source)
+
+    def _restorable(self, named: Named) -> Ready:
+        links = self.site.providers[named.cluster].links
+        positions = links.positions(named.name)
+        own = next((seen for seen in links.mirrors() if seen.name == named.name), None)
+        status = MirrorStatus.REGULAR if own is None else own.status
+        try:
+            self._check_step(named, status, "")
+        except UserError as error:
+            if own is not None:
+                error.hint = f"{error.hint} {_asked_of_source(own)}"
+            raise
+        driver = _looking(self.site)
+        for link in links.links():
+            self._check_source(named, link.declared.spec.source, link.name)
+        try:
+            peer = driver.restorable(named.cluster, named.name)
+        except UserError as error:
+            if own is not None:
+                other = address_of("mirror", own.source_cluster, own.source)
+                error.hint = (
+                    f"{error.hint} {named.address} is the mirror that stopped: reconciler mirror restore {other}"
+                )
+            raise
+        mirror = MirrorTopic(
+            cluster=named.cluster,
+            link=peer.link,
+            source_cluster=peer.cluster,
+            source=peer.name,
+            name=named.name,
+            state=ROLES[RESTORE],
+            partitions=peer.partitions,
+        )
+        cuts = driver.cuts(named.cluster, named.name, peer)
+        cost = cost_of_restore(positions, cuts, committed_of(self.site.providers[named.cluster], named.name))
+        return Ready(
+            named=named,
+            verb=self.verb,
+            mirror=mirror,
+            status=status,
+            cuts=tuple(
+                Cut(part, cut, sum(each.length for each in cost.lost if each.partition == part))
+                for part, cut in sorted(cuts.items())
+            ),
+            estimate=estimate_of(cost, None),
+        )
+
+    def _check_legal(self, named: Named, seen: MirrorSeen) -> None:
+        is_suspended = seen.status is MirrorStatus.PAUSED and seen.operation is not None
+        if is_suspended and self.verb == PROMOTE:
+            message = f"{named.address} is PAUSED: cannot promote while a reversal is suspended"
+            raise UserError(message, hint="Legal there: resume, failover.")
+        self._check_step(named, seen.status, REVERSAL_SUSPENDED if is_suspended and self.verb == "resume" else "")
+
+    def _check_step(self, named: Named, status: MirrorStatus, condition: str) -> None:
+        try:
+            MIRROR.step(status, self.verb, condition=condition)
+        except UserError as error:
+            said = error.message.removeprefix("mirror: ")
+            roles = self.site.providers[named.cluster].capabilities.mirror_states
+            legal = legal_words(legal_verbs(status, roles))
+            hint = f"Legal there: {legal}." if legal else error.hint
+            hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
+            raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error
+
+    def _check_reversible(self, named: Named, seen: MirrorSeen) -> None:
+        """Refuse what the link cannot do: only one that goes both ways, under the same names, can be reversed."""
+        links = {link.name: link.declared.spec for link in self.site.providers[named.cluster].links.links()}
+        spec = links[seen.link]
+        if spec.mode != "bidirectional" or spec.prefix:
+            why = "has a prefix" if spec.mode == "bidirectional" else "is not bidirectional"
+            message = f"{named.address} cannot be reversed: its link {seen.link} {why}"
+            raise UserError(message, hint="Promote or fail over, and link the other way.")
+
+    def _check_source(self, named: Named, source: str, link: str) -> None:
+        """Refuse at once what needs both clusters, where the other is not there."""
+        message = f"{named.address}: {self.verb} needs both clusters, and {source}"
+        way = "Fail over: reconciler mirror failover works without it." if self.verb != RESTORE else "Try again then."
+        if source not in self.site.clusters:
+            raise UserError(f"{message} is not known here", hint=f"Declare it as a Cluster. {way}")
+        try:
+            identity = self.site.providers[source].identify()
+        except ReconcilerError as error:
+            raise UserError(f"{message} does not answer: {error.message}", hint=way) from error
+        if identity is None:
+            raise UserError(f"{message} is not there", hint=way)
+        if (other := another_cluster(self.site, named.cluster, link)) is not None:
+            raise UserError(f"{message} is another cluster now, {other}", hint=f"Correct where {source} is. {way}")
+
+    def _mirror(self, seen: MirrorSeen) -> MirrorTopic:
+        is_suspended = self.verb == "resume" and seen.operation is not None
+        return MirrorTopic(
+            cluster=seen.cluster,
+            link=seen.link,
+            source_cluster=seen.source_cluster,
+            source=seen.source,
+            name=seen.name,
+            state="reversed" if is_suspended else ROLES[self.verb],
+            partitions=seen.partitions,
+        )
+
+
+def _asked_of_source(mirror: MirrorSeen) -> str:
+    source = address_of("mirror", mirror.source_cluster, mirror.source)
+    return f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {source}"
+
+
+def _looking(site: Site) -> Driver:
+    """Return a driver that is only asked what it would do."""
+
+    def nothing(*_given: object) -> None:
+        return
+
+    return Driver(site.providers, copy=nothing, sync=nothing, new_id=site.invocation.new_id)
+
+
+# `mirror pause`, `promote`, `failover` …: a verb asked of mirrors now. One that fails does not stop the others.
+
+
+_ROLES_OF_ENTRY: Final[Mapping[str, MirrorState]] = {
+    **ROLES,
+    "pause": "reversed",
+    "resume": "reversed",
+    "reverse-and-start": "mirroring",
+    "reverse-and-pause": "paused",
+    "truncate-and-restore": "reversed",
+}
+"""The role of the entry on the other cluster, where a mirror lives in its place since their roles were swapped."""
+_RISKS: Final = {"resume": Risk.NONE, PROMOTE: Risk.IRREVERSIBLE, "failover": Risk.DATA_LOSS, RESTORE: Risk.DATA_LOSS}
+
+
+@dataclass
+class _Asking:
+    """One verb asked of some mirrors."""
+
+    emergency: Emergency
+    site: Site
+    verb: Verb
+    timeout_ms: int | None
+    ready: dict[Named, Ready] = field(default_factory=dict)
+    refused: dict[Named, ReconcilerError] = field(default_factory=dict)
+
+    def look(self, names: Sequence[Named]) -> None:
+        """See which of them may be asked, and what that costs."""
+        for named in names:
+            try:
+                self.ready[named] = self._looked(named)
+            except ReconcilerError as error:
+                self.refused[named] = error
+
+    def decide(self, snapshot: Snapshot | None) -> list[Action]:
+        """Return what is to be done, looked at once more: it may have changed while somebody was asked."""
+        actions: list[Action] = []
+        for named in list(self.ready):
+            try:
+                refuse_another_cluster(self.site, named.cluster, snapshot)
+                self.ready[named] = ready = self._looked(named)
+                actions += self._actions(ready, None if snapshot is None else snapshot.record)
+            except ReconcilerError as error:
+                self.refused[named] = error
+                del self.ready[named]
+        return actions
+
+    def answer(self, named: Named, undone: Mapping[str, ReconcilerError]) -> Answer:
+        """Return what came of one of them."""
+        if named in self.refused:
+            return Answer(named=named, error=self.refused[named])
+        ready = self.ready[named]
+        address = ready.mirror.address
+        error = undone.get(f"{CATCH_UP}:{address}") or undone.get(f"{self.verb}:{address}")
+        if isinstance(error, IncompleteError) and self.emergency.stop.is_requested and self.verb in TWO_SIDED:
+            error = halted(self.site.providers, address) or error
+        return Answer(named=named, before=ready.status, after=self._after(named), error=error, ready=ready)
+
+    def _after(self, named: Named) -> MirrorStatus | None:
+        try:
+            return self.site.providers[named.cluster].links.mirror(named.name).status
+        except ReconcilerError:
+            return None  # What was done is known; how it is now is one look more, and only told.
+
+    def _looked(self, named: Named) -> Ready:
+        self.site.providers[named.cluster]  # says which there are
+        self.emergency.check(self.site, named.cluster)
+        return Readying(self.site, self.verb, self.timeout_ms).ready(named)
+
+    def _origins(self, last: Recorded | None, role: MirrorState) -> Mapping[str, str]:
+        return origins_by_command(last, role, is_peer_paused=self.verb == "reverse-and-pause")
+
+    def _origins_of(self, entry: Address, record: Record | None) -> Mapping[str, str]:
+        last = (record or {}).get(entry)
+        return origins_by_command(last, _ROLES_OF_ENTRY[self.verb], is_peer_paused=self.verb == "pause")
+
+    def _actions(self, ready: Ready, record: Record | None) -> list[Action]:
+        mirror, address = ready.mirror, ready.mirror.address
+        observed = self.site.providers[mirror.cluster].observe(Scope((address, topic_of(mirror))))
+        before = observed.get(address) or observed.get(topic_of(mirror))
+        last = None if record is None else record.get(address)
+        if before is not None and isinstance(before.resource, MirrorTopic):
+            mirror = before.resource.model_copy(update={"state": mirror.state})
+        if last is not None and isinstance(last.resource, MirrorTopic):
+            mirror = last.resource.model_copy(update={"state": mirror.state})
+        if record is not None:
+            _check_owned(mirror, record)
+        entry = peer_of(mirror).address if last is None and record and peer_of(mirror).address in record else None
+        is_suspended = self.verb == "resume" and mirror.state == "reversed"
+        end = MIRROR.step(ready.status, self.verb, condition=REVERSAL_SUSPENDED if is_suspended else "")
+        asked = Transition(
+            address=address,
+            machine=MIRROR.name,
+            verb=self.verb,
+            from_state=ready.status.value,
+            to_state=ENDS.get(self.verb, end).value,
+            after=mirror,
+            parameters={} if entry is None else {"entry": entry, "role": _ROLES_OF_ENTRY[self.verb]},
+            risk=_RISKS.get(self.verb, Risk.DISRUPTIVE),
+            reasons=(Reason.ROLE_WANTED,),
+            origins=self._origins(last, mirror.state) if entry is None else self._origins_of(entry, record),
+            precondition="" if before is None else state_precondition(address, before),
+            estimate=NO_COST if self.verb == PROMOTE else ready.estimate,
+        )
+        if self.verb != PROMOTE:
+            return [asked]
+        waiting = RunJob(
+            address=address,
+            job=CATCH_UP,
+            source=source_of(mirror),
+            sink=topic_of(mirror),
+            parameters={} if self.timeout_ms is None else {"timeout_ms": self.timeout_ms},
+            reasons=(Reason.ROLE_WANTED,),
+            estimate=ready.estimate,
+        )
+        return [waiting, replace(asked, depends_on=(waiting.id,))]
+
+
+def ask_mirrors(
+    emergency: Emergency,
+    verb: Verb,
+    addresses: Sequence[str],
+    *,
+    confirm: Callable[[Sequence[Ready]], bool] | None = None,
+    timeout_ms: int | None = None,
+) -> Answers:
+    """Ask a verb of mirrors, and return what came of each; `confirm` is asked once, about those it is legal for.
+
+    Raises:
+        UsageError: An address is none of a mirror.
+        UserError: It was not confirmed.
+        LeaseError: Someone else is applying.
+    """
+    names = mirrors_named(addresses)
+    asking = _Asking(emergency, emergency.open(), verb, timeout_ms)
+    if not emergency.no_state:
+        _check_state(asking.site)
+    asking.look(names)
+    if asking.ready and confirm is not None:
+        require_confirmation(confirm(tuple(asking.ready.values())))
+    clusters = {named.cluster for named in asking.ready}
+    undone = emergency.carry_out_each(asking.site, clusters, asking.decide) if asking.ready else {}
+    return Answers(verb, tuple(asking.answer(named, undone) for named in names))
+
+
+def _check_state(site: Site) -> None:
+    """Refuse to make a state where one was lost: nothing would be known of what is asked about."""
+    if read_lockfile(site.state) is None:
+        message = f"there is no state at {site.state.url}"
+        hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
+        raise UserError(message, hint=hint)
+
+
+def is_dangerous(verb: Verb) -> bool:
+    """Tell whether a verb interrupts or loses something that no other verb gives back."""
+    return verb in {"failover", PROMOTE, RESTORE, *REVERSALS}
+
+
+def _check_owned(mirror: MirrorTopic, record: Record) -> None:
+    """Refuse to write down what became of a mirror that is none of this workspace's, nor any of its link's."""
+    peer = peer_of(mirror)
+    links = (address_of("link", each.cluster, each.link) for each in (mirror, peer))
+    if not {mirror.address, topic_of(mirror), peer.address, *links} & record.keys():
+        message = f"{mirror.address} is not owned by this workspace, nor is its link"
+        raise UserError(message, hint="Declare the link, or do it without remembering that: --no-state")
+
+
+# `mirror create`: mirrors over a link that is there, made now; the next drift shows what the files do not say.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMirrors:
+    """What is to be mirrored: over which link, from which topic, and configs of the mirrors' own."""
+
+    link: str
+    source: str | None = None
+    """Full name on the source; `None`: as the mirror is called, without the prefix of the link."""
+    configs: Mapping[str, str]
+
+
+def create_mirrors(emergency: Emergency, addresses: Sequence[str], new: NewMirrors) -> Answers:
+    """Make mirrors, and return what came of each.
+
+    Raises:
+        UsageError: An address is none of a mirror, or one source is named for several.
+        LeaseError: Someone else is applying.
+    """
+    names = mirrors_named(addresses)
+    if new.source is not None and len(names) > 1:
+        raise UsageError("--source-topic is of one mirror", hint="Make them one after the other.")
+    site = emergency.open()
+    refused: dict[Named, ReconcilerError] = {}
+    made: dict[Named, Create] = {}
+
+    def decide(snapshot: Snapshot | None) -> list[Action]:
+        for named in names:
+            try:
+                refuse_another_cluster(site, named.cluster, snapshot)
+                made[named] = _create(site, named, new)
+            except ReconcilerError as error:
+                refused[named] = error
+        return list(made.values())
+
+    for named in names:
+        try:
+            site.providers[named.cluster]  # says which there are
+            emergency.check(site, named.cluster)
+            _create(site, named, new)
+        except ReconcilerError as error:
+            refused[named] = error
+    names = [named for named in names if named not in refused]
+    undone = emergency.carry_out_each(site, {named.cluster for named in names}, decide) if names else {}
+
+    def answer(named: Named) -> Answer:
+        if named in refused:
+            return Answer(named=named, error=refused[named])
+        after = site.providers[named.cluster].links.mirror(named.name).status if not undone else None
+        return Answer(named=named, after=after, error=undone.get(made[named].id))
+
+    return Answers("create", tuple(map(answer, mirrors_named(addresses))))
+
+
+def _create(site: Site, named: Named, new: NewMirrors) -> Create:
+    provider = site.providers[named.cluster]
+    if provider.identify() is None:
+        raise absent_cluster(site.clusters[named.cluster])
+    link = _link(provider.links.links(), named, new.link)
+    if provider.observe(Scope((named.address, address_of("topic", named.cluster, named.name)))):
+        hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
+        raise UserError(f"{named.address}: topic {named.name} exists", hint=hint)
+    source = _source(named, link, new.source)
+    declared = link.declared.spec
+    synced = SYNCED_BY_DEFAULT if declared.topic_config_sync is None else declared.topic_config_sync.include
+    for key in sorted(new.configs.keys() & set(synced)):
+        message = f"{named.address}: Cannot set configuration {key} for mirror topic: it is synced from the source"
+        raise UserError(message, hint="Set it on the source topic, or leave it out of topicConfigSync.include.")
+    configs = _configs(site, named, new.configs)
+    if declared.source not in site.clusters:
+        message = f"{named.address}: the source of link {link.name}, cluster {declared.source}, is not known here"
+        raise UserError(message, hint="Declare it as a Cluster.")
+    address = address_of("topic", declared.source, source)
+    try:
+        taken = site.providers[declared.source].source_topic(address)
+    except ReconcilerError as error:
+        raise UserError(f"{named.address}: its source {address}: {error.message}", hint=error.hint) from error
+    mirror = MirrorTopic(
+        cluster=named.cluster,
+        link=link.name,
+        source_cluster=declared.source,
+        source=source,
+        name=named.name,
+        configs=configs,
+        partitions=taken.partitions,
+    )
+    followed = {key: value for key, value in sorted(taken.configs.items()) if key in synced}
+    return Create(
+        address=named.address,
+        after=mirror,
+        parameters={"partitions": taken.partitions, "configs": followed, "incarnation": taken.incarnation},
+        reasons=(Reason.DECLARED,),
+        origins=BY_COMMAND,
+    )
+
+
+def _link(links: Sequence[LinkSeen], named: Named, name: str) -> LinkSeen:
+    by_name = {link.name: link for link in links}
+    if name not in by_name:
+        known = ", ".join(sorted(by_name)) or "none"
+        hint = did_you_mean(name, by_name, otherwise=f"Links there: {known}. Declare one, and apply that first.")
+        raise UserError(f"{named.address}: there is no link {name!r} on cluster {named.cluster}", hint=hint)
+    return by_name[name]
+
+
+def _source(named: Named, link: LinkSeen, source: str | None) -> str:
+    """Return the full name of the source: the mirror's, without the prefix of the link (F-C-006, F-C-007)."""
+    namespace, own = split_name(named.name)
+    prefix = link.declared.spec.prefix
+    fits = own.startswith(prefix) and own != prefix
+    expected = join_name(namespace, own.removeprefix(prefix)) if fits else None
+    if expected is None or source not in {None, expected}:
+        given = source if source is not None else named.name
+        source_namespace, source_own = split_name(given)
+        rule = f"the prefix {prefix} and the name of its source" if prefix else "the name of its source"
+        message = f"{named.address}: over link {link.name} a mirror has {rule}, in the same namespace"
+        hint = f"That of {given} is called mirror/{named.cluster}/{join_name(source_namespace, prefix + source_own)}."
+        raise UserError(message, hint=hint)
+    return expected
+
+
+def _configs(site: Site, named: Named, given: Mapping[str, str]) -> dict[str, str]:
+    capabilities = site.providers[named.cluster].capabilities
+    for message, hint in check_configs(given, capabilities):
+        raise UserError(f"{named.address}: {message}", hint=hint)
+    configs: dict[str, str] = {}
+    for key, value in sorted(given.items()):
+        try:
+            configs[key] = canonical_value(key, value, capabilities.configs)
+        except ValueError as error:
+            raise UserError(f"{named.address}: {key}={value}: {error}", hint="Give it a value it can have.") from error
+    return configs

@@ -1,0 +1,289 @@
+"""`plan`: what would change, without a lock and without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from reconciler.applying.events import first_few
+from reconciler.errors import BlockedError, IncompleteError, PartialError, PendingError, ReconcilerError, UserError
+from reconciler.objectstore.directory import write_whole
+from reconciler.operations.steps.approval import to_options
+from reconciler.operations.steps.invocation import errors_of, located
+from reconciler.operations.steps.observe import (
+    Seen,
+    as_lost,
+    burst,
+    followed_groups,
+    measure,
+    mountables,
+    observe,
+    recoverables,
+)
+from reconciler.operations.steps.recorded import Remembered, remember, warn_of_outdated
+from reconciler.operations.steps.workspace import Work, open_work, selection
+from reconciler.planning import planner
+from reconciler.planning.checks.mirror_checks import topics_cut
+from reconciler.planning.plan import Base, Given, Plan
+from reconciler.planning.resolve.cluster_values import given_up
+from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
+from reconciler.resources.address import Address
+from reconciler.runtime.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reconciler.applying.engine import RunResult
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.resources.measures import Measures
+    from reconciler.state.snapshots import Snapshot
+
+
+# From a loaded workspace to a plan: read the state, observe, decide, measure what that asks for, judge.
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of planning a command sets beside SELECT."""
+
+    is_destroy: bool = False
+    include_adopted: bool = False
+    is_only_drift: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan and the three inventories it was made from."""
+
+    plan: Plan
+    snapshot: Snapshot | None
+    recorded: Record
+    """What we last applied and own."""
+    seen: Seen
+    remembered: Remembered
+
+
+def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) -> Decided:
+    """Observe the clusters and plan on `snapshot`, the state under our lease.
+
+    Sizes are asked for only where the plan depends on them.
+
+    Raises:
+        RetryableError: A cluster cannot be read.
+    """
+    with burst():
+        return _decide(work, Remembered(snapshot), wanted or Wanted())
+
+
+def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
+    """Read the state without a lock, and decide as the next apply will: after it has settled what is open.
+
+    Where something differs, the state is looked at once more: it may be an old one that was put back.
+
+    Raises:
+        RetryableError: A cluster cannot be read.
+        UserError: The state is another workspace's, lost or damaged.
+    """
+    remembered = remember(work)
+    with burst():
+        decided = _decide(work, remembered, wanted or Wanted())
+        if decided.plan.actions or decided.plan.drift:
+            warn_of_outdated(work, decided.snapshot.lockfile if decided.snapshot else None)
+    return decided
+
+
+def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
+    snapshot = remembered.snapshot
+
+    def may_lack(inventory: Inventory) -> frozenset[str]:
+        return frozenset() if wanted.is_destroy else given_up(work.loaded.desired, remembered.record, inventory)
+
+    seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack)
+    record = remembered.settled(seen)
+    given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
+    if not wanted.is_destroy:
+        looked = mountables(work.providers, work.loaded.desired, record, seen)
+        given = replace(given, mounts=looked.mounts, detached=looked.detached)
+        inventory = as_lost(inventory, looked.lost) if looked.lost else inventory
+    draft = planner.decide(work.loaded.desired, record, inventory, given=given)
+    asked = planner.to_measure(draft)
+    measures: Measures = {}
+    if asked:
+        cut, lost = topics_cut(draft.actions), may_lack(seen.inventory)
+        measures = measure(work.providers, asked, with_groups=True, committed=cut, may_lack=lost)
+    found = planner.judge(draft, measures)
+    placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
+    return Decided(placed, snapshot, record, seen, remembered)
+
+
+def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:
+    workspace, invocation = work.loaded.workspace, work.invocation
+    return Given(
+        workspace=workspace.metadata.name,
+        capabilities=seen.capabilities,
+        identities=seen.identities,
+        hidden=seen.hidden,
+        lost={name: error.message for name, error in seen.lost.items()},
+        groups={} if wanted.is_destroy else followed_groups(work.providers, work.loaded.desired, seen),
+        recoveries={} if wanted.is_destroy else recoverables(work.providers, work.loaded.desired, seen),
+        today=invocation.today(),
+        now_ms=invocation.now_ms(),
+        guards=workspace.spec.guards,
+        selection=selection(invocation, work.select, work.folder),
+        base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
+        environment=work.select.environment,
+        git_commit=invocation.git_commit(work.folder),
+        tool=invocation.tool,
+        is_destroy=wanted.is_destroy,
+        include_adopted=wanted.include_adopted,
+        back_to=work.back_to,
+        is_only_drift=wanted.is_only_drift,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first line of a plan says."""
+
+    topics: int
+    clusters: int
+    seconds: float
+    serial: int | None
+    commit: str | None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A finished plan, ready to be shown."""
+
+    plan: Plan
+    header: Header
+    options: Select
+    folder: Path
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def document(self) -> PlanDocument:
+        """The plan as the JSON that `--format json` writes."""
+        return to_document(self.plan)
+
+    def verdict(self, *, detailed: bool = False) -> ReconcilerError | None:
+        """Return what the exit code says: errors always, blocked and pending only where asked for."""
+        if self.plan.errors:
+            return errors_of(self.plan.errors)
+        if detailed and self.plan.blocked:
+            return BlockedPlanError(self)
+        if detailed and not self.plan.is_empty:
+            count = len(self.plan.actions)
+            return PendingError(f"{count} changes are pending", hint="Run: reconciler apply")
+        return None
+
+
+class BlockedPlanError(BlockedError):
+    """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
+
+    def __init__(self, planned: Planned) -> None:
+        """Name what is blocked, and the words that would allow it."""
+        actions = planned.plan.blocked
+        allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
+        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
+        what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
+        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
+        self.planned = planned
+
+
+def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:
+    """Plan the workspace as its files are; with `out` also write the plan there, for `apply FILE`."""
+    started_ms = invocation.now_ms()
+    work = open_work(invocation, select, is_reader=True)
+    work.warn_about_local_state()
+    planned = show_decided(work, decide_unlocked(work), started_ms)
+    if out is not None:
+        options = to_options(select, cwd=invocation.cwd, folder=work.folder)
+        write_plan(invocation.cwd / out, to_document(planned.plan, options))
+    return planned
+
+
+def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
+    """Wrap what was decided with what a reader wants to know about how."""
+    snapshot = decided.snapshot
+    header = Header(
+        topics=decided.seen.topics,
+        clusters=len(decided.seen.identities),
+        seconds=max(0, work.invocation.now_ms() - started_ms) / 1000,
+        serial=snapshot.serial if snapshot else None,
+        commit=decided.plan.git_commit,
+    )
+    warnings = tuple(str(problem) for problem in work.loaded.warnings)
+    return Planned(decided.plan, header, work.select, work.folder, warnings)
+
+
+def write_plan(path: Path, document: PlanDocument) -> None:
+    """Write a plan's document to a file."""
+    try:
+        write_whole(path, canonical_bytes(document))
+    except OSError as error:
+        raise UserError(
+            f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
+        ) from error
+
+
+# What exit codes say of runs.
+
+
+def as_it_is(_address: Address, message: str) -> str:
+    """Return a refusal as it is: nobody knows the files."""
+    return message
+
+
+def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = as_it_is) -> ReconcilerError | None:
+    """Return what the exit code says of a run. What was left to another on purpose is no failure.
+
+    `told` says of a refusal where in the files its reason is written.
+    """
+    if result is None:
+        return None
+    if result.unknown is not None:
+        doubt = counted(len(result.in_doubt), "action is", "actions are")
+        return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
+    if result.not_started and result.is_stopped:
+        return IncompleteError(
+            f"stopped: {_left(result)}",
+            hint="Find out and go on with: reconciler apply --resume"
+            if result.unanswered
+            else "Go on with: reconciler apply --resume",
+        )
+    if result.failed:
+        first = result.failed[0]
+        why = told(Address(first.id.partition(":")[2]), first.error.message)
+        failed = counted(len(result.failed), "action", "actions")
+        skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
+        return PartialError(
+            f"{failed} failed{skipped}; the first is {first.id}: {why}",
+            hint=f"{first.error.hint}{_between(first.error.hint)}Then run: reconciler apply",
+        )
+    if result.skipped:
+        left, cause = counted(len(result.skipped), "action was", "actions were"), result.skipped[0].because
+        return PartialError(
+            f"{left} not tried: what they lean on got no answer, and turned out to be done; the first needs {cause}",
+            hint="Go on with: reconciler apply",
+        )
+    return None
+
+
+def _left(result: RunResult) -> str:
+    """Return how much a stopped run left; what was begun, and got no answer, is counted apart."""
+    unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
+    if not unanswered:
+        return f"{counted(rest, 'action is', 'actions are')} left"
+    left = f", {rest} {'is' if rest == 1 else 'are'} not started" if rest else ""
+    doubt = f"{counted(len(unanswered), 'action is', 'actions are')} in doubt{left}"
+    return f"{doubt}; whether these happened is not known: {first_few(unanswered)}"
+
+
+def _between(hint: str) -> str:
+    """Return what goes before another sentence: a hint may end in what is to be typed, and takes no full stop then."""
+    return " " if hint.endswith((".", "!", "?")) else " · "

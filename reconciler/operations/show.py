@@ -1,0 +1,410 @@
+"""`show`, `explain` and `graph`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.every import LIFECYCLES
+from reconciler.manifests.load import explain_origin
+from reconciler.operations.clusters.mounts import sleeping_topics
+from reconciler.operations.plan import decide_unlocked
+from reconciler.operations.steps.approval import read_plan_file
+from reconciler.operations.steps.effective import AclRow, acting_acls, acting_tiering, afterwards, configs_on
+from reconciler.operations.steps.invocation import load_files
+from reconciler.operations.steps.observe import observe
+from reconciler.operations.steps.recorded import remember
+from reconciler.operations.steps.workspace import Work, open_work
+from reconciler.planning.actions import Create, Transition, Update
+from reconciler.planning.saved_plan import PlanDocument, read_document
+from reconciler.resources.acls import rule_path
+from reconciler.resources.address import Address, cluster_of, kind_of, rank
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
+from reconciler.resources.inventory import Declared
+from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from reconciler.errors import NotAuthorizedError
+    from reconciler.operations.clusters.mounts import Asleep
+    from reconciler.operations.plan import Decided
+    from reconciler.operations.steps.effective import ConfigRow, TieringRow
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.observe import Seen
+    from reconciler.planning.actions import Action
+    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import DriftFinding, Waiting
+    from reconciler.resources.inventory import Desired, Observed, Record, Recorded, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One address in all three inventories."""
+
+    address: Address
+    desired: Resource | None
+    recorded: Recorded | None
+    observed: Observed | None
+    source: str | None
+    hidden: NotAuthorizedError | None = None
+    """Why whoever asks may not see what is on the cluster; then `observed` is `None`, and yet it is there."""
+
+    asleep: Asleep | None = None
+    """Of a topic that is not there: that a mounting has unmounted it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether anybody knows it."""
+        return (self.desired, self.recorded, self.observed) != (None, None, None)
+
+
+def show(invocation: Invocation, select: Select, address: str | None) -> tuple[Shown, ...]:
+    """Return every address that anybody knows, or the one asked for.
+
+    Raises:
+        UserError: Nobody knows that address.
+    """
+    work = open_work(invocation, select, is_reader=True)
+    rows = _rows(work, Address(address) if address else None)
+    if address is not None and not rows[0].is_known:
+        raise unknown_address(address)
+    return rows
+
+
+def show_plan(path: Path) -> PlanDocument:
+    """Return a saved plan."""
+    return read_plan(path, str(path))
+
+
+def read_plan(path: Path, shown: str) -> PlanDocument:
+    """Return a saved plan; what is wrong with it is said with the name it was given by.
+
+    Raises:
+        UserError: It cannot be read, is no plan, of another version, or was changed.
+    """
+    try:
+        return read_document(read_plan_file(path))
+    except UserError as error:
+        if shown not in error.message:
+            error.message = f"{shown}: {error.message}"
+        raise
+
+
+def unknown_address(address: str) -> UserError:
+    """Say that nobody knows an address."""
+    return UserError(
+        f"{address} is neither declared, nor recorded, nor on a cluster",
+        hint="List what there is with: reconciler show",
+    )
+
+
+def declared(desired: Desired) -> Desired:
+    """Return everything that is declared, the mirrors that links stand for included."""
+    derived: dict[Address, Declared] = {}
+    for item in desired.values():
+        if isinstance(item.resource, MirrorLink):
+            derived.update({mirror.address: Declared(mirror, item.source) for mirror in item.resource.mirrors()})
+    return {**desired, **derived}
+
+
+def sides_of(
+    address: Address, desired: Desired, recorded: Record, seen: Seen, sleeping: Mapping[Address, Asleep]
+) -> Shown:
+    """Return one address in all three inventories."""
+    item = desired.get(address)
+    is_there = address in seen.inventory or address in seen.hidden
+    return Shown(
+        address,
+        item.resource if item else None,
+        recorded.get(address),
+        seen.inventory.get(address),
+        item.source if item else None,
+        seen.hidden.get(address),
+        None if is_there else sleeping.get(address),
+    )
+
+
+def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
+    remembered = remember(work)
+    names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
+    seen = observe(work.providers, names, remembered.record)
+    recorded = remembered.settled(seen)
+    desired = declared(work.loaded.desired)
+    addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
+    sleeping = sleeping_topics(desired, recorded)
+    return tuple(sides_of(address, desired, recorded, seen, sleeping) for address in addresses)
+
+
+# `explain`: where each value of one address comes from, how it acts, and why something is planned for it.
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Everything known of one address."""
+
+    shown: Shown
+    origins: Mapping[str, str]
+    """Field path → `file:line`, an address, or what else set it."""
+    effective: Mapping[str, str]
+    """Configs as they act on the cluster now, inherited ones included."""
+    effective_origins: Mapping[str, str]
+    """Where each of them is from: an address and, where the files have it, `file:line`; or `default`."""
+    tiering: tuple[TieringRow, ...]
+    """Of a topic: whether it uploads and fetches, how much it keeps where, and by which rule, now."""
+    tiering_planned: tuple[TieringRow, ...]
+    """What of that will be another once the plan is applied."""
+    acls: tuple[AclRow, ...]
+    """Access rules as they act on the cluster now, those of its tiers included."""
+    actions: tuple[Action, ...]
+    drift: tuple[DriftFinding, ...]
+    waiting: tuple[Waiting, ...]
+    errors: tuple[Finding, ...]
+
+
+def explain(invocation: Invocation, select: Select, address: str) -> Explained:
+    """Explain one address as a plan sees it now.
+
+    Raises:
+        UserError: Nobody knows it.
+    """
+    work = open_work(invocation, select, is_reader=True)
+    decided = decide_unlocked(work)
+    asked = Address(address)
+    desired = declared(work.loaded.desired)
+    shown = sides_of(asked, desired, decided.recorded, decided.seen, sleeping_topics(desired, decided.recorded))
+    plan = decided.plan
+    if not shown.is_known and not any(action.address == asked for action in plan.actions):
+        raise unknown_address(address)
+    acting = _effective(work, decided, asked)
+    tiering, planned = _tiering(decided, asked)
+    return Explained(
+        shown=shown,
+        origins=_origins(work, shown),
+        effective={row.key: row.value for row in acting},
+        effective_origins=dict(_places(work, acting)),
+        tiering=tiering,
+        tiering_planned=planned,
+        acls=acting_acls(asked, decided.seen.inventory),
+        actions=tuple(action for action in plan.actions if action.address == asked),
+        drift=tuple(finding for finding in plan.drift if finding.address == asked),
+        waiting=tuple(row for row in plan.waiting if row.address == asked),
+        errors=tuple(finding for finding in plan.errors if finding.address == asked),
+    )
+
+
+def _tiering(decided: Decided, address: Address) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
+    """Return what tiering makes of a topic now, and what of it the plan changes."""
+    inventory, actions = decided.seen.inventory, decided.plan.actions
+    known = {place: recorded.origins for place, recorded in decided.recorded.items() if recorded.origins}
+    now = acting_tiering(address, inventory, known)
+    named = {action.address: action.origins for action in actions if isinstance(action, Create | Update | Transition)}
+    then = acting_tiering(address, afterwards(inventory, actions), {**known, **named})
+    return now, tuple(row for row in then if row not in now)
+
+
+def _origins(work: Work, shown: Shown) -> Mapping[str, str]:
+    recorded = dict(shown.recorded.origins) if shown.recorded else {}
+    written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
+    return dict(sorted({**recorded, **written, **dict(_rule_origins(shown, written))}.items()))
+
+
+def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield, for each access rule by its path, where the files have it: the last place, where several are one."""
+    if isinstance(shown.desired, Topic | Namespace):
+        for index, rule in enumerate(shown.desired.spec.acls):
+            place = written.get(f"spec.acls[{index}].principal")
+            if place is not None:
+                yield rule_path(rule), place
+
+
+def _effective(work: Work, decided: Decided, address: Address) -> Sequence[ConfigRow]:
+    if address not in decided.seen.inventory or kind_of(address) not in {"topic", "mirror", "namespace"}:
+        return ()
+    provider = work.providers[cluster_of(address) or ""]
+    return configs_on(provider, address, decided.seen.inventory)
+
+
+def _places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
+    """Yield where each acting config is from, and where in the files that says so."""
+    written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
+    for row in rows:
+        names = (f"spec.properties.{name}" for name, config in CONFIG_DEFAULTS.items() if config == row.key)
+        paths = (f"spec.configs.{row.key}", *names)
+        place = next((found for path in paths if (found := written[row.origin].get(path))), None)
+        yield row.key, row.origin if place is None else f"{row.origin} ({place})"
+
+
+# A picture before anybody knows in which language it will be written: nodes, and arrows between them.
+
+
+Subject: TypeAlias = Literal["lifecycle", "workspace", "plan"]
+Shape: TypeAlias = Literal["state", "cluster", "storage", "action"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One thing in a picture; `name` is its own among the others."""
+
+    name: str
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From one node to another, with what is said beside it."""
+
+    start: str
+    end: str
+    label: str = ""
+    condition: str = ""
+    """When it is this way that is gone, where one verb leads several ways."""
+    by_itself: bool = False
+    """Nobody asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What people often ask for and do not get, and why."""
+
+    state: str
+    verb: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn, in a lasting order."""
+
+    of: Subject
+    name: str
+    nodes: tuple[Node, ...]
+    arrows: tuple[Arrow, ...]
+    initial: str | None = None
+    """The state it begins in."""
+    refusals: tuple[Refusal, ...] = ()
+
+
+# What `graph` draws: the table of a lifecycle, what the files say of clusters, or what waits for what in a plan.
+
+
+def draw_lifecycle(name: str) -> Picture:
+    """Return a state machine: every state, and every move of its table.
+
+    Raises:
+        UserError: There is none of that name.
+    """
+    lifecycle = LIFECYCLES.get(name)
+    if lifecycle is None:
+        near = get_close_matches(name, LIFECYCLES, n=1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise UserError(f"there is no lifecycle {name!r}", hint=f"{hint}Lifecycles: {', '.join(LIFECYCLES)}.")
+    return Picture(
+        of="lifecycle",
+        name=name,
+        nodes=tuple(Node(str(state), "state") for state in lifecycle.states),
+        arrows=tuple(
+            Arrow(str(move.start), str(move.end), move.verb, move.condition, move.by_itself) for move in lifecycle.moves
+        ),
+        initial=str(lifecycle.initial),
+        refusals=tuple(Refusal(str(state), verb, reason) for state, verb, reason in lifecycle.refusals),
+    )
+
+
+def draw_workspace(invocation: Invocation, select: Select) -> Picture:
+    """Return the clusters that the files declare, the links between them, and what is mounted; asks no cluster.
+
+    Raises:
+        UserError: There is no workspace here, or its files have problems.
+    """
+    loaded = load_files(invocation, select)
+    clusters = {
+        item.resource.metadata.name: item.resource
+        for _, item in sorted(loaded.desired.items())
+        if isinstance(item.resource, Cluster)
+    }
+    mounted = _mounted(loaded.desired)
+    storages = {
+        name: storage.url
+        for name in mounted
+        if name in clusters and (storage := clusters[name].spec.object_storage) is not None
+    }
+    return Picture(
+        of="workspace",
+        name=loaded.workspace.metadata.name,
+        nodes=(
+            *(Node(name, "cluster") for name in clusters),
+            *(Node(url, "storage") for url in sorted(set(storages.values()))),
+        ),
+        arrows=(
+            *(arrow for arrow in _links(loaded.desired) if {arrow.start, arrow.end} <= clusters.keys()),
+            *(
+                Arrow(url, name, count) if verb == "mount" else Arrow(name, url, count)
+                for name, url in sorted(storages.items())
+                for verb, count in mounted[name].items()
+            ),
+        ),
+    )
+
+
+def draw_plan(document: PlanDocument) -> Picture:
+    """Return the actions of a plan, and which waits for which."""
+    names = {action.id: f"{action.verb} {action.address}" for action in document.actions}
+    return Picture(
+        of="plan",
+        name=document.workspace,
+        nodes=tuple(Node(name, "action") for name in names.values()),
+        arrows=tuple(
+            Arrow(names[before], names[action.id])
+            for action in document.actions
+            for before in action.depends_on
+            if before in names
+        ),
+    )
+
+
+def _links(desired: Desired) -> Iterator[Arrow]:
+    for _, item in sorted(desired.items()):
+        if isinstance(item.resource, MirrorLink):
+            yield _link(item.resource)
+
+
+def _link(link: MirrorLink) -> Arrow:
+    spec = link.spec
+    said = [link.metadata.name]
+    if spec.mode != "destination":
+        said.append(spec.mode)
+    if spec.prefix:
+        said.append(f"prefix {spec.prefix}")
+    if spec.mirror_topics:
+        said.append(_counted(len(spec.mirror_topics), "mirror"))
+    if spec.auto_create is not None and spec.auto_create.enabled:
+        said.append("auto-create")
+    if spec.paused:
+        said.append("paused")
+    return Arrow(spec.source, link.cluster, ", ".join(said))
+
+
+def _mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
+    """Return what each cluster mounts and unmounts, counted: there may be thousands."""
+    counts: dict[str, dict[str, int]] = {}
+    for _, item in sorted(desired.items()):
+        if isinstance(item.resource, Mounting):
+            verb = "mount" if item.resource.spec.state == "mounted" else "unmount"
+            of_cluster = counts.setdefault(item.resource.metadata.cluster or "", {})
+            of_cluster[verb] = of_cluster.get(verb, 0) + 1
+    return {
+        cluster: {verb: f"{verb}s {_counted(count, 'topic')}" for verb, count in found.items()}
+        for cluster, found in counts.items()
+    }
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

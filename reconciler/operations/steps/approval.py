@@ -1,0 +1,334 @@
+"""Hold an approved plan against the plan made under the lease; resume an open run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from reconciler.errors import StalePlanError, UserError
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.plan_rows import digest
+from reconciler.planning.same_or_less import (
+    Difference,
+    Here,
+    SameOrLess,
+    Why,
+    compare,
+    difference,
+    missing,
+    refuse_foreign,
+    refuse_other_commit,
+    refuse_other_state,
+    whys_of,
+)
+from reconciler.planning.saved_plan import AGAIN, read_saved, to_row
+from reconciler.planning.settle import settle
+from reconciler.runtime.text import counted
+from reconciler.state.journal import StateAdvance, advance_since, require_run
+from reconciler.state.lockfile import read_lockfile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.applying.recovery import Settled
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.operations.steps.workspace import Site, Work
+    from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Plan
+    from reconciler.planning.saved_plan import PlanDocument
+    from reconciler.resources.inventory import Capabilities, Inventory, Record
+    from reconciler.state.journal import RunFile
+    from reconciler.state.snapshots import Snapshot
+
+
+_NAMED: Final = 5
+"""How many actions a message names."""
+_SAVE_AGAIN: Final = "Nothing was done. Look at the plan again and save it: reconciler plan --out FILE"
+_ASK_AGAIN: Final = "Nothing was done. Look at the plan again: reconciler apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How what is planned now stands to what was approved."""
+
+    difference: SameOrLess
+    advance: StateAdvance | None = None
+
+
+class ChangedPlanError(StalePlanError):
+    """What would happen now is not what was approved, so nothing was done; `held` says in what."""
+
+    def __init__(self, message: str, held: Held, *, hint: str) -> None:
+        """Keep the difference for whoever shows it."""
+        super().__init__(message, hint=hint)
+        self.held = held
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A plan somebody agreed to. `is_strict`: not even less may be done, nor on another state or commit."""
+
+    document: PlanDocument
+    is_strict: bool = False
+
+    def check_place(self, work: Work) -> None:
+        """Refuse before anything is locked what was made for somewhere else.
+
+        Raises:
+            UserError: It is of another workspace, environment, version or state, or with `is_strict` another commit.
+        """
+        here = Here(
+            workspace=work.loaded.workspace.metadata.name,
+            environment=work.select.environment,
+            tool=work.invocation.tool,
+        )
+        refuse_foreign(self.document, here)
+        if self.is_strict:
+            refuse_other_commit(self.document, work.invocation.git_commit(work.folder))
+        found = read_lockfile(work.state, owner=work.owner)
+        refuse_other_state(self.document, found.lockfile.lineage if found else None)
+
+    def hold(self, now: Plan, snapshot: Snapshot, store: ObjectStore) -> Held:
+        """Hold a plan made under the lease against what was approved.
+
+        Raises:
+            ChangedPlanError: It is more; with `is_strict` also where it is less, or the state went on.
+            UserError: The state was replaced by another one.
+        """
+        refuse_other_state(self.document, snapshot.lineage)
+        held = Held(compare(self.document, now), advance_since(_base(self.document), snapshot, store))
+        found = held.difference
+        hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
+        if not found.is_allowed:
+            named = "; ".join(f"{each.id}: {each.message}" for each in found.more[:_NAMED])
+            count = counted(len(found.more), "action differs", "actions differ")
+            message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
+            raise ChangedPlanError(message, held, hint=hint)
+        if not self.is_strict:
+            return held
+        if held.advance is not None:
+            raise ChangedPlanError(f"{held.advance} (--strict)", held, hint=hint)
+        if found.not_needed:
+            named = ", ".join(found.not_needed[:_NAMED])
+            raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
+        return held
+
+
+def _base(document: PlanDocument) -> tuple[int, str]:
+    """Return serial and sha256 of the state a plan was made on."""
+    return (document.base.serial, document.base.sha256) if document.base else (0, "")
+
+
+# What an open run had left, and whether its result is there all the same: somebody else may have done it.
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there when the rest of a run is planned; of clusters that were not read nothing is known."""
+
+    inventory: Inventory
+    capabilities: Mapping[str, Capabilities]
+    record: Record
+
+
+def left_of(settled: Settled) -> list[Action]:
+    """Return what never ended: not begun, or begun and found not to have happened. In plan order."""
+    stands = settled.run.folded()
+    absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
+    left = {action.id for action in stands.left} | absent
+    return [action for action in settled.run.actions if action.id in left]
+
+
+def has_result(action: Action, found: Found) -> bool:
+    """Tell whether what an action was to lead to is so already."""
+    match action:
+        case Adopt():
+            known = found.record.get(action.address)
+            return known is not None and known.resource == action.after
+        case Forget():
+            return action.address not in found.record
+        case RunJob():
+            there = found.inventory.get(action.address)
+            return there is not None and there.first_copy_done
+        case Create() | Update() | Delete() | Transition():
+            read = found.capabilities.get(action.cluster or "")
+            return read is not None and settle(action, found.inventory, read.configs).verdict == "done"
+        case _:
+            assert_never(action)
+
+
+# `apply --resume`: what is left of the open run's own plan, and nothing else.
+
+
+"""How many actions a message names."""
+_HINT: Final = "Nothing was done, and the run stays open. "
+_CHANGED: Final = f"{_HINT}`reconciler apply` plans the files as they are and closes the run."
+_MISSING: Final = (
+    f"{_HINT}In an older clone: git pull. Else `reconciler apply` plans the files as they are and closes it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is still to do of an open run's plan, and the ids of what was left and has its result already."""
+
+    plan: Plan
+    not_needed: tuple[str, ...] = ()
+
+
+def find_open_run(site: Site) -> RunFile | None:
+    """Return the run that has begun and not closed; `None` where there is none. Takes no lock.
+
+    Raises:
+        UserError: Its file cannot be read.
+    """
+    found = read_lockfile(site.state, owner=site.owner)
+    opened = found.lockfile.open_run if found else None
+    return require_run(site.state, opened.run) if opened else None
+
+
+def resumable(site: Site) -> Mapping[str, Any]:
+    """Return the options with which the open run made its plan.
+
+    Raises:
+        UserError: There is none, or it made no plan of files.
+    """
+    run = find_open_run(site)
+    if run is None:
+        raise UserError("there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply")
+    if run.options is None:
+        raise UserError(
+            f"run {run.run} was `{run.command}`, not apply: there is no plan to finish",
+            hint="`reconciler apply` settles what it left in doubt. Then run that command again.",
+        )
+    return run.options
+
+
+def rest_of(settled: Settled, now: Plan, found: Found) -> Rest:
+    """Return of a plan made now what the open run had planned too, and what would still do the same.
+
+    Raises:
+        ChangedPlanError: Something of it would do something else now, or is planned no more and has not happened.
+    """
+    before = {action.id: action for action in settled.run.actions}
+    mine = tuple(action for action in now.actions if action.id in before)
+    planned = {action.id for action in mine}
+    left = [action for action in left_of(settled) if action.id not in planned]
+    not_needed = tuple(action.id for action in left if has_result(action, found))
+    settled_ids = frozenset(not_needed)
+    lost = [action for action in left if action.id not in settled_ids]
+    more = (*_changed(mine, before, settled), *_lost(lost, now))
+    if more:
+        raise _error(settled.run.file.run, more, not_needed)
+    return Rest(replace(now, actions=mine, digest=digest(mine)), not_needed)
+
+
+def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Settled) -> Iterator[Difference]:
+    """Yield what is not as it was. What a run has changed itself, its next action rests on; anything else must be so.
+
+    What a guard refuses now is told as blocked.
+    """
+    for action in mine:
+        agreed = to_row(before[action.id])
+        ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
+        whys = tuple(why for why in whys_of(agreed, action) if why not in ignored)
+        if whys:
+            yield difference(whys, agreed, action, instead_of=())
+
+
+def _lost(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
+    at: dict[str, list[str]] = {}
+    for action in now.actions:
+        at.setdefault(action.address, []).append(action.id)
+    for action in lost:
+        yield missing(to_row(action), action, planned=tuple(at.get(action.address, ())))
+
+
+def _error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) -> ChangedPlanError:
+    is_missing = any(Why.MISSING in each.whys for each in more)
+    named = "\n".join(f"{each.id}: {each.message}" for each in more[:_NAMED])
+    further = f"\nand {len(more) - _NAMED:,} more" if more[_NAMED:] else ""
+    count = counted(len(more), "action is", "actions are")
+    message = f"{count} not what the open run {run} had planned:\n{named}{further}"
+    return ChangedPlanError(
+        message, Held(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED
+    )
+
+
+# What a saved plan keeps of how it was made, so that `apply FILE` can make it again.
+
+
+_LARGEST_BYTES: Final = 1 << 30
+"""A plan of half a million topics; what is larger is something else."""
+_FIRST_BYTES: Final = 4096
+
+
+def read_approved(path: Path, shown: str) -> PlanDocument:
+    """Return a plan that `--out` saved; what is wrong with it is said with the name it was given by.
+
+    Raises:
+        UserError: It cannot be read, is no saved plan, of another format, or was changed after it was written.
+    """
+    try:
+        return read_saved(read_plan_file(path))
+    except UserError as error:
+        if shown not in error.message:
+            error.message = f"{shown}: {error.message}"
+        raise
+
+
+def read_plan_file(path: Path) -> bytes:
+    """Return the bytes of what may be a saved plan; of what begins otherwise no more than its first ones.
+
+    Raises:
+        UserError: It cannot be read, or is too large to be one.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > _LARGEST_BYTES:
+                raise UserError(f"not a saved plan: {path} is larger than one can be", hint=AGAIN)
+            first = file.read(_FIRST_BYTES)
+            return first + file.read(_LARGEST_BYTES) if first.lstrip()[:1] == b"{" else first
+    except OSError as error:
+        raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=AGAIN) from error
+
+
+def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
+    """Return what was typed, as JSON; files relative to the workspace, so that it means the same elsewhere."""
+    kept = {
+        "environment": select.environment,
+        "var": list(select.variables),
+        "var_file": [_relative(cwd / path, folder) for path in select.var_files],
+        "target": list(select.targets),
+        "exclude": list(select.excludes),
+        "label": list(select.labels),
+        "changed_since": select.changed_since,
+        "allow": list(select.allow),
+    }
+    return {name: value for name, value in kept.items() if value}
+
+
+def options_of(document: PlanDocument, folder: Path) -> Select:
+    """Return what was typed when a plan was saved."""
+    return select_of(document.options or {}, folder)
+
+
+def select_of(kept: Mapping[str, Any], folder: Path) -> Select:
+    """Return what was typed, from what was kept of it."""
+    return Select(
+        environment=kept.get("environment"),
+        variables=tuple(kept.get("var", ())),
+        var_files=tuple(folder / path for path in kept.get("var_file", ())),
+        targets=tuple(kept.get("target", ())),
+        excludes=tuple(kept.get("exclude", ())),
+        labels=tuple(kept.get("label", ())),
+        changed_since=kept.get("changed_since"),
+        allow=tuple(kept.get("allow", ())),
+    )
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()

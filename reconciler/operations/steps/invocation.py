@@ -1,0 +1,212 @@
+"""What was typed, the files of a workspace, and findings as one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.errors import UsageError, UserError
+from reconciler.manifests.files import Findings, find_workspace
+from reconciler.manifests.load import load, load_workspace
+from reconciler.manifests.overlays import Variables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.manifests.load import Loaded
+    from reconciler.planning.findings import Finding
+    from reconciler.resources.workspace import Workspace
+
+
+class Base(NamedTuple):
+    """What the base of a pull request has, beside what the pull request has."""
+
+    root: Path
+    """The repository."""
+    files: Path
+    """A folder that stands for it, with the files of the base."""
+
+    def of(self, path: Path) -> Path:
+        """Return where the base's file is that stands at a path of the repository."""
+        return self.files / path.relative_to(self.root)
+
+
+def no_commit(_folder: Path) -> str | None:
+    """Return no commit: the folder is in no repository."""
+    return None
+
+
+def no_changes(_folder: Path, _revision: str) -> tuple[str, ...]:
+    """Return no files: nothing changed since that revision."""
+    return ()
+
+
+def no_base(_folder: Path) -> Base | None:
+    """Return no files: this is no pull request."""
+    return None
+
+
+def no_limit(_folder: Path) -> Path | None:
+    """Return no folder: this is no pull request, and its files may be anywhere."""
+    return None
+
+
+def quiet(_line: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """Clocks, ids, the environment and the working folder: nothing below reads any of them by itself."""
+
+    cwd: Path
+    environ: Mapping[str, str]
+    now_ms: Callable[[], int]
+    """Wall clock, for people and for timestamps of records."""
+    new_id: Callable[[], str]
+    """Makes UUID4: lineages, clusters, topics."""
+    new_run: Callable[[], str]
+    """Makes UUIDv7: runs, sorted by time."""
+    tool: str
+    """Our version."""
+    who: str
+    """Who acts, as others read it in the lease: `anna@build-7`."""
+    ci_url: str | None = None
+    git_commit: Callable[[Path], str | None] = no_commit
+    changed_files: Callable[[Path, str], tuple[str, ...]] = no_changes
+    """Files below a folder, relative to it, that changed since a revision."""
+    base_files: Callable[[Path], Base | None] = no_base
+    """Of a pull request: what its base has of a folder and around it; `None`: this is none."""
+    read_limit: Callable[[Path], Path | None] = no_limit
+    """Of a pull request: the folder outside of which no file is read because a file of it says so."""
+    workspace: Path | None = None
+    """The folder of `reconciler.yaml`; `None`: the nearest one upwards from `cwd`."""
+    principal: str | None = None
+    """Who acts on embedded clusters; `None` is the super user."""
+    host: str = "*"
+    """Where that principal acts from; `*`: nobody knows."""
+    warn: Callable[[str], None] = quiet
+    """Takes one line for people, at once."""
+
+    def today(self) -> date:
+        """Return the day in UTC: when reviewed allowances end."""
+        return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """SELECT of the command line, as it was typed."""
+
+    environment: str | None = None
+    variables: tuple[str, ...] = ()
+    var_files: tuple[Path, ...] = ()
+    targets: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    changed_since: str | None = None
+    allow: tuple[str, ...] = ()
+
+
+# A workspace's files: found and loaded. All that `validate` and `fmt` need; no store, no cluster, no plan.
+
+
+def load_files(invocation: Invocation, select: Select) -> Loaded:
+    """Find the workspace and load its manifests.
+
+    Raises:
+        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+    """
+    folder = workspace_folder(invocation)
+    variables, within = variables_of(invocation, select), invocation.read_limit(folder)
+    return load(folder, environment=select.environment, variables=variables, within=within)
+
+
+def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
+    """Find the workspace and load `reconciler.yaml` alone: the state can be asked while manifests are broken.
+
+    Raises:
+        UserError: There is no workspace here, or that file has problems.
+    """
+    folder = workspace_folder(invocation)
+    variables, within = variables_of(invocation, select), invocation.read_limit(folder)
+    return load_workspace(folder, environment=select.environment, variables=variables, within=within)
+
+
+def workspace_folder(invocation: Invocation) -> Path:
+    """Return the folder of `reconciler.yaml`: the one named, or the nearest upwards."""
+    if invocation.workspace is None:
+        return find_workspace(invocation.cwd)
+    named = invocation.cwd / invocation.workspace
+    folder = named.parent if named.name == "reconciler.yaml" else named
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", hint="Give --workspace the folder of a reconciler.yaml.")
+    if not (folder / "reconciler.yaml").exists():
+        message = f"{folder} is no workspace: it has no reconciler.yaml"
+        raise UsageError(message, hint="Name another folder, or make one with: reconciler init")
+    return folder
+
+
+def variables_of(invocation: Invocation, select: Select) -> Variables:
+    """Return the variables of a command line and the environment."""
+    files = tuple(invocation.cwd / path for path in select.var_files)
+    return Variables.of(select.variables, files=files, environ=invocation.environ)
+
+
+# Findings of a plan or of the files, as lines and as one error.
+
+
+_SHOWN: Final = 3
+
+
+def located(findings: Sequence[Finding], loaded: Loaded) -> tuple[Finding, ...]:
+    """Say of each finding on which line of which file the fields are that it is about."""
+    if not any(finding.marks for finding in findings):
+        return tuple(findings)
+    files = Findings(loaded.folder)
+    return tuple(_located(finding, loaded, files) for finding in findings)
+
+
+def _located(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
+    lines: dict[str, None] = {}
+    own: dict[str, None] = {}
+    for address, path in finding.marks:
+        if address in loaded.places:
+            line = files.where(loaded.places[address], path)
+            is_own = address == finding.address or finding.address not in loaded.places
+            (own if is_own else lines)[line] = None
+    source, *others = [*own, *lines] if own else [finding.source or "", *lines]
+    also = [line for line in others if line != source]
+    message = f"{finding.message} (see {', '.join(also)})" if also else finding.message
+    return replace(finding, source=source or None, message=message, marks=())
+
+
+def finding_line(finding: Finding) -> str:
+    """Return a finding as one line that begins with where it is, and what it is about."""
+    about = f"{finding.address}: " if finding.source and finding.address else ""
+    return f"{finding.source or finding.address or 'plan'}: {about}{finding.message}. {finding.hint}"
+
+
+def errors_of(findings: Sequence[Finding], *, can_exclude: bool = False) -> UserError:
+    """Return all errors of a plan as one; `can_exclude`: the command can be typed again without what they are about."""
+    lines = [finding_line(finding) for finding in findings]
+    count = f"{len(lines)} errors" if len(lines) > 1 else "1 error"
+    return UserError(
+        "the plan has " + count + ":\n  " + "\n  ".join(lines), hint=_hint(findings, can_exclude=can_exclude)
+    )
+
+
+def _hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
+    # A hint that has an --allow of another command in it is not to be taken for one of these.
+    lifts = "No --allow given here lifts these." if _names_one(findings) else "No --allow lifts these."
+    addresses = sorted({finding.address for finding in findings if finding.address is not None})
+    if not can_exclude or not addresses or any(finding.address is None for finding in findings):
+        return lifts
+    shown = [f"--exclude '{address}'" for address in addresses[:_SHOWN]]
+    return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(addresses) > _SHOWN else ''}"
+
+
+def _names_one(findings: Sequence[Finding]) -> bool:
+    return any("--allow " in finding.hint for finding in findings)

@@ -1,0 +1,275 @@
+"""Data actions: bring source and sink together in one Spark session."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
+
+from reconciler.applying.ports import Moved
+from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
+from reconciler.lifecycles.mount import UNMOUNT
+from reconciler.objectstore.base import nonce
+from reconciler.operations.steps.link_pass import FinalSync
+from reconciler.operations.steps.mirror_copy import Copier, note_refused
+from reconciler.operations.steps.mount_jobs import (
+    Brought,
+    Means,
+    Mount,
+    Relocation,
+    Unmount,
+    check_equal,
+    check_renumbered,
+)
+from reconciler.operations.steps.transitions import CatchingUp, Driver, drive
+from reconciler.planning.actions import RunJob, Transition
+from reconciler.providers.protocol import go_on
+from reconciler.resources.address import cluster_of, full_name_of
+from reconciler.resources.mount import Mounting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from reconciler.applying.events import Progress
+    from reconciler.applying.ports import DataAction
+    from reconciler.jobs.session import RunningSpark
+    from reconciler.planning.actions import Action
+    from reconciler.providers.protocol import Costly, Provider
+    from reconciler.resources.address import Address
+    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.workspace import SparkSpec
+
+
+_HURRIED_S: Final = 0.3
+"""Whoever was asked to stop waits this long for Spark to end; its JVM ends with this process, when its input does."""
+
+W = TypeVar("W", bound="Costly")
+R = TypeVar("R")
+
+# Spark and Arrow are heavy: a command without data actions never imports them.
+# ruff: noqa: PLC0415
+
+
+class SparkJobs:
+    """The jobs of one command. Spark starts with the first of them and ends with the block."""
+
+    def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, environ: Mapping[str, str]) -> None:
+        self._providers = providers
+        self._spec = spark
+        self._environ = environ
+        self._spark: RunningSpark | None = None
+        self._starting = threading.Lock()
+        self._is_stopped = False
+        self._news: SimpleQueue[RunningSpark | Exception | None] = SimpleQueue()
+        """What became of a start: Spark, why not, or `None` where it was stopped first."""
+        self._asked: SimpleQueue[RunningSpark | None] = SimpleQueue()
+        """What is to cancel all it does; `None` ends the thread that lets it."""
+
+    def __enter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End Spark, if it was started."""
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            self._asked.put(None)
+            self._end(spark)
+
+    def _end(self, spark: RunningSpark) -> None:
+        if not self._is_stopped:
+            spark.stop()
+            return
+        ending = threading.Thread(target=spark.stop, name="spark-end", daemon=True)
+        ending.start()
+        ending.join(_HURRIED_S)
+
+    def check(self, actions: Iterable[Action]) -> None:
+        """Return if every first copy among `actions` finds what it needs here, so that nothing is begun in vain.
+
+        Raises:
+            UserError: Java or Spark are not there.
+        """
+        # Catching up and driving copy little, as a rule, which takes no Spark; where it is much, it fails by itself.
+        if any(isinstance(action, RunJob) and action.job == "mirror" for action in actions):
+            from reconciler.jobs.session import check_ready
+
+            check_ready(self._spec, environ=self._environ)
+
+    def run(
+        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+    ) -> Moved:
+        """Do a job, or drive a transition over two clusters to its end, and return what was moved.
+
+        Raises:
+            UserError: Java or Spark are not there, the copy differs from its source, or the transition is not legal.
+            RetryableError: A mirror does not catch up, or one of the clusters does not answer.
+            IncompleteError: It was stopped, or a transition is under way and cannot go on now.
+        """
+        match action:
+            case Transition(after=Mounting() as mounting):
+                return self._mounting(action, mounting, progress, may_go_on)
+            case Transition():
+                return self._transition(action, progress, may_go_on)
+            case RunJob(job="mirror"):
+                return self.mirror(action.id, (action.source, action.sink), progress)
+            case RunJob(job="catch-up"):
+                return self._catch_up(action, progress)
+            case RunJob(job="move"):
+                return self._relocation(action, progress, may_go_on).fill()
+            case RunJob(job="switch-groups"):
+                return self._relocation(action, progress, may_go_on).switch_groups()
+            case RunJob(job=other):
+                raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
+            case _:
+                assert_never(action)
+
+    def _transition(
+        self, action: Transition, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+    ) -> Moved:
+        copying = Brought(self.copier(), action.id, progress)
+        found = drive(self.driver(copying.copy, may_go_on), action)
+        return Moved(copying.records, copying.bytes, found.topic_id)
+
+    def _mounting(
+        self,
+        action: Transition,
+        mounting: Mounting,
+        progress: Callable[[Progress], None],
+        may_go_on: Callable[[], None],
+    ) -> Moved:
+        """Mount or unmount a topic of a platform that cannot do it itself."""
+        means = Means(
+            self._provider(action.address),
+            lambda: self.session().session,
+            progress,
+            lambda: self._is_stopped,
+            may_go_on,
+        )
+        kind = Unmount if action.machine == UNMOUNT.name else Mount
+        return kind(means, action, mounting).run()
+
+    def _relocation(
+        self, job: RunJob, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+    ) -> Relocation:
+        provider = self._provider(job.sink)
+        return Relocation(provider, job, lambda: self.session().session, progress, lambda: self._is_stopped, may_go_on)
+
+    def _catch_up(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        copying = Brought(self.copier(), job.id, progress)
+        timeout_ms = job.parameters.get("timeout_ms")
+        CatchingUp(self._providers, copying.copy, lambda: self._is_stopped).run(
+            cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
+        )
+        return Moved(copying.records, copying.bytes)
+
+    def driver(
+        self,
+        copy: Callable[[MirrorSeen, Mapping[int, int] | None], object] | None = None,
+        may_go_on: Callable[[], None] = go_on,
+    ) -> Driver:
+        """Return what drives the transitions of mirrors that need both clusters."""
+
+        def go() -> None:
+            if self._is_stopped:
+                raise IncompleteError("stopped before it had ended", hint="Go on with: reconciler apply --resume")
+            may_go_on()
+
+        return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
+
+    def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
+        """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
+        source, sink = ends
+        above, below = self._provider(source), self._provider(sink)
+        from reconciler.records.log import TransactionalSink
+
+        into = below.sink(sink)
+        before = {number: reached.end for number, reached in into.reached().items()}
+        copying = Brought(self.copier(), name, progress)
+        found = below.links.mirror(full_name_of(sink))
+        try:
+            copying.copy(found)
+        except UserError as error:
+            note_refused(below.links, found, error)
+            raise
+        if copying.offsets and isinstance(into, TransactionalSink):
+            session = None if self._spark is None else self._spark.session
+            check_renumbered(name, (above.log(source), below.log(sink)), into, session)
+        elif copying.offsets:
+            check_equal(name, above.log(source), below.log(sink), since=before)
+        return Moved(copying.records, copying.bytes)
+
+    def copier(self) -> Copier:
+        """Return what copies mirrors in this command's Spark, and little without."""
+        return Copier(self._providers, lambda: self.session().session, lambda: self._is_stopped)
+
+    def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
+        """Do pieces of upkeep on executors and yield what came of them in rounds.
+
+        Raises:
+            UserError: Java or Spark are not there.
+            IncompleteError: It was stopped.
+        """
+        from reconciler.jobs.stage import spread
+
+        session = self.session().session
+        yield from spread(session, work, do, is_stopped=lambda: self._is_stopped)
+
+    def stop(self) -> None:
+        """Let the running job end soon. Safe from any thread and from a signal handler."""
+        # Only what a handler may do while whom it interrupts does the same: no lock, no event, no new thread.
+        self._is_stopped = True
+        self._news.put(None)
+        spark = self._spark
+        if spark is not None:
+            self._asked.put(spark)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether somebody asked them to end."""
+        return self._is_stopped
+
+    def session(self) -> RunningSpark:
+        """Return Spark, started by the first who asks.
+
+        Raises:
+            UserError: Java or Spark are not there.
+            IncompleteError: It was stopped.
+        """
+        with self._starting:
+            if self._spark is None:
+                self._spark = self._started()
+                # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
+                threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
+            return self._spark
+
+    def _cancel(self) -> None:
+        while (spark := self._asked.get()) is not None:
+            spark.cancel()
+
+    def _started(self) -> RunningSpark:
+        from reconciler.jobs.session import start_session
+
+        def start() -> None:
+            try:
+                self._news.put(start_session(self._spec, environ=self._environ))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                self._news.put(error)
+
+        # A start takes seconds and cannot be called off; whoever stops does not wait for it. A JVM that comes up after
+        # that ends with this process, when its standard input does.
+        if not self._is_stopped:
+            threading.Thread(target=start, name="spark", daemon=True).start()
+        match self._news.get():
+            case None:
+                raise IncompleteError("stopped before the copy began", hint="Go on with: reconciler apply --resume")
+            case Exception() as error:
+                raise error
+            case spark:
+                return spark
+
+    def _provider(self, address: Address) -> Provider:
+        return self._providers[cluster_of(address) or ""]

@@ -1,0 +1,490 @@
+"""One pass over a link: mirrors, configs, groups and access rules.
+
+Records are not copied here: who does passes copies them after `sync_links` and before `bring_groups`, for no group is
+brought to where its mirror has not come yet. Any process may do a pass, and any number of them at once: each step is
+whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.operations.steps.link_sides import (
+    MISCONFIGURATION,
+    NOT_READABLE,
+    WAITED_FOR,
+    LinkSynced,
+    Reached,
+    Sides,
+    TaskDone,
+    failed,
+    judged,
+    link_status_of,
+    note_task,
+    principal_of,
+    reached,
+)
+from reconciler.operations.steps.transitions import UNDER_WAY, Driver
+from reconciler.resources.address import join_name, split_name
+from reconciler.resources.mirror_link import is_never_made, takes_name
+from reconciler.resources.mirrors import (
+    ACL_SYNC,
+    AUTO_CREATE_MIRROR,
+    CONSUMER_OFFSET_SYNC,
+    SOURCE_TOPIC_ID_CHANGED,
+    SOURCE_TOPIC_MAY_BE_DELETED,
+    TOPIC_CONFIGS_SYNC,
+    Brought,
+    Trouble,
+    taken_rules,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from reconciler.operations.steps.link_sides import Pace
+    from reconciler.providers.protocol import Provider, SyncsOfCluster
+    from reconciler.resources.mirror_link import MirrorLinkSpec
+    from reconciler.resources.mirrors import GroupOffsets, LinkSeen, MirrorSeen, Offered
+
+
+# Groups that follow their topics: where they go on reading at the source is where they would go on reading mirrors.
+
+
+IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
+
+
+def bring(sides: Sides, pace: Pace) -> TaskDone:
+    """Bring the groups that a link takes, of all its mirrors: one listing, and those that committed since the last."""
+    mirrors, spec = sides.live, sides.spec
+    above, below = sides.source.links.syncs, sides.destination.links.syncs
+    versions = {name: version for name, version in above.group_versions().items() if is_taken(spec, name)}
+    rests_on = (spec.prefix, spec.consumer_offset_sync, tuple((one.source, one.name, one.topic_id) for one in mirrors))
+    settled = pace.groups(sides.link.id, rests_on)
+    news = [name for name, version in sorted(versions.items()) if settled.get(name) != version]
+    return brought(spec, mirrors, (above.group_offsets(news) if news else {}, below), settled=(settled, versions))
+
+
+def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
+    """Tell whether a link brings the offsets of a group."""
+    asked = spec.consumer_offset_sync
+    return asked is not None and asked.enabled and takes_name(asked.filters, group)
+
+
+def brought(
+    spec: MirrorLinkSpec,
+    mirrors: Iterable[MirrorSeen],
+    ends: tuple[Mapping[str, GroupOffsets], SyncsOfCluster],
+    *,
+    settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
+) -> TaskDone:
+    """Bring offsets of groups to the cluster of some mirrors, and note which are settled by that."""
+    offsets, below = ends
+    names = {mirror.source: mirror.name for mirror in mirrors}
+    of_mirrors = {name: _renamed(found, names) for name, found in offsets.items()}
+    asked = {_called(spec, name): found for name, found in of_mirrors.items() if found}
+    outcomes = below.bring_offsets(asked) if asked else {}
+    errors: dict[str, ReconcilerError] = {}
+    in_use: dict[str, ReconcilerError] = {}
+    count = 0
+    for name in offsets:
+        outcome = outcomes.get(_called(spec, name), Brought())
+        if isinstance(outcome, ReconcilerError):
+            errors[f"group {name}"] = outcome
+            continue
+        if outcome.reading:
+            in_use[f"group {name}"] = _in_use(outcome.reading)
+            continue
+        count += outcome.is_changed
+        if outcome.own:
+            in_use[f"group {name}"] = _has_its_own(outcome.own)
+            continue  # Until that is gone it is looked at again.
+        if settled is not None and not outcome.is_clamped:
+            settled[0][name] = settled[1][name]
+    if errors or not in_use:
+        return failed(count, errors)
+    return replace(failed(count, in_use), code=IN_USE)
+
+
+def _renamed(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffsets:
+    return {(names[topic], part): each for (topic, part), each in offsets.items() if topic in names}
+
+
+def _called(spec: MirrorLinkSpec, group: str) -> str:
+    """Return what a group is called at the destination: the same, unless the link's prefix is for groups, too."""
+    asked = spec.consumer_offset_sync
+    if asked is None or not asked.prefix_groups:
+        return group
+    namespace, own = split_name(group)
+    return join_name(namespace, spec.prefix + own)
+
+
+def _in_use(topics: Collection[str]) -> UserError:
+    message = f"it reads {', '.join(sorted(topics)[:3])} on the destination itself: it committed within 24 hours"
+    return UserError(message, hint="Exclude it from consumerOffsetSync.filters, or stop it there.")
+
+
+def _has_its_own(topics: Collection[str]) -> UserError:
+    message = f"it committed offsets of {', '.join(sorted(topics)[:3])} on the destination itself, or was reset there"
+    hint = "Exclude it from consumerOffsetSync.filters, or let the link go on: reconciler group delete, with --topic."
+    return UserError(message, hint=hint)
+
+
+@dataclass
+class GroupsRead:
+    """Offsets of the groups of clusters, each read once for each of its versions."""
+
+    _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
+
+    def taken(self, cluster: str, spec: MirrorLinkSpec, above: SyncsOfCluster) -> dict[str, GroupOffsets]:
+        """Return the offsets of all groups that a link takes."""
+        versions = {name: version for name, version in above.group_versions().items() if is_taken(spec, name)}
+        news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
+        if news:
+            for name, offsets in above.group_offsets(sorted(news)).items():
+                self._known[cluster, name] = versions[name], offsets
+        return {name: self._known[cluster, name][1] for name in sorted(versions) if (cluster, name) in self._known}
+
+
+# Mirrors that a link makes by itself: of topics that its filters take, that it may read, and whose name is free here.
+#
+# With a prefix none is made of a topic that is a mirror itself: links in both directions would make mirrors for ever.
+
+
+def make(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
+    """Make the mirrors that are missing. Names that are taken are told by nobody: that is how one keeps a topic out."""
+    asked = sides.spec.auto_create
+    filters = () if asked is None or not asked.enabled else asked.filters
+    there = {mirror.source for mirror in sides.mirrors}
+    wanted = {
+        name: seen.topic
+        for name, seen in offered.items()
+        if name not in there and takes_name(filters, name) and not is_never_made(name)
+        if seen.is_readable and not (sides.spec.prefix and seen.is_mirror)
+    }
+    if not wanted:
+        return TaskDone()
+    found = sides.destination.links.syncs.make_mirrors(sides.link.name, wanted)
+    errors = {name: error for name, error in found.items() if error is not None}
+    return failed(len(found) - len(errors), errors)
+
+
+# Access rules that follow their topics: what a link's filters take of them, and nothing else.
+
+
+def rule(sides: Sides) -> TaskDone:
+    """Bring the access rules of a source to the mirrors and namespaces of a destination."""
+    asked, name = sides.spec.acl_sync, sides.link.name
+    if asked is None or sides.spec.prefix:
+        return TaskDone()  # With a prefix they would be about other topics.
+    if not asked.filters:
+        error = UserError(f"link {name}: acl.filters is not set", hint="Say in aclSync.filters which rules it brings.")
+        return TaskDone(0, error, MISCONFIGURATION)
+    rules = taken_rules(asked.filters, sides.source.links.syncs.rules())
+    return TaskDone(sides.destination.links.syncs.bring_rules(name, rules))
+
+
+# Mirrors and their sources, all of a link at once: partitions and configs follow, and a source that is lost is told.
+#
+# What may come back (a topic, the right to read it) is waited for as long as the link says; a topic that is another one
+# by its id, or has fewer partitions, never is what was mirrored again.
+
+
+PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
+
+
+def follow(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
+    """Bring the mirrors of a link to the shape of their sources."""
+    healthy = {
+        mirror.name: offered[mirror.source].topic
+        for mirror in sides.live
+        if mirror.status is not MirrorStatus.PAUSED and _wrong(sides, mirror, offered.get(mirror.source)) is None
+    }
+    return failed(0, sides.destination.links.syncs.follow(healthy))
+
+
+def note_sources(sides: Sides, offered: Mapping[str, Offered]) -> tuple[str, ...]:
+    """Note which mirrors have lost their sources, and which have them again; return those that are FAILED by it."""
+    news: dict[str, Trouble | None] = {}
+    ended: list[str] = []
+    for mirror in sides.live:
+        trouble, known = _wrong(sides, mirror, offered.get(mirror.source)), mirror.trouble
+        if trouble is None:
+            if known is not None and known.code in WAITED_FOR:
+                news[mirror.name] = None
+            continue
+        found = judged(known, trouble, retry_ms=sides.spec.retry_timeout, now_ms=sides.now_ms)
+        if found.is_news:
+            news[mirror.name] = trouble
+        if found.fails:
+            ended.append(mirror.name)
+    if news:
+        sides.destination.links.syncs.note(news, ended)
+    return tuple(ended)
+
+
+def _wrong(sides: Sides, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
+    """Return what is wrong with the source of a mirror; `None`: nothing."""
+    where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
+    if seen is None:
+        return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
+    if mirror.source_topic_id is not None and seen.topic.incarnation not in {None, mirror.source_topic_id}:
+        message = f"its source {where} was deleted and made anew (its topic id changed)"
+        return Trouble(SOURCE_TOPIC_ID_CHANGED, message, now_ms)
+    if not seen.is_readable:
+        return Trouble(NOT_READABLE, f"an access rule denies reading {where} to {sides.principal}", now_ms)
+    if seen.topic.partitions < mirror.partitions:
+        message = f"its source {where} has {seen.topic.partitions} partitions, and the mirror {mirror.partitions}"
+        return Trouble(PARTITIONS_DECREASED, message, now_ms)
+    return None
+
+
+LINK = "link"
+"""What an outcome calls what is wrong with the link itself."""
+
+
+def sync_links(
+    cluster: str,
+    providers: Mapping[str, Provider],
+    pace: Pace,
+    now_ms: Callable[[], int],
+    *,
+    driver: Driver | None = None,
+    is_wanted: Callable[[str], bool] = lambda _name: True,
+) -> Iterator[LinkSynced]:
+    """Do a pass over the links of a destination, those that are wanted by name, and yield what it did for each.
+
+    What is left to do are groups, of those links whose groups are due: `bring_groups`, once records are copied.
+
+    Raises:
+        RetryableError: The destination does not answer.
+    """
+    links = providers[cluster].links
+    mirrors = links.mirrors()
+    for link in links.links():
+        if not is_wanted(link.name):
+            continue
+        source = providers.get(link.declared.spec.source)
+        if source is None:
+            yield _unknown(cluster, link)
+            continue
+        own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
+        yield sync_link(Sides(link, own, providers[cluster], source, now_ms()), pace, driver)
+
+
+def bring_groups(
+    cluster: str, providers: Mapping[str, Provider], pace: Pace, now_ms: Callable[[], int], links: Collection[str]
+) -> Iterator[LinkSynced]:
+    """Bring groups over some links of a destination, as its mirrors are by now, and yield what came of each link.
+
+    Raises:
+        RetryableError: The destination does not answer.
+    """
+    if not links:
+        return
+    below = providers[cluster].links
+    mirrors = below.mirrors()
+    for link in below.links():
+        source = providers.get(link.declared.spec.source)
+        if link.name not in links or source is None:
+            continue
+        if link.status is not LinkStatus.ACTIVE:  # Since its other tasks were done: it is not too late next time.
+            pace.again(link.id, CONSUMER_OFFSET_SYNC)
+            continue
+        own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
+        sides = Sides(link, own, providers[cluster], source, now_ms())
+        found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
+        errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
+        yield LinkSynced(cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
+
+
+def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSynced:
+    """Do a pass over one link, but for its groups; what fails in one task does not stop the others.
+
+    A paused link does nothing by itself; transitions that were asked for are gone on with.
+
+    Raises:
+        RetryableError: The destination does not answer.
+    """
+    cluster, name = sides.link.declared.metadata.cluster, sides.link.name
+    if sides.link.status is LinkStatus.PAUSED:
+        drove, errors = _driven(sides, driver)
+        return LinkSynced(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
+    if sides.spec.paused:  # And broken: it may have been mended.
+        tried = reached(sides, lambda _version: False)
+        if isinstance(tried, ReconcilerError):
+            return LinkSynced(cluster, name, link_status_of(tried), errors={LINK: tried})
+        return LinkSynced(cluster, name, LinkStatus.PAUSED)
+    here = sides.destination.links.syncs.version()
+    tasks = _Tasks(sides, pace, here)
+    found = reached(sides, tasks.needs_offers)
+    if isinstance(found, ReconcilerError):
+        return LinkSynced(cluster, name, link_status_of(found), errors={LINK: found})
+    failed, done = tasks.done(found)
+    drove, errors = _driven(sides, driver)
+    errors |= {task: each.error for task, each in done.items() if each.error is not None}
+    counts = {task: each.count for task, each in done.items()}
+    return LinkSynced(cluster, name, LinkStatus.ACTIVE, counts, failed, drove, errors, are_groups_due=tasks.brings)
+
+
+@dataclass
+class _Tasks:
+    """The tasks of a link in one pass; `here` is the version of its destination when that began.
+
+    What rests on the versions of both clusters alone is done once for each pair of them: ten thousand mirrors that are
+    well are not looked at every few seconds.
+    """
+
+    sides: Sides
+    pace: Pace
+    here: str
+
+    def __post_init__(self) -> None:
+        """See what is due."""
+        spec = self.sides.spec
+        auto, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
+        self.makes = self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
+            AUTO_CREATE_MIRROR, spec.metadata_interval
+        )
+        self.brings = (
+            self._is_on(CONSUMER_OFFSET_SYNC, is_enabled=groups is not None and groups.enabled)
+            and groups is not None
+            and self._is_due(CONSUMER_OFFSET_SYNC, groups.interval)
+        )
+        self.rules = self._is_on(ACL_SYNC, is_enabled=rules is not None and rules.enabled)
+
+    def needs_offers(self, version: str) -> bool:
+        """Tell whether anything is to be done about topics, where the source has this version."""
+        return self._makes(version) or self._shapes(version)
+
+    def done(self, found: Reached) -> tuple[tuple[str, ...], dict[str, TaskDone]]:
+        """Do what is due, in the order in which one rests on the other; return what failed for good, and the rest."""
+        failed: tuple[str, ...] = ()
+        done: dict[str, TaskDone] = {}
+        offered, version = found.offered or {}, found.version
+        shapes = self._shapes(version)
+        if shapes:
+            failed = note_sources(self.sides, offered)
+        if self._makes(version):
+            done[AUTO_CREATE_MIRROR] = self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, offered))
+            self._settle(AUTO_CREATE_MIRROR, version, is_done=done[AUTO_CREATE_MIRROR].error is None)
+            if done[AUTO_CREATE_MIRROR].count:  # Rules are of those that were just made, too.
+                mirrors = self.sides.destination.links.mirrors(self.sides.link.name)
+                self.sides = replace(self.sides, mirrors=tuple(mirrors))
+        if shapes:
+            done[TOPIC_CONFIGS_SYNC] = self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
+            if self.rules:
+                done[ACL_SYNC] = self._done(ACL_SYNC, lambda: rule(self.sides))
+            waits = any(mirror.trouble is not None for mirror in self.sides.live)
+            errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
+            self._settle(TOPIC_CONFIGS_SYNC, version, is_done=not waits and not errors)
+        return failed, done
+
+    def _makes(self, version: str) -> bool:
+        return self.makes and not self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.here))
+
+    def _shapes(self, version: str) -> bool:
+        return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.here))
+
+    def _settle(self, task: str, version: str, *, is_done: bool) -> None:
+        if is_done:  # Where this pass itself has committed something, the next one looks once more.
+            self.pace.settle(self.sides.link.id, task, (version, self.here))
+
+    def _is_on(self, task: str, *, is_enabled: bool) -> bool:
+        """Tell whether the link does it at all; what was wrong with it when it did is over."""
+        if not is_enabled:
+            note_task(self.sides, task, TaskDone())
+        return is_enabled
+
+    def _is_due(self, task: str, interval_ms: int) -> bool:
+        return self.pace.is_due(self.sides.link.id, task, interval_ms, self.sides.now_ms)
+
+    def _done(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+        return _attempted(self.sides, self.pace, task, do)
+
+
+def _attempted(sides: Sides, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+    """Do a task and note what came of it; what could not be done is due again at once."""
+    try:
+        found = do()
+    except ReconcilerError as error:
+        pace.again(sides.link.id, task)
+        found = TaskDone(0, error)
+    note_task(sides, task, found)
+    return found
+
+
+def _driven(sides: Sides, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
+    """Go on with transitions that are under way, whoever began them."""
+    ended: list[str] = []
+    errors: dict[str, ReconcilerError] = {}
+    for mirror in sides.mirrors if driver is not None else ():
+        if mirror.status in UNDER_WAY and driver is not None:
+            try:
+                after = driver.drive(mirror.cluster, mirror.name)
+            except ReconcilerError as error:
+                errors[mirror.name] = error
+            else:
+                ended += [] if after.status in UNDER_WAY else [mirror.name]
+    return tuple(ended), errors
+
+
+def _unknown(cluster: str, link: LinkSeen) -> LinkSynced:
+    source = link.declared.spec.source
+    message = f"link {link.name} of cluster {cluster}: its source, cluster {source}, is not known here"
+    error = UserError(message, hint="Declare it as a Cluster, or name a state that has it with --state.")
+    return LinkSynced(cluster, link.name, link.status, errors={LINK: error})
+
+
+# The last sync of a mirror that is promoted, reversed or restored: configs and groups, all of them, whatever is due.
+#
+# It is what `Driver.sync` is. What it cannot bring keeps the transition from ending, and is told as its error; only a
+# group that reads the mirror itself is left alone: what it committed here wins anyway.
+
+
+@dataclass(frozen=True)
+class FinalSync:
+    """Syncs one mirror after another; groups that many have in common are read once."""
+
+    providers: Mapping[str, Provider]
+    _groups: GroupsRead = field(default_factory=GroupsRead)
+
+    def __call__(self, mirror: MirrorSeen) -> None:
+        """Bring configs and groups of a mirror to what its source has, for the last time.
+
+        Raises:
+            NotAuthorizedError: The link may not read the source.
+            SourceChangedError: The source was deleted and made anew.
+            UserError: The source is gone, or something cannot be brought: says what.
+            RetryableError: One of the two clusters does not answer.
+        """
+        links, source = self._provider(mirror.cluster).links, self._provider(mirror.source_cluster)
+        above, where = source.links.syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
+        seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
+        if seen is None:
+            hint = "Fail over to keep what the mirror has: that needs no source."
+            raise UserError(f"the source {where} is gone", hint=hint)
+        if not seen.is_readable:
+            message = f"an access rule denies reading {where} to {principal_of(mirror.link)}"
+            raise NotAuthorizedError(message, hint="Remove the rule there; what is under way goes on then.")
+        for error in links.syncs.follow({mirror.name: seen.topic}).values():
+            raise error
+        link = next((link for link in links.links() if link.name == mirror.link), None)
+        if link is None:
+            return
+        spec = link.declared.spec
+        offsets = self._groups.taken(mirror.source_cluster, spec, above)
+        done = brought(spec, [mirror], (offsets, links.syncs))
+        if done.error is not None and done.code != IN_USE:
+            raise done.error
+
+    def _provider(self, name: str) -> Provider:
+        found = self.providers.get(name)
+        if found is None:
+            message = f"cluster {name} is not known here"
+            raise UserError(message, hint="Declare it, or name a state that has it with --state.")
+        return found

@@ -1,0 +1,645 @@
+"""Observe clusters side by side, and check their identity."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.lifecycles.mount import is_under_way
+from reconciler.planning.diff.mount_changes import is_recovery
+from reconciler.planning.resolve.cluster_values import is_one_storage
+from reconciler.planning.resolve.mount_sources import (
+    Attached,
+    Lying,
+    elsewhere,
+    found_beside,
+    found_detached,
+    found_source,
+    nothing_there,
+    wanted_name,
+)
+from reconciler.planning.situation import mounted_by
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import Overview
+from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mount import MIGRATING, Mounting, MountSource
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+from reconciler.state.snapshots import read_incarnations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.errors import NotAuthorizedError
+    from reconciler.operations.steps.workspace import Site, Work
+    from reconciler.providers.protocol import Provider
+    from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Record
+    from reconciler.resources.measures import Measures
+    from reconciler.resources.mount import Mountable, Mounts, Recoveries
+    from reconciler.state.snapshots import Snapshot
+
+
+AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one cluster said."""
+
+    capabilities: Capabilities
+    identity: ClusterIdentity | None
+    inventory: Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What all clusters that were read said."""
+
+    inventory: Inventory
+    """What whoever acts may see of it."""
+    capabilities: Mapping[str, Capabilities]
+    identities: Mapping[str, ClusterIdentity | None]
+    hidden: Mapping[Address, NotAuthorizedError]
+    """What is there besides, and why it may not be seen."""
+    lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
+    """The clusters that could not be read, and may be missing; why each."""
+
+    @property
+    def topics(self) -> int:
+        """How many topics were read."""
+        return sum(1 for address in self.inventory if kind_of(address) in {"topic", "mirror"})
+
+
+def observe(
+    providers: Mapping[str, Provider],
+    clusters: Sequence[str],
+    recorded: Record,
+    *,
+    can_exclude: bool = True,
+    may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
+) -> Seen:
+    """Read `clusters`, all at once; those that `may_lack` names, of what was read, as far as they can be read.
+
+    `can_exclude`: whether whoever asks can be told to leave one out.
+
+    Raises:
+        RetryableError: Some cannot be reached; names them all and how to go on without them.
+        UserError: Some may not be read.
+    """
+    answers: dict[str, Answer] = {}
+    lost: dict[str, RetryableError | UserError] = {}
+    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
+        asked = {name: threads.submit(_ask, providers, name, recorded) for name in clusters}
+        for name, future in asked.items():
+            try:
+                answers[name] = future.result()
+            except (RetryableError, UserError) as error:
+                lost[name] = error
+    found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
+    if lost and not lost.keys() <= set(may_lack(found)):
+        raise _unreadable(lost, can_exclude=can_exclude)
+    hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
+    return Seen(
+        {address: item for address, item in found.items() if address not in hidden} if hidden else found,
+        {name: answer.capabilities for name, answer in answers.items()},
+        {name: answer.identity for name, answer in answers.items()},
+        hidden,
+        lost,
+    )
+
+
+def measure(
+    providers: Mapping[str, Provider],
+    addresses: Sequence[Address],
+    *,
+    with_groups: bool = False,
+    committed: Collection[Address] = (),
+    may_lack: Collection[str] = (),
+) -> Measures:
+    """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent.
+
+    `committed`: the topics of which it counts up to where each group has read; `may_lack`: the clusters that may be
+    gone by now.
+    """
+    by_cluster: dict[str, list[Address]] = {}
+    for address in addresses:
+        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
+        asked = [
+            threads.submit(
+                _measured, providers[name], here, committed, with_groups=with_groups, may_lack=name in may_lack
+            )
+            for name, here in sorted(by_cluster.items())
+        ]
+        return {address: found for future in asked for address, found in future.result().items()}
+
+
+def _measured(
+    provider: Provider,
+    addresses: Sequence[Address],
+    committed: Collection[Address],
+    *,
+    with_groups: bool,
+    may_lack: bool,
+) -> Measures:
+    try:
+        found = provider.measure(addresses)
+    except (RetryableError, UserError):
+        if may_lack:
+            return {}
+        raise
+    found = {
+        address: replace(each, committed=committed_of(provider, full_name_of(address)))
+        if address in committed
+        else each
+        for address, each in found.items()
+    }
+    if not (found and with_groups):
+        return found
+    reading = _reading(provider)
+    return {
+        address: replace(each, groups=None if reading is None else tuple(reading.get(full_name_of(address), ())))
+        for address, each in found.items()
+    }
+
+
+def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
+    """Return where each group goes on reading a topic; `None` where that cannot be told."""
+    try:
+        groups = provider.groups.of_topic(full_name)
+    except UserError:
+        return None
+    if groups is None:
+        return None
+    return {
+        group.name: {at.partition: at.reads_on for at in group.offsets if at.reads_on is not None} for group in groups
+    }
+
+
+def _reading(provider: Provider) -> Mapping[str, Sequence[str]] | None:
+    """Return who is reading each topic; `None` where that cannot be told, for a plan needs no more than to say so."""
+    try:
+        return provider.groups.reading()
+    except UserError:
+        return None
+
+
+def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answer:
+    provider = providers[name]
+    identity = provider.identify()
+    if identity is None and cluster_address(name) in recorded:
+        # A recorded cluster that is not there is out of reach, never one to be made anew over its data.
+        raise gone()
+    return Answer(provider.capabilities, identity, provider.observe(Scope(recorded=_on(recorded, name))))
+
+
+def _on(recorded: Record, cluster: str) -> frozenset[Address]:
+    return frozenset(address for address in recorded if cluster_of(address) == cluster)
+
+
+def gone() -> RetryableError:
+    """Return the error for a cluster that we applied to and that is not there any more."""
+    return RetryableError(
+        "it is recorded, but nothing is there now",
+        hint="Check that its root is mounted and that the location in its manifest is right.",
+    )
+
+
+def _unreadable(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
+    """Return the error that names them; where trying again mends none of them, it stays the kind it is."""
+    named = unreachable(lost, can_exclude=can_exclude)
+    for error in lost.values():
+        if isinstance(error, UserError):
+            error.message, error.hint, error.args = named.message, named.hint, named.args
+            return error
+    return named
+
+
+def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
+    """Return the error that names clusters that cannot be read, and how to go on without them, where one can."""
+    names = sorted(lost)
+    is_one = len(names) == 1
+    what = "; ".join(lost[name].message if is_one else f"{name}: {lost[name].message}" for name in names)
+    without = " ".join(f"--exclude '*/{name}/*'" for name in names)
+    hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
+    return RetryableError(
+        f"cannot read {'cluster' if is_one else 'clusters'} {', '.join(names)}: {what}",
+        hint=f"{hints} To go on without: {without}" if can_exclude else hints,
+    )
+
+
+# Bursts of long-lived objects, made without the cyclic collector looking at them again and again.
+
+
+@contextmanager
+def burst() -> Iterator[None]:
+    """Make many objects that stay: tens of thousands of resources, none of them garbage.
+
+    The collector would walk all of them again and again, and free nothing: reading the state of 10,000 topics, reading
+    them from their cluster and planning take half as long again with it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# The consumer groups that links may follow: asked only where the filters of a link are about groups.
+
+
+def followed_groups(providers: Mapping[str, Provider], desired: Desired, seen: Seen) -> Mapping[str, Sequence[str]]:
+    """Return the groups of the clusters whose groups a link follows, of those that were read.
+
+    It is only for a warning: a cluster that cannot tell, or does not let us know, is left out.
+    """
+    links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
+    sources = {link.spec.source for link in links if _follows_by_name(link)}
+    there = (name for name in sorted(sources) if seen.identities.get(name) is not None)
+    return {name: names for name in there if (names := _names(providers[name])) is not None}
+
+
+def _follows_by_name(link: MirrorLink) -> bool:
+    syncing = link.spec.consumer_offset_sync
+    return syncing is not None and syncing.enabled and any(each.name != "*" for each in syncing.filters)
+
+
+def _names(provider: Provider) -> Sequence[str] | None:
+    try:
+        return provider.groups.names()
+    except ReconcilerError:
+        return None
+
+
+# Topics that a cluster has still and object storage calls somebody else's: released while their cluster lived.
+
+
+def leaving(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
+    """Yield the tiered topics that a plan unmounts or deletes: whose they are says what becomes of their records."""
+    mountings = (declared.resource for declared in desired.values())
+    unmounted = {
+        mounted_by(each) for each in mountings if isinstance(each, Mounting) and each.spec.state == "unmounted"
+    }
+    gone = {address for address in record if kind_of(address) == "topic" and address not in desired}
+    for address in sorted(unmounted | gone):
+        seen = inventory.get(address)
+        if seen is not None and seen.legacy is not None:
+            yield address
+
+
+def is_lost(seen: Observed, cluster_id: str, registered: Mountable | None) -> bool:
+    """Tell whether a topic is not its cluster's any more, by its register; while it migrates, that is in order."""
+    if registered is None or seen.state == MIGRATING:
+        return False
+    return registered.state == "detached" or registered.owner != cluster_id
+
+
+def as_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
+    """Return what is there; what lies in object storage of topics that are lost stays there, and is not theirs."""
+    found = dict(inventory)
+    for address in lost:
+        legacy = found[address].legacy
+        if legacy is not None:
+            found[address] = replace(found[address], legacy=replace(legacy, is_deleted=False, is_lost=True))
+    return found
+
+
+# What object storage has of topics that are to be mounted: asked only where a mounting has no topic yet.
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found: what mountings take, and where recorded topics lie that are gone."""
+
+    mounts: Mounts
+    detached: Mapping[Address, str]
+    lost: frozenset[Address] = frozenset()
+    """Topics that leave their cluster, and are not its any more."""
+
+
+def mountables(providers: Mapping[str, Provider], desired: Desired, record: Record, seen: Seen) -> Looked:
+    """Look for what mountings name, and for topics that are gone, on clusters that were read and can mount.
+
+    Raises:
+        RetryableError: An object storage cannot be reached.
+    """
+    return _Looking(providers, desired, record, seen).all()
+
+
+class _Looking:
+    """One look at each object storage, however many mountings there are."""
+
+    def __init__(self, providers: Mapping[str, Provider], desired: Desired, record: Record, seen: Seen) -> None:
+        self._providers = providers
+        self._desired = desired
+        self._record = record
+        self._seen = seen
+        found = (declared.resource for address, declared in desired.items() if kind_of(address) == "cluster")
+        self._clusters = {each.metadata.name: each for each in found if isinstance(each, Cluster)}
+        self._moving = {
+            cluster_of(address)
+            for address, declared in desired.items()
+            if isinstance(declared.resource, Topic | Namespace) and declared.resource.spec.moved_from is not None
+        }
+        self._listed: dict[str, Sequence[Mountable] | UserError] = {}
+        self._by_location: dict[str, Mapping[str, Mountable]] = {}
+        self._lying: dict[str, Lying | UserError] = {}
+        self._leaving = {
+            mounted_by(declared.resource): address
+            for address, declared in desired.items()
+            if isinstance(declared.resource, Mounting) and declared.resource.spec.state == "unmounted"
+        }
+
+    def all(self) -> Looked:
+        """Look."""
+        if not any(map(self._can_look, self._clusters)):
+            return Looked({}, {})
+        declared = ((address, each.resource) for address, each in self._desired.items())
+        mountings = dict(sorted((address, each) for address, each in declared if isinstance(each, Mounting)))
+        asked = {address: each for address, each in mountings.items() if self._is_asked(each)}
+        mounts = {
+            address: found
+            for address, mounting in asked.items()
+            for found in [self._resolved(address, mounting)]
+            if found is not None
+        }
+        return Looked(self._filled(mounts, asked), dict(self._detached(mountings)), frozenset(self._lost()))
+
+    def _is_asked(self, mounting: Mounting) -> bool:
+        topic, seen = mounted_by(mounting), self._seen
+        under_way = seen.inventory.get(mounting.address)
+        if under_way is not None and is_under_way(under_way.state):
+            return False
+        is_known = mounting.address in self._record
+        if topic in seen.inventory:  # once, before it is taken for what its mounting only names
+            is_asked = mounting.spec.state == "mounted" and "/" not in (mounting.spec.source or "") and not is_known
+        else:
+            is_asked = mounting.spec.state == "mounted" or not is_known
+        return is_asked and self._can_look(mounting.cluster)
+
+    def _can_look(self, cluster: str) -> bool:
+        capabilities, declared = self._seen.capabilities.get(cluster), self._clusters.get(cluster)
+        can_mount = capabilities is not None and capabilities.mountings
+        return can_mount and declared is not None and declared.spec.object_storage is not None
+
+    def _resolved(self, address: Address, mounting: Mounting) -> MountSource | UserError | None:
+        lying, is_there = self._storage(mounting.cluster), mounted_by(mounting) in self._seen.inventory
+        if isinstance(lying, UserError):
+            return None if is_there else lying
+        if is_there:
+            return found_beside(mounting, lying)
+        if mounting.spec.state == "unmounted":
+            return found_detached(mounting, lying)
+        last = self._record.get(address)
+        if last is None and mounting.spec.moved_from is not None:
+            last = self._record.get(address_of("mounting", mounting.cluster, mounting.spec.moved_from))
+        found = found_source(mounting, last.physical_name if last is not None else None, lying)
+        if found is not None:
+            return found
+        others = [(name, lying) for name in self._others(mounting.cluster) for lying in [self._storage(name)]]
+        known = [(name, there) for name, there in others if isinstance(there, Lying)]
+        return elsewhere(mounting, lying.url, known) or nothing_there(mounting, lying.url, self._leaves_by(mounting))
+
+    def _leaves_by(self, mounting: Mounting) -> Address | None:
+        """Return the mounting that unmounts what another wants, of a cluster whose topics get a location by that."""
+        name = wanted_name(mounting)
+        leaving = sorted(self._leaving.items())
+        return next(
+            (by for topic, by in leaving if full_name_of(topic) == name and topic in self._seen.inventory), None
+        )
+
+    def _filled(
+        self, mounts: Mapping[Address, MountSource | UserError], asked: Mapping[Address, Mounting]
+    ) -> dict[Address, MountSource | UserError]:
+        """Return what is to be mounted with what lies there, unless this plan detaches it first."""
+        found = dict(mounts)
+        wanted: dict[str, dict[Address, str | None]] = {}
+        for address, source in mounts.items():
+            is_mount = asked[address].spec.state == "mounted" and mounted_by(asked[address]) not in self._seen.inventory
+            if is_mount and isinstance(source, MountSource) and source.unmounts is None:
+                wanted.setdefault(asked[address].cluster, {})[address] = source.location
+        for cluster, locations in sorted(wanted.items()):
+            for address, lies in self._providers[cluster].recoverable(locations).items():
+                source = found[address]
+                if isinstance(source, MountSource):
+                    found[address] = lies if isinstance(lies, UserError) else replace(source, found=lies)
+        return found
+
+    def _detached(self, mountings: Mapping[Address, Mounting]) -> Iterator[tuple[Address, str]]:
+        """Yield recorded topics that are gone, and that their cluster was the last to detach."""
+        gone = [
+            address
+            for address in sorted(self._record)
+            if kind_of(address) == "topic"
+            and address not in self._seen.inventory
+            and address not in self._seen.hidden
+            and (address in self._desired or cluster_of(address) in self._moving)
+        ]
+        spoken = {mounted_by(mounting) for mounting in mountings.values()}
+        if gone:
+            lasts = (last.resource for last in self._record.values())
+            unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
+            spoken |= {mounted_by(last) for last in unmounted}  # said to lie there, whoever detached it
+        for address in gone:
+            cluster = cluster_of(address) or ""
+            if address in spoken or not self._can_look(cluster):
+                continue
+            identity, listed = self._seen.identities.get(cluster), self._list(cluster)
+            if identity is None or isinstance(listed, UserError):
+                continue  # Only what a mounting rests on has to be known.
+            mine = (each for each in listed if (each.owner, each.name) == (identity.cluster_id, full_name_of(address)))
+            location = next((each.location for each in mine if each.state == "detached"), None)
+            if location is not None:
+                yield address, location
+
+    def _lost(self) -> Iterator[Address]:
+        for address in leaving(self._desired, self._record, self._seen.inventory):
+            cluster = cluster_of(address) or ""
+            if self._can_look(cluster) and self._is_lost(address, cluster):
+                yield address
+
+    def _is_lost(self, address: Address, asked: str) -> bool:
+        """Tell whether a topic is not its cluster's any more, as `asked` sees the storage that both have."""
+        item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
+        if item.legacy is None or identity is None:
+            return False
+        return is_lost(item, identity.cluster_id, self._registered(asked).get(item.legacy.location))
+
+    def _registered(self, cluster: str) -> Mapping[str, Mountable]:
+        if cluster not in self._by_location:
+            listed = self._list(cluster)
+            known = () if isinstance(listed, UserError) else listed
+            self._by_location[cluster] = {each.location: each for each in known}
+        return self._by_location[cluster]
+
+    def _list(self, cluster: str) -> Sequence[Mountable] | UserError:
+        if cluster not in self._listed:
+            try:
+                self._listed[cluster] = self._providers[cluster].mountable()
+            except UserError as error:
+                self._listed[cluster] = error
+        return self._listed[cluster]
+
+    def _storage(self, cluster: str) -> Lying | UserError:
+        if cluster not in self._lying:
+            listed = self._list(cluster)
+            self._lying[cluster] = listed if isinstance(listed, UserError) else self._lies(cluster, listed)
+        return self._lying[cluster]
+
+    def _lies(self, cluster: str, listed: Sequence[Mountable]) -> Lying:
+        identities = {name: each.cluster_id for name, each in self._seen.identities.items() if each is not None}
+        storage = self._clusters[cluster].spec.object_storage
+        return Lying(
+            storage.url if storage is not None else "",
+            identities.get(cluster),
+            listed,
+            tuple(self._attached(cluster)),
+            {cluster_id: name for name, cluster_id in sorted(identities.items(), reverse=True)},
+        )
+
+    def _attached(self, cluster: str) -> Iterator[Attached]:
+        """Yield the topics that lie in the storage of a cluster and that a cluster which was read has."""
+        sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
+        for address, item in sorted(self._seen.inventory.items()):
+            name = cluster_of(address) or ""
+            is_topic = item.legacy is not None and kind_of(address) == "topic" and name in sharing
+            if item.legacy is not None and is_topic and not self._is_lost(address, cluster):
+                yield Attached(name, full_name_of(address), item.legacy.location, self._leaving.get(address))
+
+    def _is_shared(self, one: str, other: str) -> bool:
+        mine, theirs = self._clusters.get(one), self._clusters.get(other)
+        here, there = (self._seen.inventory.get(cluster_address(name)) for name in (one, other))
+        return mine is not None and theirs is not None and is_one_storage(mine, here, theirs, there)
+
+    def _others(self, cluster: str) -> Iterator[str]:
+        """Yield the clusters that were read and have another object storage."""
+        for name in sorted(self._seen.identities):
+            if name != cluster and self._can_look(name) and not self._is_shared(cluster, name):
+                yield name
+
+
+# What object storage has of the new topics that are to be made from it: asked only where there are such topics.
+
+
+def recoverables(providers: Mapping[str, Provider], desired: Desired, seen: Seen) -> Recoveries:
+    """Look for what new topics name, on clusters that were read and can recover.
+
+    Raises:
+        RetryableError: An object storage cannot be reached.
+    """
+    asked: dict[str, dict[Address, str | None]] = {}
+    for address, declared in desired.items():
+        topic = declared.resource
+        if not (isinstance(topic, Topic) and is_recovery(topic)) or address in seen.inventory or address in seen.hidden:
+            continue
+        capabilities = seen.capabilities.get(topic.cluster)
+        if capabilities is not None and capabilities.recovery:
+            asked.setdefault(topic.cluster, {})[address] = topic.spec.recover_from
+    return {
+        address: found
+        for cluster, topics in sorted(asked.items())
+        for address, found in providers[cluster].recoverable(topics).items()
+    }
+
+
+# Before anything is written: the cluster that answers is the one that is declared, and the one we applied to.
+
+
+def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
+    """Return if the cluster called `name` may be written to.
+
+    Raises:
+        UserError: Another one answers in its place.
+        RetryableError: It is recorded, and nothing is there.
+    """
+    identity = site.providers[name].identify()
+    recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
+    if identity is None and recorded is not None:
+        raise unreachable({name: gone()})
+    if identity is not None:
+        expected = site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None
+        refuse_stranger(name, identity.cluster_id, expected, consequence="Nothing was written. ")
+
+
+def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, consequence: str = "") -> None:
+    """Return if the cluster that answers under a name is what it should be; `None` is whatever is there.
+
+    Raises:
+        UserError: Another one answers.
+    """
+    for wanted in expected:
+        if wanted not in {None, answers}:
+            raise UserError(
+                f"cluster {name} should be {wanted}, but {answers} answers",
+                hint=f"{consequence}Correct the connection; `reconciler plan` says more.",
+            )
+
+
+# Clusters at a glance: what `topic list` and `namespace list` read, and nothing else.
+
+
+def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
+    """Read what `clusters` have, all at once; one that was never made has nothing.
+
+    Raises:
+        UserError: Another cluster than the recorded one answers.
+        RetryableError: Some cannot be reached; a recorded one that is gone is one of them.
+    """
+    recorded = recorded_clusters(work)
+    found: dict[str, Overview] = {}
+    lost: dict[str, RetryableError] = {}
+    with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
+        asked = {name: threads.submit(_look, work, name, recorded) for name in clusters}
+        for name, future in asked.items():
+            try:
+                found[name] = future.result()
+            except RetryableError as error:
+                lost[name] = error
+    if lost:
+        raise unreachable(lost)
+    return found
+
+
+def check_answers(work: Site, name: str) -> None:
+    """Return if the cluster called `name` that answers is the recorded one.
+
+    Raises:
+        UserError: Another one answers, or this workspace has none of that name.
+        RetryableError: It cannot be reached, or it is recorded and nothing is there.
+    """
+    try:
+        stands(work, name, recorded_clusters(work))
+    except RetryableError as error:
+        raise unreachable({name: error}) from error
+
+
+def recorded_clusters(work: Site) -> Mapping[Address, str | None]:
+    """Return which clusters we applied to; looking goes on without a state that cannot be read."""
+    try:
+        return read_incarnations(work.state, owner=work.owner, kind="cluster")
+    except ReconcilerError as error:
+        work.invocation.warn(f"which clusters these should be is not known, the state cannot be read: {error.message}")
+        return {}
+
+
+def _look(work: Work, name: str, recorded: Mapping[Address, str | None]) -> Overview:
+    return work.providers[name].overview() if stands(work, name, recorded) else Overview()
+
+
+def stands(work: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
+    """Tell whether a cluster was made; refuse another one in its place, and a recorded one that is gone."""
+    identity, address = work.providers[name].identify(), cluster_address(name)
+    if identity is not None:
+        refuse_stranger(name, identity.cluster_id, (work.clusters[name].spec.cluster_id, recorded.get(address)))
+        return True
+    if address in recorded:
+        raise gone()
+    return False

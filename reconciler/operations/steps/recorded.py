@@ -1,0 +1,164 @@
+"""What is recorded: the state and open runs, read without a lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.errors import UserError
+from reconciler.operations.steps.observe import burst
+from reconciler.planning.settle import settle
+from reconciler.runtime.text import counted
+from reconciler.state.journal import ActionEnded, find_outdated, read_open_run
+from reconciler.state.lease import doing_of
+from reconciler.state.snapshots import Snapshot, read_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.operations.steps.observe import Seen
+    from reconciler.operations.steps.workspace import Site
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Record
+    from reconciler.state.journal import Unfinished
+    from reconciler.state.lockfile import LeaseEntry, Lockfile
+    from reconciler.state.snapshots import SnapshotRow
+
+
+def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinished | None) -> str | None:
+    """Return a line about a run that is under way or was left open; `None` where none is."""
+    if lockfile.lease.status == "held":
+        return _under_way(store, lockfile, lockfile.lease)
+    return _left_open(unfinished) if unfinished is not None else None
+
+
+def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
+    """Return a line about an open run whose files cannot be read."""
+    opened = lockfile.open_run.run if lockfile.open_run is not None else ""
+    return f"run {opened} was left open, and what it did cannot be told: {why}"
+
+
+def _under_way(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
+    told = f"{lease.who} holds the lease since {lease.since}: {doing_of(store, lockfile)}; run {lease.run}"
+    return f"{told}. What it does next may change what you see"
+
+
+def _left_open(found: Unfinished) -> str:
+    file = found.file
+    return f"run {file.run} of {file.who}, begun {file.started}, {_parted(found)}. {_what_next(found)}"
+
+
+def _parted(found: Unfinished) -> str:
+    """Say how it came to be open; doubt only where there is some."""
+    stands = found.folded()
+    doubt = f"{counted(len(stands.in_doubt), 'action', 'actions')} in doubt" if stands.in_doubt else ""
+    left = f"{counted(len(stands.left), 'action', 'actions')} not begun" if stands.left else ""
+    told = ", ".join(each for each in (doubt, left) if each) or "nothing of it is left"
+    match found.parting:
+        case "stopped":
+            return f"was stopped: {told}"
+        case "detached":
+            return f"left what follows to others: {told}"
+        case None:
+            return f"was left open: {told}"
+        case _:
+            assert_never(found.parting)
+
+
+def _what_next(found: Unfinished) -> str:
+    """Say what goes on from there: only a plan of files can be finished."""
+    if found.file.options is None:
+        return f"`reconciler apply` settles it; then `{found.file.command}` can be given again"
+    return "`reconciler apply` settles it and goes on from the files, `reconciler apply --resume` finishes its plan"
+
+
+# A state that was put back from a backup, told to whoever only looks: they take no lease, which would refuse it.
+
+
+def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
+    """Warn where the lockfile is surely an old copy. One LIST, unless `rows` is what it returned."""
+    outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
+    if outdated is not None:
+        site.invocation.warn(f"{outdated}. What was applied since is not known here; mend it: reconciler state repair")
+
+
+# Reading the state without a lock.
+
+
+def read_state(site: Site) -> Snapshot | None:
+    """Return what we last applied and own; `None` where nothing ever was. Writes nothing.
+
+    Raises:
+        UserError: The state is another workspace's, lost or damaged.
+    """
+    with burst():
+        return read_snapshot(site.state, owner=site.owner)
+
+
+# What is recorded, read without a lock: the state, and what a run that has not closed has done since.
+#
+# Whoever only looks sees what the next apply will have settled before it plans: what the journal says is done, and what
+# was in doubt and is found on the clusters. Nothing is written.
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The state as it is, and the run that has begun and not closed."""
+
+    snapshot: Snapshot | None = None
+    unfinished: Unfinished | None = None
+    in_doubt: tuple[Action, ...] = field(default=())
+    """What that run had begun and not ended."""
+    unreadable: UserError | None = None
+    """Why nobody can tell what an open run did: something of its files is missing or damaged."""
+
+    @property
+    def has_open_run(self) -> bool:
+        """Tell whether a run has begun and not closed, be its files readable or not."""
+        lockfile = self.snapshot.lockfile if self.snapshot else None
+        return lockfile is not None and lockfile.open_run is not None
+
+    @property
+    def record(self) -> Record:
+        """What we last applied and own, as far as it is written."""
+        if self.unfinished is not None:
+            return self.unfinished.folded().record
+        return self.snapshot.record if self.snapshot else {}
+
+    def settled(self, seen: Seen) -> Record:
+        """Return the record after what was in doubt and is found done where clusters were read."""
+        if self.unfinished is None:
+            return self.record
+        ended = []
+        for action in self.in_doubt:
+            platform = seen.capabilities.get(action.cluster or "")
+            if platform is not None:
+                found = settle(action, seen.inventory, platform.configs)
+                if found.verdict == "done":
+                    ended.append(
+                        ActionEnded(id=action.id, incarnation=found.incarnation, physical_name=found.physical_name)
+                    )
+        return self.unfinished.folded(further=ended).record
+
+
+def remember(site: Site) -> Remembered:
+    """Return what is recorded, and warn of a run that is open: two reads, and those of its files. Writes nothing.
+
+    Raises:
+        UserError: The state is another workspace's, lost or damaged.
+    """
+    with burst():
+        snapshot = read_snapshot(site.state, owner=site.owner)
+        lockfile = snapshot.lockfile if snapshot is not None else None
+        if lockfile is None:
+            return Remembered(snapshot)
+        try:
+            unfinished = read_open_run(site.state, lockfile)
+        except UserError as error:
+            site.invocation.warn(unreadable_notice(lockfile, error))
+            return Remembered(snapshot, unreadable=error)
+        notice = open_run_notice(site.state, lockfile, unfinished)
+    if notice is not None:
+        site.invocation.warn(notice)
+    return Remembered(snapshot, unfinished, unfinished.folded().in_doubt if unfinished else ())

@@ -1,0 +1,485 @@
+"""Run a plan under the lease, stop it from outside, spool what the state cannot take; emergency runs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, assert_never
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from reconciler.applying.engine import JOBS, lane_of
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
+from reconciler.applying.ports import Setting
+from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, ToDo, Wish
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
+from reconciler.manifests.load import explain_origin
+from reconciler.objectstore.directory import write_whole
+from reconciler.operations.steps.jobs import SparkJobs
+from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
+from reconciler.operations.steps.workspace import open_at, open_site, open_work
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.plan_rows import digest
+from reconciler.providers.protocol import Done, Failed
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.runtime.text import no_json, refusal
+from reconciler.runtime.threads import ThreadEffects
+from reconciler.state.journal import AnyEntry, Entry
+from reconciler.state.lease import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from reconciler.applying.engine import RunResult
+    from reconciler.applying.events import Event
+    from reconciler.applying.run import Decide
+    from reconciler.manifests.load import Loaded
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.workspace import Site
+    from reconciler.planning.actions import Action, ControlAction
+    from reconciler.providers.protocol import Provider
+    from reconciler.resources.inventory import Record
+    from reconciler.state.snapshots import Snapshot
+
+
+# What a run knows and cannot write to its state: kept in `.reconciler/spool/<run>.json` beside the manifests.
+
+
+FORMAT: Final = "reconciler.spool/1"
+
+
+class LocalSpool:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        """Nothing is made until something has to be kept; `tell` is given one line where it cannot be used."""
+        self._folder = folder / ".reconciler" / "spool"
+        self._tell = tell
+
+    def keep(self, run: str, entries: Sequence[Entry]) -> str:
+        """Keep entries, and return where.
+
+        Raises:
+            UserError: They cannot be kept.
+        """
+        path = self._path(run)
+        told = [entry.model_dump(mode="json") for entry in entries]
+        body = {"format": FORMAT, "run": run, "sha256": _digest(told), "entries": told}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
+        except OSError as error:
+            raise UserError(
+                f"{path}: {(error.strerror or str(error)).lower()}",
+                hint="Nothing is lost: the next run looks at the clusters.",
+            ) from error
+        return str(path)
+
+    def kept(self, run: str) -> Sequence[Entry]:
+        """Return what is kept of a run; what cannot be used is set aside, for its run can be looked at as well."""
+        path = self._path(run)
+        try:
+            return _entries(path.read_bytes(), run)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            self._set_aside(path, (error.strerror or str(error)).lower())
+        except ValueError as error:
+            self._set_aside(path, str(error))
+        return ()
+
+    def runs(self) -> Sequence[str]:
+        """Return the runs of which something is kept."""
+        return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
+
+    def forget(self, run: str) -> None:
+        """Drop what is kept of a run, and the folders that were made for it."""
+        self._path(run).unlink(missing_ok=True)
+        with suppress(OSError):  # something else is in there
+            self._folder.rmdir()
+            self._folder.parent.rmdir()
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        damaged = path.with_suffix(".damaged")
+        try:
+            path.replace(damaged)
+        except OSError as error:
+            where = f"it stays where it is ({(error.strerror or str(error)).lower()})"
+        else:
+            where = f"set aside as {damaged.name}"
+        self._tell(f"{path} cannot be used: {why}; {where}, and what its run did is found by looking")
+
+    def _path(self, run: str) -> Path:
+        return self._folder / f"{run}.json"
+
+
+def _entries(body: bytes, run: str) -> Sequence[Entry]:
+    """Return what a file holds.
+
+    Raises:
+        ValueError: It is not what was kept of this run, in words for people.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(no_json(error, body)) from error
+    if not isinstance(found, dict) or (found.get("format"), found.get("run")) != (FORMAT, run):
+        message = "it is of another run or format"
+        raise ValueError(message)
+    if found.get("sha256") != _digest(found.get("entries")):
+        message = "it was changed after it was written"
+        raise ValueError(message)
+    try:
+        return TypeAdapter(tuple[AnyEntry, ...]).validate_json(orjson.dumps(found["entries"]))
+    except ValidationError as error:
+        raise ValueError(refusal(error)) from error
+
+
+def _digest(entries: object) -> str:
+    return sha256(orjson.dumps(entries)).hexdigest()
+
+
+def run_under_lease(site: Site, wish: Wish, decide: Decide, *, report: Callable[[Event], None], stop: Stop) -> Ended:
+    """Do what `decide` makes of the state under the lease; its `result` is `None` where that is nothing.
+
+    `decide` may raise: then nothing was done and the lease is free again.
+
+    Raises:
+        LeaseError: Someone else holds it, or took over on the way.
+        InterruptedRunError: Stopped before anything started.
+        IncompleteError: What an earlier run left in doubt cannot be settled, or the state can no longer be written.
+    """
+    effects = ThreadEffects(wish.options.parallelism)
+    try:
+        with SparkJobs(site.providers, site.spark, site.invocation.environ) as jobs, stop.ends(effects.hurry):
+            setting = Setting(
+                state=site.state,
+                providers=site.providers,
+                jobs=jobs,
+                effects=effects,
+                report=report,
+                stop=stop,
+                spool=LocalSpool(site.edge.folder, site.invocation.warn),
+            )
+            return _ended(Run(setting, _caller(site), wish).run(decide))
+    finally:
+        effects.close()
+
+
+def _ended(run: Coroutine[object, object, Ended]) -> Ended:
+    """Drive a run to its end. Its task returns nothing: the standard library would write out all of it, twice."""
+    found: list[Ended] = []
+
+    async def drive() -> None:
+        found.append(await run)
+
+    asyncio.run(drive())
+    return found[0]
+
+
+def _caller(site: Site) -> Caller:
+    invocation = site.invocation
+    return Caller(
+        claim=Claim(
+            owner=site.owner,
+            run=invocation.new_run(),
+            who=invocation.who,
+            lineage=invocation.new_id(),
+            ci_url=invocation.ci_url,
+        ),
+        tool=invocation.tool,
+        git_commit=invocation.git_commit(site.edge.folder),
+        tell=lambda waiting: invocation.warn(str(waiting)),
+        new_run=invocation.new_run,
+    )
+
+
+# Refusals of platforms with the line of the files that they are about.
+
+
+_MOST: Final = 50
+"""Addresses whose files are read again: a person reads the first few refusals."""
+_KEYED: Final = ("spec.configs.", "spec.properties.")
+
+
+@dataclass
+class Placing:
+    """Where in the files that were loaded a config or property is written that a platform names in its refusal."""
+
+    loaded: Loaded
+    _written: dict[Address, dict[str, str]] = field(default_factory=dict)
+
+    def told(self, address: Address, message: str) -> str:
+        """Return a refusal with its line before it, or as it is where it names nothing that is written."""
+        for owner in _owners(address):
+            for key, place in self._keys(owner).items():
+                if key in message:
+                    return f"{place}: {message}"
+        return message
+
+    def reporting(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Return what reports the same events, failures with their lines."""
+
+        def say(event: Event) -> None:
+            if isinstance(event, ActionFailed):
+                event = replace(event, error=self.told(event.address, event.error))
+            report(event)
+
+        return say
+
+    def _keys(self, owner: Address) -> dict[str, str]:
+        """Return the keys that are written for an address with their places, those with the longest names first."""
+        if owner not in self._written:
+            if owner not in self.loaded.places or len(self._written) >= _MOST:
+                return {}
+            found = {
+                path.removeprefix(group): place
+                for path, place in explain_origin(self.loaded, owner).items()
+                for group in _KEYED
+                if path.startswith(group)
+            }
+            self._written[owner] = dict(sorted(found.items(), key=lambda each: (-len(each[0]), each[0])))
+        return self._written[owner]
+
+
+def _owners(address: Address) -> Iterator[Address]:
+    """Yield what may say a config of an address, the nearest first."""
+    yield address
+    if kind_of(address) == "topic":
+        namespace, _ = split_name(full_name_of(address))
+        for tier in reversed(list(tiers_of(namespace))):
+            yield address_of("namespace", cluster_of(address) or "", tier)
+
+
+# Stopping a run from outside: a signal asks, the run ends by itself at the next safe point.
+
+
+_LOOK_S: Final = 0.2
+"""A signal that comes just before a wait begins does not end it: Python runs its handler when the wait is over."""
+
+
+class Stop:
+    """One request to stop, for one process; safe to call from a signal handler and from any thread.
+
+    A flag and a queue, whose `put` may interrupt its own `get`; an event may not: its lock would be waited for forever.
+    """
+
+    def __init__(self) -> None:
+        self._is_requested = False
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._enders: list[Callable[[], None]] = []
+
+    @property
+    def is_requested(self) -> bool:
+        """Tell whether somebody asked."""
+        return self._is_requested
+
+    def request(self) -> bool:
+        """Ask; return whether a run is under way that now ends by itself."""
+        self._is_requested = True
+        self._bell.put(None)
+        for end in tuple(self._enders):
+            end()
+        return bool(self._enders)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until somebody asks, at most this long; return whether somebody did."""
+        left = seconds
+        while left > 0 and not self._is_requested:
+            try:
+                self._bell.get(timeout=min(left, _LOOK_S))
+            except Empty:
+                left -= _LOOK_S
+            else:
+                self._bell.put(None)  # for whoever else waits
+        return self._is_requested
+
+    @contextmanager
+    def ends(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` when somebody asks while the block runs; at once where somebody already has."""
+        self._enders.append(end)
+        try:
+            if self.is_requested:
+                end()
+            yield
+        finally:
+            self._enders.remove(end)
+
+
+# What is done now and told to the files later: an ordinary run under the lease, or done without asking any state.
+
+
+FAILOVER: Final = "mirror failover"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emergency:
+    """How a command acts at once. `state_url` stands in for a workspace: connections come from what is recorded."""
+
+    invocation: Invocation
+    select: Select
+    command: str
+    no_state: bool
+    state_url: str | None
+    lock_timeout_s: float
+    report: Callable[[Event], None]
+    stop: Stop
+    at: Mapping[str, str] = field(default_factory=dict)
+    """Where clusters are, by name: it stands in for a workspace where there is neither one nor a state."""
+
+    def open(self) -> Site:
+        """Open where it happens; touches no cluster.
+
+        Raises:
+            UserError: There is no workspace here, or no state there.
+        """
+        if self.at:
+            return open_at(self.invocation, self.at)
+        if self.state_url is not None:
+            return open_site(self.invocation, self.state_url)
+        try:
+            return open_work(self.invocation, self.select)
+        except UserError as error:
+            way = "--state URL, as `spec.state` has it"
+            error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {way}"
+            raise
+
+    def site(self, cluster: str) -> Site:
+        """Open where it happens, and look that the cluster it happens to is the recorded one.
+
+        Raises:
+            UserError: Another one answers in its place.
+            RetryableError: It is recorded, and nothing is there.
+        """
+        site = self.open()
+        self.check(site, cluster)
+        return site
+
+    def check(self, site: Site, cluster: str) -> None:
+        """Return if the cluster it happens to is the recorded one, as far as that is asked.
+
+        Raises:
+            UserError: Another one answers in its place.
+            RetryableError: It cannot be reached, or it is recorded and nothing is there.
+        """
+        if not self.no_state:
+            check_answers(site, cluster)
+
+    def carry_out(
+        self, site: Site, cluster: str, decide: Callable[[Provider, Record | None], Sequence[ControlAction]]
+    ) -> tuple[ControlAction, ...]:
+        """Do what `decide` makes of a cluster as it is, and of the record (`None`: without a state); return it.
+
+        Raises:
+            UserError: Another cluster answers, or the platform refused an action; those before it are done.
+            LeaseError: Someone else is applying.
+        """
+        decided: list[tuple[ControlAction, ...]] = []
+
+        def decide_on(snapshot: Snapshot | None) -> Sequence[Action]:
+            refuse_another_cluster(site, cluster, snapshot)
+            record = None if snapshot is None else snapshot.record
+            decided.append(tuple(decide(site.providers[cluster], record)))
+            return decided[-1]
+
+        for error in self.carry_out_each(site, {cluster}, decide_on).values():
+            raise error
+        return decided[-1]
+
+    def carry_out_each(
+        self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
+    ) -> Mapping[str, ReconcilerError]:
+        """Do what `decide` makes of the state (`None`: without one); return why actions were not done, by their ids.
+
+        Raises:
+            LeaseError: Someone else is applying.
+        """
+        if self.no_state:
+            return self._done_without(site, decide(None))
+
+        def decide_now(basis: Basis) -> ToDo:
+            actions = () if basis.is_again else tuple(decide(basis.snapshot))
+            return ToDo(actions, digest(actions))
+
+        wish = Wish(
+            command=self.command,
+            options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s),
+            # In an emergency another cluster may be the very one that does not answer.
+            gives_up=lambda address: cluster_of(address) not in clusters,
+        )
+        try:
+            result = run_under_lease(site, wish, decide_now, report=self.report, stop=self.stop).result
+        except LeaseError as error:
+            if self.command == FAILOVER:  # The one verb that is for the day on which nobody can wait.
+                error.hint = f"Where nobody can wait: --no-state does it now, whoever is at work. {error.hint}"
+            raise
+        return {} if result is None else _undone(result)
+
+    def _done_without(self, site: Site, actions: Sequence[Action]) -> Mapping[str, ReconcilerError]:
+        undone: dict[str, ReconcilerError] = {}
+        with SparkJobs(site.providers, site.spark, self.invocation.environ) as jobs, self.stop.ends(jobs.stop):
+            jobs.check(actions)
+            for action in actions:
+                if undone.keys() & set(action.depends_on):
+                    undone[action.id] = _skipped(next(each for each in action.depends_on if each in undone))
+                    continue
+                self.report(ActionStarted(action.id, action.address))
+                try:
+                    self._do(site, jobs, action)
+                except ReconcilerError as error:
+                    undone[action.id] = error
+                    self.report(ActionFailed(action.id, action.address, error.message, error.hint))
+                else:
+                    self.report(ActionDone(action.id, action.address, 0.0))
+        return undone
+
+    def _do(self, site: Site, jobs: SparkJobs, action: Action) -> None:
+        match action:
+            case Adopt() | Forget():
+                return  # Both are about a state alone.
+            case RunJob():
+                jobs.run(action, self.report)
+                return
+            case Transition() if lane_of(action) == JOBS:
+                jobs.run(action, self.report)
+                return
+            case Create() | Update() | Delete() | Transition():
+                pass
+            case _:
+                assert_never(action)
+        for outcome in site.providers[action.cluster or ""].apply([action]):
+            match outcome:
+                case Failed(error=error):
+                    raise error
+                case Done():
+                    pass
+                case _:
+                    assert_never(outcome)
+
+
+def _undone(result: RunResult) -> dict[str, ReconcilerError]:
+    """Return why actions of a run are not done, or not known to be."""
+    found: dict[str, ReconcilerError] = {item.id: item.error for item in result.failed}
+    found |= {item.id: _skipped(item.because) for item in result.skipped}
+    hint = "Go on with it: reconciler apply --resume"
+    return found | {name: IncompleteError("stopped before it was begun", hint=hint) for name in result.not_started}
+
+
+def _skipped(because: str) -> ReconcilerError:
+    return UserError(f"not begun: {because} failed", hint="Mend that first.")
+
+
+def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is all there is
+    """Go on where it was confirmed.
+
+    Raises:
+        UserError: It was not.
+    """
+    if not is_confirmed:
+        raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")

@@ -1,0 +1,640 @@
+"""Transitions of mirrors over two clusters: promote, reverse, restore."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, SourceChangedError, UserError
+from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.planning.actions import Transition
+from reconciler.providers.protocol import go_on
+from reconciler.resources import mirrors
+from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, Trouble
+from reconciler.runtime.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from typing import Literal
+
+    from reconciler.planning.actions import Action
+    from reconciler.providers.protocol import LinksOfCluster, Provider
+    from reconciler.records.log import Bounds
+    from reconciler.resources.address import Address
+    from reconciler.resources.mirrors import MirrorSeen, Operation, Truncated
+
+
+# Original sources of stopped mirrors: which may be restored, from what, and where the two agree last.
+
+
+def provider_of(providers: Mapping[str, Provider], cluster: str) -> Provider:
+    """Return what reaches a cluster.
+
+    Raises:
+        UserError: It is not known here.
+    """
+    found = providers.get(cluster)
+    if found is None:
+        message = f"cluster {cluster} is not known here"
+        raise UserError(message, hint="Declare it, or name a state that has it with --state.")
+    return found
+
+
+def mirror_at(links: LinksOfCluster, full_name: str) -> MirrorSeen | None:
+    """Return a topic as the mirror it is or was; `None`: it never was one."""
+    return next((seen for seen in links.mirrors() if seen.name == full_name), None)
+
+
+def restorable(providers: Mapping[str, Provider], cluster: str, full_name: str) -> MirrorSeen:
+    """Return the stopped mirror whose original source a topic is.
+
+    Raises:
+        UserError: There is none that could be restored from; says what is missing.
+    """
+    links = provider_of(providers, cluster).links
+    for link in links.links():
+        peer = providers.get(link.declared.spec.source)
+        found = () if peer is None else peer.links.mirrors(link.name)
+        for mirror in found:
+            is_of = (mirror.source, mirror.source_cluster) == (full_name, cluster)
+            if is_of and mirror.status is MirrorStatus.STOPPED:
+                check_restorable(providers, cluster, full_name, mirror)
+                return mirror
+    message = f"topic {full_name} of cluster {cluster} cannot be restored: no stopped mirror of it is known"
+    hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
+    raise UserError(message, hint=hint)
+
+
+def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> None:
+    """Refuse to restore a topic from a stopped mirror that is none of it as it is now.
+
+    Raises:
+        UserError: The mirror follows again, the topic was made anew or has more partitions, or it stopped last itself.
+    """
+    provider = provider_of(providers, cluster)
+    topic = provider.source_topic(address_of("topic", cluster, full_name))
+    what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
+    if peer.status is not MirrorStatus.STOPPED:
+        raise UserError(
+            f"{what}: that is {peer.status}, and takes no records itself",
+            hint="Let this one take records again with: reconciler mirror failover "
+            f"{address_of('mirror', cluster, full_name)}",
+        )
+    if peer.source_topic_id not in {None, topic.incarnation}:
+        raise UserError(
+            f"{what}: it was deleted and made anew (SOURCE_TOPIC_ID_CHANGED)",
+            hint="Delete it here, and mirror it afresh.",
+        )
+    if peer.partitions < topic.partitions:
+        raise UserError(
+            f"{what}: it has {topic.partitions} partitions, and {peer.name} {peer.partitions}",
+            hint=f"Add partitions to {peer.name} first: a mirror has as many as its source.",
+        )
+    own = mirror_at(provider.links, full_name)
+    is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
+    if own is not None and is_of_each_other and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms:
+        message = f"{what}: it stopped after that, which is the original source of the two"
+        raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
+
+
+def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
+    """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
+    provider = provider_of(providers, cluster)
+    topic_id = provider.source_topic(address_of("topic", cluster, full_name)).incarnation
+    theirs = provider_of(providers, peer.cluster).links.positions(peer.name)
+    return mirrors.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
+
+
+# What must be true before a transition begins, or a mirror opens: looked at on the other side.
+
+
+def source_of(mirror: MirrorSeen) -> Address:
+    """Return the address of what a mirror follows."""
+    return address_of("topic", mirror.source_cluster, mirror.source)
+
+
+def check_source(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
+    """Refuse what needs the source where it is not there, or is not what was copied.
+
+    Raises:
+        UserError: There is no such topic.
+        SourceChangedError: It was deleted and made anew.
+        RetryableError: It does not answer.
+    """
+    found = provider_of(providers, here.source_cluster).source_topic(source_of(here))
+    if here.source_topic_id not in {None, found.incarnation}:
+        message = f"the source {here.source} of mirror {here.name} was deleted and made anew"
+        hint = "Fail over to keep what the mirror has, or delete it and make it again."
+        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+
+
+def check_other_half(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
+    """Refuse to reverse a mirror whose source cannot become its mirror.
+
+    Raises:
+        UserError: The link has no half over there, or the source is itself a mirror.
+    """
+    links = provider_of(providers, here.source_cluster).links
+    halves = {half.name: half for half in links.links()}
+    if here.link not in halves or halves[here.link].declared.spec.source != here.cluster:
+        message = f"link {here.link} has no half on cluster {here.source_cluster}"
+        raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
+    there = mirror_at(links, here.source)
+    if there is not None and there.status is not MirrorStatus.STOPPED:
+        message = f"mirror {here.name} cannot be reversed: its source is itself a mirror ({there.status})"
+        raise UserError(message, hint=f"Promote or fail over {here.source} of cluster {here.source_cluster} first.")
+
+
+def check_shut(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
+    """Refuse to open a mirror whose source was rescued meanwhile: both would take records.
+
+    Raises:
+        UserError: The source is not a part of that reversal any more.
+    """
+    there = provider_of(providers, here.source_cluster).links.mirror(here.source)
+    if there.operation is None or here.operation is None or there.operation.id != here.operation.id:
+        raise broken_off(here, there)
+
+
+def ended(here: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
+    """Return a mirror, unless it ended otherwise than was asked.
+
+    Raises:
+        UserError: Somebody failed it over meanwhile.
+    """
+    if here.status is MirrorStatus.STOPPED and here.stopped_by not in verbs:
+        message = f"mirror {here.name} of cluster {here.cluster} was stopped meanwhile, by {here.stopped_by}"
+        raise UserError(message, hint="It takes records; what it has is what it had by then.")
+    return here
+
+
+def broken_off(here: MirrorSeen, peer: MirrorSeen) -> UserError:
+    """Return what is said of a reversal of which the other side was failed over."""
+    message = f"the reversal was broken off: {peer.name} of cluster {peer.cluster} is {peer.status}"
+    address = address_of("mirror", here.cluster, here.name)
+    return UserError(message, hint=f"Let {here.name} take records again with: reconciler mirror failover {address}")
+
+
+# Transitions of mirrors over two clusters: the first step that is not done, again and again, until all are.
+#
+# Every step is durable on its own cluster before the next, so it does not matter who takes it: a run that was killed is
+# gone on with by the next one, and of two at once one finds that the other was faster. Both sides are never writable.
+
+
+_M = MirrorStatus
+
+PROMOTE: Final = "promote"
+RESTORE: Final = "truncate-and-restore"
+REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
+
+UNDER_WAY: Final = frozenset(
+    {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}
+)
+"""States in which there is something to drive."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Drives the mirrors of some clusters, by name. Safe to use again after any failure."""
+
+    providers: Mapping[str, Provider]
+    copy: Callable[[MirrorSeen, Mapping[int, int] | None], object]
+    """Brings a mirror to these ends, or to those its source has now."""
+    sync: Callable[[MirrorSeen], object]
+    """Brings configs and groups of a mirror to what its source has, for the last time."""
+    new_id: Callable[[], str]
+    may_go_on: Callable[[], None] = field(default=go_on)
+    """Asked before every step; may raise: whoever comes next goes on."""
+
+    def promote(self, cluster: str, full_name: str) -> MirrorSeen:
+        """Let a mirror become an ordinary topic that has all its source has; drives a promotion that has begun.
+
+        Raises:
+            UserError: That is not legal in its state.
+            IncompleteError: It could not reach its source's ends; it goes on when it can.
+            RetryableError: Its source does not answer.
+        """
+        links = self._links(cluster)
+        here = links.mirror(full_name)
+        if not _is_begun(here, {PROMOTE}):
+            if PROMOTE in MIRROR.legal(here.status):
+                check_source(self.providers, here)  # Without it, nothing is begun.
+            links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
+        return ended(self.drive(cluster, full_name), {PROMOTE})
+
+    def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> MirrorSeen:
+        """Let a mirror and its source change roles without loss; return the new mirror, which is on the other side.
+
+        Raises:
+            UserError: That is not legal in its state, the link is not bidirectional, or has no half over there.
+            RetryableError: One of the two does not answer.
+        """
+        verb = "reverse-and-pause" if is_paused else "reverse-and-start"
+        links = self._links(cluster)
+        here = links.mirror(full_name)
+        if not _is_begun(here, REVERSALS):
+            if verb in MIRROR.legal(here.status):
+                check_other_half(self.providers, here)
+                check_source(self.providers, here)
+                # Most is copied while producers go on; and where nothing can be copied, nobody is shut out for it.
+                self.may_go_on()
+                self.copy(here, None)
+            links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
+        ended(self.drive(cluster, full_name), REVERSALS)
+        return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
+
+    def restore(self, cluster: str, full_name: str) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
+        """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
+
+        Return the mirror, and what was cut off each partition.
+
+        Raises:
+            UserError: Nothing that is stopped was a mirror of it, or the link is not bidirectional.
+            RetryableError: The other cluster does not answer.
+        """
+        peer = self.restorable(cluster, full_name)
+        here = mirror_at(self._links(cluster), full_name)
+        begun = None if here is None or here.operation is None else here.operation
+        operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
+        self._links(cluster).join(full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on)
+        cut: dict[int, Truncated] = {}
+        return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
+
+    def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
+        """Return the stopped mirror whose original source a topic is.
+
+        Raises:
+            UserError: There is none that could be restored from; says what is missing.
+        """
+        return restorable(self.providers, cluster, full_name)
+
+    def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
+        """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
+        return cuts(self.providers, cluster, full_name, peer)
+
+    def drive(self, cluster: str, full_name: str, cut: dict[int, Truncated] | None = None) -> MirrorSeen:
+        """Take steps until a transition has ended, and return what the mirror is then.
+
+        What keeps it from going on is noted on it, and raised.
+        """
+        links = self._links(cluster)
+        here = links.mirror(full_name)
+        while here.status in UNDER_WAY:
+            self.may_go_on()
+            try:
+                after = self._step(links, here, {} if cut is None else cut)
+            except ReconcilerError as error:
+                now = links.mirror(full_name)
+                if _place(now) == _place(here):
+                    self._note(links, here, error)
+                    raise
+                after = now  # Somebody was faster.
+            if after.status is here.status and after.operation == here.operation:
+                return after
+            here = after
+        if here.status is _M.STOPPED and here.stopped_by in REVERSALS:
+            self._go_on_there(here)
+        return here
+
+    def _step(self, links: LinksOfCluster, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
+        operation = here.operation
+        if operation is None:
+            return here  # Nothing says what it waits for.
+        match here.status:
+            case _M.PENDING_STOPPED if operation.verb == PROMOTE:
+                return self._promote(links, here, operation)
+            case _M.PENDING_SYNCHRONIZE:
+                return self._synchronize(links, here, operation)
+            case _M.PENDING_STOPPED:
+                self.sync(here)
+                check_shut(self.providers, here)
+                return self._advance(links, here, _M.STOPPED)
+            case _M.PENDING_MIRROR:
+                return self._become_mirror(links, here, operation)
+            case _M.PENDING_SETUP_FOR_RESTORE:
+                return self._set_up(links, here, operation)
+            case _M.PENDING_RESTORE:
+                return self._restore(links, here, operation, cut)
+            case _:
+                return here
+
+    def _promote(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+        if not operation.ends:
+            bounds = self._bounds(here)
+            ends = {partition: bound.end for partition, bound in bounds.items()}
+            here = links.aim(here.name, operation=operation.id, ends=ends)
+        self._copy_all(links, here)
+        self.sync(here)
+        return self._advance(links, here, _M.STOPPED)
+
+    def _synchronize(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+        """Shut the source, which becomes a mirror; then nothing can be missed."""
+        there = self._links(here.source_cluster)
+        there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
+        bounds = self._bounds(here)
+        here = links.aim(here.name, operation=operation.id, ends={part: bound.end for part, bound in bounds.items()})
+        self._copy_all(links, here)
+        return self._advance(links, here, _M.PENDING_STOPPED)
+
+    def _become_mirror(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+        """Go on where the old mirror has stopped; until then the old mirror is what is driven."""
+        peer = self._peer(here)
+        if peer.operation is not None and peer.operation.id == operation.id:
+            if peer.status not in UNDER_WAY:
+                return here  # Suspended: whoever paused it resumes it, or fails it over.
+            self.drive(here.source_cluster, here.source)
+            return links.mirror(here.name)
+        if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
+            raise broken_off(here, peer)
+        links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id)
+        return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
+
+    def _set_up(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+        peer = self._peer(here)
+        check_restorable(self.providers, here.cluster, here.name, peer)
+        links.join(here.name, peer, operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)  # All is sealed.
+        here = links.aim(here.name, operation=operation.id, ends=self.cuts(here.cluster, here.name, peer))
+        return self._advance(links, here, _M.PENDING_RESTORE)
+
+    def _restore(
+        self, links: LinksOfCluster, here: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
+    ) -> MirrorSeen:
+        # Sealed once more: who let producers in, and comes late, may have done that since.
+        links.join(here.name, self._peer(here), operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)
+        cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
+        self.sync(here)
+        links.stand(here.name, here.source_topic_id or "", self._bounds(here), operation=operation.id)
+        return self._advance(links, here, _M.ACTIVE)
+
+    def _go_on_there(self, here: MirrorSeen) -> None:
+        """Let the old source of a reversal become the mirror, where it waits for that."""
+        there = mirror_at(self._links(here.source_cluster), here.source)
+        if there is not None and there.status is _M.PENDING_MIRROR and there.source == here.name:
+            self.drive(here.source_cluster, here.source)
+
+    def _copy_all(self, links: LinksOfCluster, here: MirrorSeen) -> None:
+        ends = {} if here.operation is None else here.operation.ends
+        self.copy(here, ends)
+        reached = links.positions(here.name)
+        behind = {part: end - reached[part].end for part, end in ends.items() if reached[part].end < end}
+        if behind:
+            part, lag = next(iter(sorted(behind.items())))
+            message = f"partition {part} of mirror {here.name} lacks {lag:,} records of its source"
+            hint = "A transaction is open there: it goes on once that has ended. `mirror failover` does not wait."
+            raise IncompleteError(message, hint=hint)
+
+    def _advance(self, links: LinksOfCluster, here: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
+        operation = "" if here.operation is None else here.operation.id
+        return links.advance(here.name, to, operation=operation, may_go_on=self.may_go_on)
+
+    def _peer(self, here: MirrorSeen) -> MirrorSeen:
+        return self._links(here.source_cluster).mirror(here.source)
+
+    def _provider(self, cluster: str) -> Provider:
+        return provider_of(self.providers, cluster)
+
+    def _links(self, cluster: str) -> LinksOfCluster:
+        return self._provider(cluster).links
+
+    def _bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
+        """Return where the partitions of a mirror's source begin and end now."""
+        return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
+
+    def _note(self, links: LinksOfCluster, here: MirrorSeen, error: ReconcilerError) -> None:
+        """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway."""
+        code = getattr(error, "code", None) or _CODES.get(type(error).__name__, "INTERNAL_ERROR")
+        operation = None if here.operation is None else here.operation.id
+        links.trouble(here.name, Trouble(code, error.message), operation=operation)
+
+
+_CODES: Final = {
+    "NotAuthorizedError": "AUTHORIZATION_ERROR",
+    "RetryableError": "REMOTE_LINK_NOT_FOUND_ERROR",
+    "IncompleteError": "INTERNAL_ERROR",
+    "UserError": "INVALID_REQUEST_ERROR",
+    "InvalidNamespaceError": "INVALID_TOPIC",
+}
+
+
+def _is_begun(here: MirrorSeen, verbs: Collection[str]) -> bool:
+    return here.operation is not None and here.operation.verb in verbs and here.status in UNDER_WAY
+
+
+def _place(here: MirrorSeen) -> tuple[MirrorStatus, str | None]:
+    """Return how far a mirror is in which operation."""
+    return here.status, None if here.operation is None else here.operation.id
+
+
+if TYPE_CHECKING:
+    Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
+
+
+def drive(driver: Driver, action: Transition) -> MirrorSeen:
+    """Drive what an action asks for, begun before or not, and return the mirror at its address.
+
+    Raises:
+        IncompleteError: It is under way, and cannot go on now; whoever comes next goes on.
+        UserError: That is not legal in its state.
+        RetryableError: One of the clusters does not answer.
+    """
+    cluster, name = cluster_of(action.address) or "", full_name_of(action.address)
+    verb = cast("Verb", action.verb)
+    match verb:
+        case "promote":
+            if not _is_over(driver, cluster, name, verb):
+                driver.promote(cluster, name)
+        case "reverse-and-start" | "reverse-and-pause":
+            if not _is_over(driver, cluster, name, verb):
+                _check_ended(driver.reverse(cluster, name, is_paused=verb == "reverse-and-pause"))
+            driver.drive(cluster, name)
+        case "truncate-and-restore":
+            _check_ended(driver.restore(cluster, name)[0])
+        case _:
+            assert_never(verb)
+    found = driver.providers[cluster].links.mirror(name)
+    _check_ended(found)
+    return found
+
+
+def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
+    """Tell whether it was done already: the answer was lost, or another run was faster."""
+    found = driver.providers[cluster].links.mirror(name)
+    return found.status is MirrorStatus.STOPPED and found.stopped_by == verb
+
+
+def _check_ended(found: MirrorSeen) -> None:
+    if found.status in UNDER_WAY:
+        address = address_of("mirror", found.cluster, found.name)
+        why = "" if found.trouble is None else f": {found.trouble.message}"
+        raise IncompleteError(
+            f"{address} is {found.status}, and does not go on{why}",
+            hint="It goes on with: reconciler run --only mirror. `reconciler mirror describe` says where it stands.",
+        )
+
+
+# Transitions that were stopped half-way: which side takes records meanwhile, what goes on with it, what opens it.
+
+
+_GOES_ON: Final = "Go on with: reconciler run --once --only mirror"
+
+
+def halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
+    """Return what is said of a mirror whose transition was stopped; `None`: it was not begun, or has ended.
+
+    Where a cluster does not answer, nothing is known to say.
+    """
+    try:
+        here = mirror_at(providers[cluster_of(address) or ""].links, full_name_of(address))
+        there = None if here is None else mirror_at(providers[here.source_cluster].links, here.source)
+    except ReconcilerError:
+        return None
+    if here is None:
+        return None
+    peer = address_of("mirror", here.source_cluster, here.source)
+    is_joined = there is not None and there.status is MirrorStatus.PENDING_MIRROR
+    if here.status in UNDER_WAY:
+        said, opens = _under_way(address, here, peer if is_joined else None)
+        message = f"stopped half-way: {said}"
+    elif here.status is MirrorStatus.STOPPED and here.stopped_by in REVERSALS and is_joined:
+        message = f"stopped half-way: {address} takes records, and {peer} is PENDING_MIRROR: it does not follow it yet"
+        opens = ""
+    else:
+        return None
+    return IncompleteError(message, hint=f"{_GOES_ON}. {opens}" if opens else _GOES_ON)
+
+
+def _under_way(address: Address, here: MirrorSeen, shut: Address | None) -> tuple[str, str]:
+    """Return which side takes no records, and what lets one of them take some as it is."""
+    verb = "" if here.operation is None else here.operation.verb
+    if verb == PROMOTE:
+        return f"{address} is {here.status}: it takes no records yet", _opens(address)
+    if verb == RESTORE:
+        other = f"its mirror on {here.source_cluster} goes on taking them"
+        return f"{address} is {here.status} and takes no records; {other}", _opens(address)
+    if shut is None:
+        return f"{address} is {here.status}; its source still takes records, until it is gone on with", _opens(address)
+    return f"{address} is {here.status} and {shut} PENDING_MIRROR: neither takes records", _opens(shut)
+
+
+def _opens(address: Address) -> str:
+    return f"To give it up, and take records there as it is: reconciler mirror failover {address}"
+
+
+def halted_of(
+    providers: Mapping[str, Provider], actions: Iterable[Action], left: Collection[str]
+) -> tuple[IncompleteError, ...]:
+    """Return what is said of the transitions among what a stopped run has left, where they were begun."""
+    asked = (one for one in actions if isinstance(one, Transition) and one.verb in TWO_SIDED and one.id in left)
+    return tuple(found for one in asked if (found := halted(providers, one.address)) is not None)
+
+
+# Waiting until a mirror has all its source has, before it is promoted: it is copied again and again until then.
+#
+# A promotion has no way back, so this changes no state: where the lag does not shrink, the mirror is what it was.
+
+
+_NAMED: Final = 5
+_PAUSE_S: Final = 1.0
+"""Between two looks at a source that goes on, or in which a transaction is open."""
+_SLICE_S: Final = 0.1
+"""A pause is cut into pieces this long, so that a request to stop is heard: its handler may set no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What one partition lacks: `lag` offsets; `stable` is where an open transaction keeps it, if one does."""
+
+    partition: int
+    lag: int
+    stable: int | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        lacks = f"partition {self.partition} lacks {counted(self.lag, 'record', 'records')}"
+        return lacks if self.stable is None else f"{lacks}: a transaction is open there since offset {self.stable:,}"
+
+
+@dataclass(frozen=True)
+class CatchingUp:
+    """Brings a mirror to lag 0. `copy` brings it to where its source ends at that moment."""
+
+    providers: Mapping[str, Provider]
+    copy: Callable[[MirrorSeen], None]
+    is_stopped: Callable[[], bool]
+    clock: Callable[[], float] = monotonic
+
+    def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
+        """Copy until nothing lags. `timeout_ms` bounds how long the lag may not shrink; by default as its link says.
+
+        Raises:
+            RetryableError: It does not shrink, or the source does not answer; nothing was changed but the records
+                that were copied.
+            IncompleteError: It was stopped.
+        """
+        links = self.providers[cluster].links
+        mirror = links.mirror(full_name)
+        least: int | None = None
+        shrunk_at = self.clock()
+        while True:
+            self._check_stop(full_name)
+            self.copy(mirror)
+            behind = self.behind(mirror)
+            lag = sum(each.lag for each in behind)
+            if not lag:
+                return
+            if least is None or lag < least:
+                least, shrunk_at = lag, self.clock()
+            patience_s = (self._patience_ms(mirror) if timeout_ms is None else timeout_ms) / 1000
+            if self.clock() - shrunk_at >= patience_s:
+                raise _does_not_shrink(mirror, behind, patience_s)
+            self._pause(full_name)
+
+    def behind(self, mirror: MirrorSeen) -> list[Behind]:
+        """Return the partitions that lag, as both sides are now."""
+        source = address_of("topic", mirror.source_cluster, mirror.source)
+        bounds = self.providers[mirror.source_cluster].log(source).bounds()
+        own = self.providers[mirror.cluster].links.positions(mirror.name)
+        return [
+            _behind(partition, found, own[partition].end if partition in own else 0)
+            for partition, found in sorted(bounds.items())
+            if partition not in own or own[partition].end < found.end
+        ]
+
+    def _patience_ms(self, mirror: MirrorSeen) -> int:
+        links = self.providers[mirror.cluster].links.links()
+        return next(link.declared.spec.retry_timeout for link in links if link.name == mirror.link)
+
+    def _pause(self, full_name: str) -> None:
+        until = self.clock() + _PAUSE_S
+        waiting = threading.Event()
+        while self.clock() < until:
+            self._check_stop(full_name)
+            waiting.wait(_SLICE_S)
+
+    def _check_stop(self, full_name: str) -> None:
+        if self.is_stopped():
+            raise IncompleteError(
+                f"stopped before {full_name} had caught up: it was not promoted",
+                hint="Go on with: reconciler apply --resume",
+            )
+
+
+def _behind(partition: int, found: Bounds, end: int) -> Behind:
+    return Behind(partition, found.end - end, found.stable if found.stable < found.end else None)
+
+
+def _does_not_shrink(mirror: MirrorSeen, behind: list[Behind], patience_s: float) -> RetryableError:
+    named = "; ".join(map(str, behind[:_NAMED]))
+    more = f"; and {len(behind) - _NAMED:,} more" if behind[_NAMED:] else ""
+    address = address_of("mirror", mirror.cluster, mirror.name)
+    is_open = any(each.stable is not None for each in behind)
+    stop = (
+        "Let that transaction end" if is_open else f"Stop the producers of {mirror.source} on {mirror.source_cluster}"
+    )
+    return RetryableError(
+        f"the lag of {address} does not shrink, for {patience_s:,.0f} s: {named}{more}; nothing was changed",
+        hint=f"{stop}, then try again. A failover does not wait, and loses what is missing.",
+    )

@@ -1,0 +1,354 @@
+"""Open a workspace: manifests, state store, providers, selection."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.settings import StoreSettings
+from reconciler.objectstore.wrappers import read_only
+from reconciler.operations.steps.invocation import load_files, load_workspace_file, variables_of, workspace_folder
+from reconciler.operations.steps.trust import Trust, refuse_plaintext
+from reconciler.planning.plan import Selection
+from reconciler.providers.protocol import Edge, Provider
+from reconciler.providers.registry import open_provider
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.workspace import SparkSpec
+from reconciler.state.lockfile import Owner, read_lockfile
+from reconciler.state.snapshots import read_snapshot, snapshot_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.manifests.load import Loaded
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.resources.cluster import LocationSpec
+    from reconciler.resources.workspace import Workspace
+
+
+# SELECT as it was typed → what planning is told.
+
+
+_ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
+_ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
+
+
+def selection(invocation: Invocation, select: Select, folder: Path) -> Selection:
+    """Return what of the workspace in `folder` a plan is about.
+
+    Raises:
+        UsageError: A label or an allowance is not of its form.
+    """
+    changed = None
+    if select.changed_since is not None:
+        changed = tuple(sorted(invocation.changed_files(folder, select.changed_since)))
+    return Selection(
+        targets=select.targets,
+        excludes=select.excludes,
+        labels=tuple(pair("-l", text) for text in select.labels),
+        changed_files=changed,
+        allow=tuple(_allowance(text) for text in select.allow),
+    )
+
+
+def pair(option: str, text: str) -> tuple[str, str]:
+    """Split `NAME=VALUE` at the first equals sign."""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise UsageError(f"{option} {text!r} is not NAME=VALUE", hint=f"Write it as {option} NAME=VALUE.")
+    return name, value
+
+
+def left_out(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
+    """Return the clusters of which `excludes` leaves nothing to read: `*/east/*` leaves out all of `east`."""
+    patterns = tuple(excludes)
+    return frozenset(
+        cluster
+        for cluster in clusters
+        # No name holds a NUL: only a pattern that takes every name takes this one.
+        if all(any(matches(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
+    )
+
+
+def _allowance(text: str) -> str:
+    if not _ALLOWANCE.fullmatch(text):
+        raise UsageError(
+            f"--allow {text!r} is not VERB:ADDR",
+            hint="Copy it from the plan's last line, for example --allow delete:topic/west/shop:orders.",
+        )
+    return text
+
+
+class Providers(Mapping[str, Provider]):
+    """Providers by cluster name, opened when first asked for and then kept."""
+
+    def __init__(
+        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
+    ) -> None:
+        """`check` is asked before a cluster is opened, and may refuse."""
+        self._clusters = clusters
+        self._check = check
+        self._edge = edge
+        self._opened: dict[str, Provider] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Provider:
+        """Return the provider of a cluster; it is opened by the first who asks."""
+        with self._lock:
+            if name not in self._opened:
+                cluster = self._cluster(name)
+                self._check(cluster)
+                self._opened[name] = open_provider(cluster, self._edge)
+            return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all clusters, opened or not."""
+        return iter(sorted(self._clusters))
+
+    def __len__(self) -> int:
+        """Return how many clusters there are."""
+        return len(self._clusters)
+
+    def _cluster(self, name: str) -> Cluster:
+        try:
+            return self._clusters[name]
+        except KeyError:
+            known = ", ".join(sorted(self._clusters)) or "none"
+            raise UserError(
+                f"there is no cluster {name!r} in this workspace",
+                hint=f"Clusters here: {known}. Check the address.",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a run happens: the clusters, the state, and whose it is. Nothing has been asked of any of them yet."""
+
+    invocation: Invocation
+    edge: Edge
+    owner: Owner
+    state_settings: StoreSettings
+    clusters: Mapping[str, Cluster]
+    spark: SparkSpec
+
+    @cached_property
+    def state(self) -> ObjectStore:
+        """The store of the state; for who only reads, one that cannot be written."""
+        self._check_state()
+        store = open_store(self.state_settings)
+        return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
+
+    @cached_property
+    def providers(self) -> Providers:
+        """The providers of the clusters."""
+        return Providers(self.clusters, self.edge, self._check)
+
+    def _check(self, cluster: Cluster) -> None:
+        """Let every cluster be opened: what was typed is meant."""
+
+    def _check_state(self) -> None:
+        """Let the state be opened, as above."""
+
+    def warn_about_local_state(self) -> None:
+        """Tell a pipeline that its state will be gone with the machine it runs on."""
+        if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
+            self.invocation.warn(
+                f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
+            )
+
+
+@dataclass(frozen=True)
+class Work(Site):
+    """One workspace, loaded: its site, and what its files say."""
+
+    select: Select
+    loaded: Loaded
+    back_to: int | None = None
+    """The serial of the state that `loaded` says in place of the files."""
+
+    @cached_property
+    def trust(self) -> Trust:
+        """Which secrets may go where."""
+        variables = variables_of(self.invocation, self.select)
+        return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
+
+    def _check(self, cluster: Cluster) -> None:
+        self.trust.check(cluster)
+
+    def _check_state(self) -> None:
+        self.trust.check_state()
+
+    def _recorded(self) -> Mapping[str, Cluster]:
+        """Return the clusters as they were last applied; none where the state cannot be read: who needs it says why."""
+        try:
+            snapshot = read_snapshot(self.state, owner=self.owner)
+        except ReconcilerError:
+            return {}
+        record = {} if snapshot is None else snapshot.record
+        found = (each.resource for each in record.values())
+        return {each.metadata.name: each for each in found if isinstance(each, Cluster)}
+
+    @property
+    def folder(self) -> Path:
+        """The folder of `reconciler.yaml`."""
+        return self.loaded.folder
+
+    @cached_property
+    def to_read(self) -> tuple[str, ...]:
+        """The clusters of which something is asked, by name: all but those that `--exclude` leaves out whole."""
+        skipped = left_out(self.clusters, self.select.excludes)
+        return tuple(name for name in sorted(self.clusters) if name not in skipped)
+
+
+def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
+    """Find the workspace and load its manifests; touches no cluster and no store.
+
+    With `is_reader` neither the state nor a cluster can be written through what is returned.
+
+    Raises:
+        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+    """
+    loaded = load_files(invocation, select)
+    declared = (item.resource for item in loaded.desired.values())
+    return Work(
+        invocation=invocation,
+        edge=edge_of(invocation, loaded.folder, loaded.desired, is_reader=is_reader),
+        owner=Owner(loaded.workspace.metadata.name, select.environment),
+        state_settings=_state_settings(loaded.workspace, loaded.folder, select),
+        clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
+        spark=loaded.workspace.spec.spark,
+        select=select,
+        loaded=loaded,
+    )
+
+
+def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
+    """Open a workspace's state alone: its manifests may be broken or gone, and none of its clusters is known.
+
+    With `is_reader` it cannot be written through what is returned.
+
+    Raises:
+        UserError: There is no workspace here, or `reconciler.yaml` has problems.
+    """
+    workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, folder, is_reader=is_reader),
+        owner=Owner(workspace.metadata.name, select.environment),
+        state_settings=_state_settings(workspace, folder, select),
+        clusters={},
+        spark=workspace.spec.spark,
+    )
+
+
+def _state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
+    state = settings_of(workspace.spec.state, folder)
+    return state.below(f"env/{select.environment}") if select.environment else state
+
+
+def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
+    """Open what a state remembers, without any files: connections come from the recorded clusters.
+
+    With `is_reader` neither the state nor a cluster can be written through what is returned.
+
+    Raises:
+        UserError: Nothing was ever applied there.
+    """
+    settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
+    found = read_lockfile(open_store(settings))
+    if found is None:
+        raise UserError(f"{settings.url} holds no state", hint="Name the place that `spec.state` names.")
+    snapshot = snapshot_of(open_store(settings), found.lockfile)
+    recorded = (item.resource for item in snapshot.record.values())
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, invocation.cwd, snapshot.record, is_reader=is_reader),
+        owner=Owner(found.lockfile.workspace, found.lockfile.environment),
+        state_settings=settings,
+        clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
+        spark=SparkSpec(),
+    )
+
+
+def open_at(invocation: Invocation, places: Mapping[str, str]) -> Site:
+    """Open embedded clusters by where they are alone, without any files and without a state."""
+    return open_bare(invocation, *(_cluster_at(name, url) for name, url in places.items()))
+
+
+def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
+    """Open clusters that no file declares, without a state.
+
+    Raises:
+        UserError: A password or token would go to one of them in clear.
+    """
+    for cluster in clusters:
+        refuse_plaintext(cluster, str(cluster.address))
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, invocation.cwd, is_reader=is_reader),
+        owner=Owner("", None),
+        state_settings=StoreSettings("memory://nothing-is-recorded"),
+        clusters={cluster.metadata.name: cluster for cluster in clusters},
+        spark=SparkSpec(),
+    )
+
+
+def _cluster_at(name: str, url: str) -> Cluster:
+    try:
+        return Cluster.model_validate({"metadata": {"name": name}, "spec": {"embedded": {"root": {"url": url}}}})
+    except ValueError as error:
+        message = f"{name}={url} does not say where an embedded cluster is"
+        raise UserError(message, hint="Write it as east=s3://bucket/clusters/east or east=file:///folder.") from error
+
+
+def edge_of(invocation: Invocation, folder: Path, declared: Iterable[Address] = (), *, is_reader: bool = False) -> Edge:
+    """Return what providers are told of the world."""
+    return Edge(
+        folder=folder,
+        environ=invocation.environ,
+        new_id=invocation.new_id,
+        now_ms=invocation.now_ms,
+        principal=invocation.principal,
+        host=invocation.host,
+        declared=frozenset(declared),
+        is_reader=is_reader,
+    )
+
+
+def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
+    """Return where a declared location is; relative folders start at `folder`."""
+    return StoreSettings(
+        location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
+    ).resolved(folder)
+
+
+# Addresses of topics as people type them, and who answers for them.
+
+
+def topic_address(text: str) -> Address:
+    """Return the topic that was named; mirrors and mounted topics are read as topics too.
+
+    Raises:
+        UsageError: It names no topic.
+    """
+    given = Address(text)
+    if kind_of(given) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(given):  # noqa: PLR2004 - kind/cluster/name
+        raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
+    return address_of("topic", cluster_of(given) or "", full_name_of(given))
+
+
+def provider_of(site: Site, address: Address) -> Provider:
+    """Return who answers for an address.
+
+    Raises:
+        UserError: Its cluster is not in this workspace.
+    """
+    return site.providers[cluster_of(address) or ""]

@@ -1,0 +1,177 @@
+"""`verify`: compare two topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.jobs.verify import verify as compare_logs
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
+from reconciler.operations.steps.jobs import SparkJobs
+from reconciler.operations.steps.mount_jobs import progress_event
+from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
+from reconciler.resources.address import address_of, cluster_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reconciler.applying.events import Event
+    from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison
+    from reconciler.jobs.progress import JobProgress
+    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.workspace import Work
+    from reconciler.records.log import Spans, TopicLog
+    from reconciler.resources.address import Address
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+
+
+_NAMED: Final = 5
+_RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
+"""Configs that, where they are synced, let a mirror begin where its source does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of comparing two logs."""
+
+    left: Address
+    right: Address
+    comparison: Comparison
+    verdict: ReconcilerError | None
+
+
+def verify(
+    invocation: Invocation, select: Select, left: str, right: str | None, *, deep: bool, report: Callable[[Event], None]
+) -> Verified:
+    """Compare two logs by the digests they keep; with `deep` every record is read anew, in Spark.
+
+    One address alone is a mirror, which is compared with its source: that it began later is no difference.
+
+    Raises:
+        UserError: One of them is not there, or `deep` finds no Java.
+    """
+    work = open_work(invocation, select)
+    ours = topic_address(left)
+    mirror = None if right is not None else _mirror(work, ours)
+    theirs = _source(work, mirror) if mirror is not None else topic_address(right or "")
+    logs = provider_of(work, ours).log(ours), provider_of(work, theirs).log(theirs)
+
+    def tell(found: JobProgress) -> None:
+        report(progress_event(f"verify:{ours}", found))
+
+    spans = _spans(work, (ours, theirs), logs, mirror)
+    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
+        session = jobs.session().session if deep else None
+        if spans is None:
+            comparison = compare_logs(session, *logs, deep=deep, progress=tell)
+        else:
+            comparison = renumbered(session, logs, spans, begins=mirror.begins if mirror is not None else None)
+    if mirror is not None and spans is None:
+        comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
+    named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
+    return Verified(named, theirs, comparison, _verdict(named, theirs, comparison, mirror))
+
+
+def _spans(
+    work: Work, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
+) -> Mapping[int, Spans] | None:
+    """Return what is compared of logs that number their records differently; `None`: their offsets are the same.
+
+    A mirror on a Kafka cluster keeps a map; two topics of Kafka clusters are compared whole, in the order of records.
+    """
+    from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - with the rest of what reads records
+    from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
+
+    ours, theirs = ends
+    if mirror is not None:
+        sink = provider_of(work, ours).sink(address_of("mirror", mirror.cluster, mirror.name))
+        return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
+    if any(work.clusters[cluster_of(end) or ""].spec.provider == "embedded" for end in (ours, theirs)):
+        return None
+    return whole_spans(logs[0].bounds(), logs[1].bounds())
+
+
+def renumbered(
+    session: Any,
+    logs: tuple[TopicLog, TopicLog],
+    spans: Mapping[int, Spans],
+    *,
+    begins: Mapping[int, int] | None = None,
+) -> Comparison:
+    """Compare logs by the order of their records; where the right one goes on behind that, its end differs.
+
+    Its start differs where the left one let go of all that the right one still has, from where a mirror `begins` on:
+    each lets go of old records in its own time, but nothing is not the same as something.
+    """
+    from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
+
+    left, right = (log.bounds() for log in logs)
+    comparison = verify_renumbered(session, *logs, spans)
+
+    def behind(each: PartitionComparison) -> PartitionComparison:
+        bounds, compared = right.get(each.partition), spans[each.partition].right
+        if bounds is None:
+            return each
+        first = max(bounds.start, (begins or {}).get(each.partition, 0))
+        is_gone = not compared.length and left[each.partition].start > 0 and first < bounds.stable
+        lacks: list[Difference] = ["start"] if is_gone else []
+        lacks += ["end"] if compared.stop < bounds.stable else []
+        if not lacks:
+            return each
+        # As far as it goes, not as far as both do: else a mirror that is behind shows no difference in its row.
+        side = each.right and replace(each.right, end=max(each.right.end, bounds.stable))
+        return replace(each, right=side, differences=(*each.differences, *lacks))
+
+    return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
+
+
+def _mirror(work: Work, topic: Address) -> MirrorSeen:
+    named = mirror_named(topic)
+    try:
+        return find_mirror(provider_of(work, topic).links, named)
+    except UserError as error:
+        error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
+        raise
+
+
+def _source(work: Work, mirror: MirrorSeen) -> Address:
+    if mirror.source_cluster not in work.clusters:
+        message = f"cluster {mirror.source_cluster}, from which {mirror.name} is mirrored, is not in this workspace"
+        raise UserError(message, hint="Declare it as a Cluster.")
+    return address_of("topic", mirror.source_cluster, mirror.source)
+
+
+def _without_starts(comparison: Comparison, mirror: MirrorSeen, links: Sequence[LinkSeen]) -> Comparison:
+    """Return a comparison without what is meant: a mirror may begin later, and delete what is old by itself."""
+    synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
+    is_own = synced is not None and not set(synced.include) >= _RETENTION
+
+    def meant(each: PartitionComparison) -> PartitionComparison:
+        begins = (mirror.begins or {}).get(each.partition, 0)
+        is_meant = each.left is not None and (is_own or 0 < begins <= each.left.start)
+        rest = tuple(one for one in each.differences if not (is_meant and one == "start"))
+        return replace(each, differences=rest)
+
+    return replace(comparison, partitions=tuple(map(meant, comparison.partitions)))
+
+
+def _verdict(
+    left: Address, right: Address, comparison: Comparison, mirror: MirrorSeen | None
+) -> ReconcilerError | None:
+    if comparison.is_equal:
+        return None
+    hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
+    if mirror is not None and mirror.status is not MirrorStatus.ACTIVE:
+        hint = f"The mirror is {mirror.status}: nothing is copied to it while it is"
+    return UserError(f"{left} and {right} differ in {described(comparison.differing)}", hint=hint)
+
+
+def described(differing: tuple[PartitionComparison, ...]) -> str:
+    """Return which partitions differ in what, in a few words."""
+    named = ", ".join(
+        f"partition {partition.partition} ({', '.join(partition.differences)})" for partition in differing[:_NAMED]
+    )
+    more = len(differing) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named

@@ -1,0 +1,70 @@
+"""Allowances: `--allow` and reviewed allowances of the workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.findings import Finding
+from reconciler.planning.plan_rows import name_of
+from reconciler.planning.selection import is_partial
+from reconciler.resources.address import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Selection
+    from reconciler.planning.review import Review
+    from reconciler.resources.workspace import Guards
+
+
+CONNECT: Final = "connect"
+"""What lets a secret go to a new address; it is no action, and needed before there is a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """One allowance: `VERB:ADDR`, where ADDR may be a pattern, and where it was given."""
+
+    verb: str
+    pattern: str
+    origin: str
+    is_reviewed: bool
+
+    def covers(self, action: Action) -> bool:
+        """Tell whether it names an action, by its verb or by what kind of action it is."""
+        return self.verb in {action.verb, name_of(action)} and matches(self.pattern, action.address)
+
+
+def allowances(guards: Guards, selection: Selection) -> tuple[Allowed, ...]:
+    """Return everything that is allowed, the command line's first."""
+    typed = (Allowed(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
+    reviewed = (Allowed(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
+    return (*typed, *reviewed)
+
+
+def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
+    """Return what allows an action, if anything does."""
+    return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
+
+
+def warnings_of_unused(review: Review) -> Iterator[Finding]:
+    """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
+    given = review.situation.given
+    is_selected = given.is_only_drift or is_partial(given.selection)
+    for allowance in allowances(given.guards, given.selection):
+        if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
+            continue
+        if not any(allowance.covers(action) for action in review.actions):
+            yield Finding(
+                None,
+                "reconciler.yaml" if allowance.is_reviewed else None,
+                f"{allowance.origin} ({allowance.verb}:{allowance.pattern}) matches nothing in this plan",
+                "Remove it once what it allowed is done, or correct the address.",
+            )
+
+
+def _split(text: str) -> tuple[str, str]:
+    verb, _, pattern = text.partition(":")
+    return verb, pattern

@@ -1,0 +1,180 @@
+"""Checks that no `--allow` lifts.
+
+To add a check, write a function of one of the two types below, and put it into its list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from reconciler.planning.allowances import warnings_of_unused
+from reconciler.planning.checks.cluster_checks import check_properties, check_storage
+from reconciler.planning.checks.guards import warnings_of_return
+from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_insync, warnings_of_quotas
+from reconciler.planning.checks.mirror_checks import check_link, check_links, warnings_of_links
+from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
+from reconciler.planning.checks.name_checks import check_naming
+from reconciler.planning.checks.tiering_checks import (
+    check_tiered_topics,
+    check_tiering,
+    warnings_of_copying_off,
+    warnings_of_switching,
+    warnings_of_tiered_topics,
+    warnings_of_tiering,
+)
+from reconciler.planning.diff.drift import warnings_of_unmatched_rules
+from reconciler.planning.diff.field_differences import warnings_of_overrides
+from reconciler.planning.diff.mount_changes import check_recovery
+from reconciler.planning.diff.removals import check_hidden
+from reconciler.planning.fields import PROPERTIES
+from reconciler.planning.findings import Finding
+from reconciler.planning.offline import warnings_of_rules
+from reconciler.planning.resolve.cluster_values import warnings_of_lost
+from reconciler.planning.resolve.limits import beyond, check_namespace, check_topic, warnings_of_denials
+from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
+from reconciler.planning.resolve.physical_names import check_names
+from reconciler.planning.selection import check_targets
+from reconciler.planning.situation import Situation, Wanted
+from reconciler.resources.address import Address, split_name
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.planning.review import Review
+    from reconciler.resources.inventory import Capabilities
+
+
+def check_resources(situation: Situation) -> Iterator[Finding]:
+    """Yield references that lead nowhere, and what a platform cannot do in this version."""
+    for address in sorted(situation.wanted):
+        if situation.is_decidable(address):
+            wanted = situation.wanted[address]
+            for message, hint in _problems(address, wanted, situation):
+                yield Finding(address, wanted.source, message, hint, wanted.marks)
+
+
+SituationCheck: TypeAlias = Callable[[Situation], Iterable[Finding]]
+"""Looks at what is wanted, recorded and observed, before anything is decided."""
+
+PlanCheck: TypeAlias = Callable[["Review"], Iterable[Finding]]
+"""Looks at the whole plan, once its actions are in order."""
+
+REFUSALS: Final[tuple[SituationCheck, ...]] = (
+    check_targets,
+    check_hidden,
+    check_resources,
+    check_links,
+    check_properties,
+    check_tiering,
+    check_tiered_topics,
+    check_names,
+    check_naming,
+    check_rivals,
+)
+"""What no `--allow` lifts; an address with one gets no action."""
+
+ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas,)
+"""What makes a plan one that must not be applied."""
+
+WARNINGS: Final[tuple[PlanCheck, ...]] = (
+    warnings_of_rules,
+    warnings_of_unused,
+    warnings_of_unmatched_rules,
+    warnings_of_overrides,
+    warnings_of_quotas,
+    warnings_of_return,
+    warnings_of_switching,
+    warnings_of_tiering,
+    warnings_of_tiered_topics,
+    warnings_of_copying_off,
+    warnings_of_lost,
+    warnings_of_commanded,
+    warnings_of_links,
+    warnings_of_denials,
+    warnings_of_insync,
+    warnings_of_sealed,
+)
+"""What is worth knowing before a plan is agreed to."""
+
+MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching)
+"""Those of them that need measures: they are walked once before, to learn of which topics."""
+
+
+def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterator[tuple[str, str]]:
+    resource = wanted.resource
+    match resource:
+        case Topic():
+            capabilities = situation.capabilities(resource.cluster)
+            yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            is_new = address not in situation.observed
+            told = _told_above(resource, wanted, situation)
+            yield from check_topic(resource, capabilities, is_new=is_new, told=told)
+            if is_new:
+                yield from check_recovery(resource, situation)
+        case Namespace():
+            yield from check_namespace(resource, situation.capabilities(resource.cluster), wanted.passed_on)
+        case MirrorTopic():
+            yield from _in_namespace(resource.cluster, split_name(resource.name)[0], situation)
+            yield from check_mirror(resource, situation)
+        case MirrorLink():
+            said = _said_of_first(wanted, situation)
+            yield from (problem for problem in check_link(resource, situation) if problem not in said)
+        case Mounting():
+            if resource.spec.state == "mounted":  # what lies detached needs no namespace
+                yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            yield from check_mounting(resource, situation)
+        case Cluster():
+            yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
+            yield from check_storage(resource, situation.observed.get(address))
+        case TieringPolicy():
+            pass
+        case _:
+            assert_never(resource)
+
+
+def _told_above(topic: Topic, wanted: Wanted, situation: Situation) -> frozenset[str]:
+    """Return the configs that a tier wrote on a topic: what is wrong with them is told at the tier, once."""
+    if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
+        return frozenset()
+    tiers = [situation.wanted.get(tier) for tier in situation.nearest(topic.cluster, topic.metadata.namespace)]
+    passed_on = {item for tier in tiers if tier is not None for item in tier.passed_on.items()}
+    return frozenset(key for key, value in topic.spec.configs.items() if (key, value) in passed_on)
+
+
+def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
+    if situation.has_namespace(cluster, namespace):
+        return
+    prefix = f"namespace/{cluster}/"
+    known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]
+    near = get_close_matches(namespace, known, n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    yield (
+        f"namespace {namespace!r} is neither declared nor on cluster {cluster}",
+        f"Declare the Namespace: none is ever made implicitly (InvalidNamespaceError).{guess}",
+    )
+
+
+def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    if capabilities.cluster_properties:
+        return
+    if cluster.spec.properties:
+        named = ", ".join(PROPERTIES + key for key in sorted(cluster.spec.properties))
+        yield beyond(capabilities, f"set cluster properties ({named})")
+    if cluster.spec.tiering is not None:
+        yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
+
+
+def _said_of_first(wanted: Wanted, situation: Situation) -> frozenset[tuple[str, str]]:
+    """Return what is said already of the link that a half was derived from."""
+    first = situation.wanted.get(wanted.marks[0][0]) if wanted.marks else None
+    if first is None or not isinstance(first.resource, MirrorLink) or first.resource.cluster not in situation.trusted:
+        return frozenset()
+    return frozenset(check_link(first.resource, situation))

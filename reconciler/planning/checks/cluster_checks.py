@@ -1,0 +1,294 @@
+"""Checks of clusters: reached, identity, properties, secrets and object storage."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.fields import PROPERTIES
+from reconciler.planning.findings import Finding, Mark
+from reconciler.resources.address import cluster_address, cluster_of
+from reconciler.resources.cluster import Cluster, is_overlapping
+from reconciler.resources.cluster_properties import ALIASES, CREATION_DEFAULTS, ENABLED, property_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from reconciler.planning.plan import Given
+    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import ClusterIdentity, Declared, Desired, Observed, Record, Recorded
+    from reconciler.resources.kafka_configs import ConfigKey
+
+
+def declared_clusters(desired: Desired) -> dict[str, Cluster]:
+    """Return the declared clusters by name."""
+    found = (declared.resource for address, declared in desired.items() if address.startswith("cluster/"))
+    return {resource.metadata.name: resource for resource in found if isinstance(resource, Cluster)}
+
+
+def trusted_clusters(desired: Desired, given: Given, refused: tuple[Finding, ...]) -> frozenset[str]:
+    """Return the clusters about which anything may be decided: declared, read, and not refused."""
+    wrong = {cluster_of(finding.address) for finding in refused if finding.address}
+    return frozenset(
+        name
+        for name in declared_clusters(desired)
+        if name in given.identities and name in given.capabilities and name not in wrong
+    )
+
+
+def check_clusters(desired: Desired, recorded: Record, given: Given) -> Iterator[Finding]:
+    """Yield what is wrong with the clusters themselves."""
+    clusters = declared_clusters(desired)
+    for name in sorted(clusters):
+        if name in given.identities:
+            address = cluster_address(name)
+            yield from _check_one(desired[address], recorded.get(address), given.identities[name], given)
+    yield from _check_apart(desired)
+    yield from check_undeclared(desired)
+
+
+def _check_apart(desired: Desired) -> Iterator[Finding]:
+    """Yield each object storage in, around or at a cluster's root: the sweep there would delete what is remote."""
+    clusters = declared_clusters(desired)
+    roots = {name: each.spec.embedded.root for name, each in sorted(clusters.items()) if each.spec.embedded}
+    for name in sorted(clusters):
+        storage = clusters[name].spec.object_storage
+        for other, root in roots.items():
+            # One name at two endpoints is two buckets.
+            if storage and storage.endpoint == root.endpoint and is_overlapping(storage.url, root.url):
+                address = cluster_address(name)
+                what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
+                message = f"{what} are one place or lie in each other"
+                hint = "Give objectStorage a location of its own: a sweep deletes what its own cluster does not name."
+                yield Finding(address, desired[address].source, message, hint)
+
+
+def _check_one(
+    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, given: Given
+) -> Iterator[Finding]:
+    cluster = declared.resource
+    if not isinstance(cluster, Cluster):
+        return
+    name = cluster.metadata.name
+    found: tuple[str, str] | None = None
+    if identity is None:
+        capabilities = given.capabilities.get(name)
+        if last is not None:
+            found = (
+                f"cluster {name} is recorded as {last.incarnation or 'there'}, but nothing is there now",
+                "A recorded cluster is never made anew. Check that its location can be reached.",
+            )
+        elif capabilities is not None and not capabilities.creates_cluster:
+            found = (f"cluster {name} is not there", f"A {cluster.spec.provider} cluster cannot be created from here.")
+    elif identity.provider != cluster.spec.provider:
+        found = (
+            f"cluster {name} is declared as {cluster.spec.provider}, but a {identity.provider} cluster answers",
+            "Correct spec.provider, or the connection.",
+        )
+    elif cluster.spec.cluster_id is not None and cluster.spec.cluster_id != identity.cluster_id:
+        found = (
+            f"cluster {name} should be {cluster.spec.cluster_id}, but {identity.cluster_id} answers",
+            "Correct spec.clusterId, or the connection: no other cluster is touched.",
+        )
+    elif last is not None:
+        found = _moved_away(name, last, identity)
+    if found:
+        yield Finding(cluster.address, declared.source, *found)
+
+
+def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
+    hint = (
+        f"If that is on purpose: take {name} and all on it out of the files and apply, which only forgets them; "
+        "then declare them again, and the next plan adopts what is there."
+    )
+    if isinstance(last.resource, Cluster) and last.resource.spec.provider != identity.provider:
+        recorded = last.resource.spec.provider
+        return f"cluster {name} was {recorded} when it was recorded, and is {identity.provider} now", hint
+    if last.incarnation is not None and last.incarnation != identity.cluster_id:
+        return f"cluster {name} was {last.incarnation} when it was recorded, but {identity.cluster_id} answers", hint
+    return None
+
+
+def check_undeclared(desired: Desired) -> Iterator[Finding]:
+    """Yield each cluster that something is declared on, and that is not declared itself."""
+    clusters = declared_clusters(desired)
+    first: dict[str, Address] = {}
+    for address in sorted(desired):
+        name = cluster_of(address)
+        if name is not None and name not in clusters:
+            first.setdefault(name, address)
+    for name, address in first.items():
+        yield Finding(
+            address,
+            desired[address].source,
+            f"cluster {name} is not declared",
+            f"Declare a Cluster named {name}, or correct metadata.cluster.",
+        )
+
+
+# Cluster properties that cannot be, or that contradict each other; each told where it is written.
+
+
+_DIRECTORY: Final = "cloud_storage_cache_directory"
+_SIZE: Final = "cloud_storage_cache_size"
+_PERCENT: Final = "cloud_storage_cache_size_percent"
+_RESERVED: Final = "disk_reservation_percent"
+_LEAST: Final = "cloud_storage_upload_ctrl_min_shares"
+_MOST: Final = "cloud_storage_upload_ctrl_max_shares"
+_WHOLE: Final = 100
+
+_WORDS: Final = {
+    "embedded": ("a property of an embedded cluster", "Remove it: properties have Redpanda's names."),
+    "kafka": (
+        "a property that these brokers take while they run",
+        "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
+    ),
+}
+"""Provider → what properties are there, and what to do with one that is none."""
+
+_ALIKE: Final = {"embedded": 0.6, "kafka": 0.85}
+"""Provider → how alike a property is to what may be meant: brokers have many more than they take while they run."""
+
+Said = tuple[str, str, tuple[str, ...]]
+"""Message, hint, and the properties it is about."""
+
+
+def check_properties(situation: Situation) -> Iterator[Finding]:
+    """Yield what is wrong with the properties of clusters that know what properties they have."""
+    for address in sorted(situation.wanted):
+        wanted = situation.wanted[address]
+        if isinstance(wanted.resource, Cluster) and situation.is_decidable(address):
+            capabilities = situation.capabilities(wanted.resource.metadata.name)
+            yield from judged_properties(wanted, wanted.resource, capabilities.properties)
+
+
+def judged_properties(wanted: Wanted, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
+    """Yield what is wrong with the properties of a cluster, compiled; `known` are those of its platform."""
+    if not known:
+        return
+    properties = cluster.spec.properties
+    for message, hint, names in (
+        *_unknown(properties.keys() - known.keys(), sorted(known), platform=cluster.spec.provider),
+        *(_contradictions(properties) if ENABLED in known else ()),
+        *_unstored(cluster),
+    ):
+        marks = tuple(_mark(wanted, name) for name in names if name in properties)
+        yield Finding(wanted.resource.address, wanted.source, message, hint, marks)
+
+
+def _unknown(names: AbstractSet[str], known: list[str], *, platform: str) -> Iterator[Said]:
+    what, hint = _WORDS.get(platform, _WORDS["embedded"])
+    for name in sorted(names):
+        near = get_close_matches(name, known, n=1, cutoff=_ALIKE.get(platform, _ALIKE["embedded"]))
+        yield f"{PROPERTIES}{name} is not {what}", f"Did you mean {near[0]}?" if near else hint, (name,)
+
+
+def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:
+    def number(name: str) -> float:
+        return float(property_of(properties, name) or 0)
+
+    first, second = (properties.get(name) for name in ALIASES)
+    if first is not None and second is not None and first != second:
+        yield "delete_retention_ms and log_retention_ms are one property by two names", "Keep one of the two.", ALIASES
+    directory = properties.get(_DIRECTORY)
+    if directory is not None and not directory.startswith("/"):
+        message = f"{directory!r} is not a full path: every process would have a cache of its own"
+        yield message, "Begin it with a slash.", (_DIRECTORY,)
+    if not number(_SIZE) and not number(_PERCENT):
+        message = "the cache has no limit at all: neither by bytes nor by percent"
+        yield message, f"Set {_SIZE} or {_PERCENT}.", (_SIZE, _PERCENT)
+    if number(_PERCENT) + number(_RESERVED) > _WHOLE:
+        message = f"cache ({number(_PERCENT):g} %) and reservation ({number(_RESERVED):g} %) are more than the disk"
+        yield message, "Lower one of the two: what they leave is for local data.", (_PERCENT, _RESERVED)
+    if number(_LEAST) > number(_MOST):
+        yield f"{_LEAST} is above {_MOST}", "Lower the one, or raise the other.", (_LEAST, _MOST)
+
+
+def _unstored(cluster: Cluster) -> Iterator[Said]:
+    if cluster.spec.object_storage is not None:
+        return
+    for name in (ENABLED, *CREATION_DEFAULTS):
+        if cluster.spec.properties.get(name) == "true":
+            yield f"{name} is true, and there is no object storage", "Declare objectStorage, or remove it.", (name,)
+
+
+def _mark(wanted: Wanted, name: str) -> Mark:
+    place = wanted.origins.get(PROPERTIES + name)
+    address = wanted.resource.address
+    if place is None or "." not in place:
+        return address, ("spec", "properties", name)
+    return address, ("spec", *place.split("."))
+
+
+# Passwords that would go over a connection that anybody on the way can read.
+
+
+HINT = "Use SASL_SSL and https. Where the network is safe, say `allowPlaintextPasswords: true` beside `protocol`."
+
+
+def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a cluster by which a password or token is sent in clear, and what is wrong with each."""
+    for kind, connection in (("kafka", cluster.spec.kafka), ("redpanda", cluster.spec.redpanda)):
+        security = None if connection is None else connection.security
+        if security is None or security.mechanism is None or security.allow_plaintext_passwords:
+            continue
+        if security.protocol == "SASL_PLAINTEXT":
+            yield (
+                f"spec.{kind}.security.protocol",
+                "SASL_PLAINTEXT sends passwords over a connection without encryption",
+            )
+        url = security.token_endpoint_url or ""
+        if security.client_secret is not None and url.lower().startswith("http://"):
+            yield f"spec.{kind}.security.tokenEndpointUrl", f"{url} is asked for tokens without encryption"
+
+
+def check_plaintext(desired: Desired) -> Iterator[Finding]:
+    """Yield the declared clusters of which that is so."""
+    for address, declared in sorted(desired.items()):
+        if isinstance(declared.resource, Cluster):
+            yield from _findings(address, declared.source, declared.resource)
+
+
+def _findings(address: Address, source: str, cluster: Cluster) -> Iterator[Finding]:
+    for field, message in plaintext_of(cluster):
+        path = tuple(field.removeprefix("spec.").split("."))
+        yield Finding(address, source, message, HINT, ((address, ("spec", *path)),))
+
+
+# Object storage a cluster is declared with, against the one it is bound to: topics do not move between storages.
+
+
+def check_storage(cluster: Cluster, seen: Observed | None) -> Iterator[tuple[str, str]]:
+    """Yield why the object storage that is declared cannot be the cluster's."""
+    if seen is None or seen.storage is None:
+        return
+    problem = seen.storage.problem
+    if problem is not None:
+        yield f"its objectStorage cannot be used: {problem.message}", problem.hint
+        return
+    moved = moved_storage(cluster, seen)
+    if moved is not None:
+        yield moved
+
+
+def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
+    """Return why nothing may be done with a cluster's remote tier: its topics have their records in another one."""
+    storage, declared = seen.storage, cluster.spec.object_storage
+    if storage is None or storage.problem is not None or not storage.tiered:
+        return None
+    if storage.bound is None or storage.found == storage.bound:
+        return None
+    first, *others = storage.tiered
+    named = f"topic {first}" + (f" and {len(others)} more" if others else "")
+    if declared is None:
+        what = "it has no objectStorage any more"
+    elif storage.found is None:
+        what = f"{declared.url} holds nothing of it"
+    else:
+        what = f"{declared.url} is object storage {storage.found}"
+    return (
+        f"{what}, and {named} has records in object storage {storage.bound}",
+        "Set objectStorage back: topics do not move between buckets.",
+    )

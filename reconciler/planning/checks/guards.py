@@ -1,0 +1,266 @@
+"""Guards: which actions are blocked, how that is lifted, and what to do instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
+from reconciler.planning.allowances import Allowed, granted_by
+from reconciler.planning.diff.removals import Holding
+from reconciler.planning.fields import fields_of
+from reconciler.planning.findings import Finding
+from reconciler.planning.offline import violations
+from reconciler.planning.resolve.acting_configs import Switched
+from reconciler.planning.resolve.limits import FIXED
+from reconciler.resources.address import address_of, cluster_of, full_name_of, kind_of, matches, split_name
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import ENABLED, UPLOADS
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.tiering_policy import TieringPolicy, switches_in
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Desired
+
+
+# What loses nothing in place of a delete that is blocked: to unmount the topic, which keeps its records.
+
+
+_IN_THE_WAY: Final = frozenset({"protected", "only", "mirrored"})
+"""Guards that would not let a topic be unmounted either."""
+
+
+def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
+    """Yield the actions; blocked deletes of what can be unmounted say how, and so do those of what holds it."""
+    for action in actions:
+        if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
+            yield advised(action, mounting_yaml(action.address))
+        else:
+            yield action
+
+
+def mounting_yaml(topic: Address) -> str:
+    """Return the Mounting that detaches a topic, as one line."""
+    namespace, name = split_name(full_name_of(topic))
+    where = f"{name}, namespace: {json.dumps(namespace)}" if namespace else name
+    metadata = f"{{name: {where}, cluster: {cluster_of(topic)}}}"
+    return f"{{apiVersion: reconciler/v1, kind: Mounting, metadata: {metadata}, spec: {{state: unmounted}}}}"
+
+
+def advised(action: Delete, instead: str | None) -> Delete:
+    """Return a blocked delete that says what to declare in place of it."""
+    if action.blocked is None or instead is None:
+        return action
+    return replace(action, blocked=replace(action.blocked, instead=instead))
+
+
+def _is_blocked_loss(action: Action) -> bool:
+    is_blocked = action.blocked is not None and action.blocked.guard not in _IN_THE_WAY
+    return is_blocked and Reason.HOLDS_DATA in action.reasons
+
+
+def _can_unmount(action: Delete, situation: Situation) -> bool:
+    """Tell whether a topic is tiered, on a cluster that can mount, and may be uploaded whole as things are."""
+    topic, seen = action.before, situation.observed.get(action.address)
+    cluster = situation.clusters.get(action.cluster or "")
+    if not isinstance(topic, Topic) or seen is None or seen.legacy is None or seen.legacy.is_lost or cluster is None:
+        return False
+    if not situation.capabilities(topic.cluster).mountings or cluster.spec.object_storage is None:
+        return False
+    here = situation.observed.get(cluster.address)
+    properties = here.resource.spec.properties if here and isinstance(here.resource, Cluster) else {}
+    is_on = properties.get(ENABLED) == "true" and properties.get(UPLOADS) != "false"
+    return is_on and switches_in(Switched(situation).now(action.address, seen)).write
+
+
+_LIVE_MIRROR: Final = (
+    "it is a live mirror: to keep its topic declare it again, promoted or failed-over; else it is deleted with what it "
+    "holds"
+)
+_COPIED: Final = (
+    "its records are copied to its new name and compared there before; who still reads or writes it by its old name "
+    "finds nothing any more"
+)
+
+Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
+
+DATA_BEARING: Final = frozenset({"topic", "mirror"})
+
+
+def guard(
+    actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]
+) -> tuple[tuple[Action, ...], list[Finding]]:
+    """Return the actions with what blocks them, or with what lifted a block; and what is refused altogether.
+
+    What nothing lifts comes first, so that nobody is told to allow what stays refused.
+    """
+    is_emptied = not situation.given.is_destroy and _is_empty(desired) and bool(situation.recorded)
+    guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
+    judged = [_judge(action, guards, situation, allowed) for action in actions]
+    if not any(isinstance(action, Delete) for action in judged):
+        return tuple(judged), []
+    judged = list(with_advice(_max_deletes(judged, situation, allowed), situation))
+    holding = Holding(judged, situation)
+    return holding.judged(), holding.errors
+
+
+def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Allowed]) -> Action:
+    grant: str | None = None
+    for refuses in guards:
+        block = refuses(action, situation)
+        if block is None:
+            continue
+        found = granted_by(action, allowed) if block.allow else None
+        if found is None:
+            return replace(action, blocked=block)
+        grant = grant or found
+    return replace(action, granted_by=grant) if grant else action
+
+
+def _protected(action: Action, situation: Situation) -> Block | None:
+    last = situation.recorded.get(action.address)
+    if isinstance(action, Delete) and last is not None and last.protect:
+        return Block("protected", "it is protected: apply once with protect: false", None)
+    return None
+
+
+def _only(action: Action, situation: Situation) -> Block | None:
+    patterns = situation.given.guards.only
+    is_of_record = isinstance(action, Adopt | Forget) and kind_of(action.address) == "cluster"
+    if not patterns or is_of_record or any(matches(pattern, action.address) for pattern in patterns):
+        return None
+    return Block("only", f"it is outside what this workspace is for ({', '.join(patterns)})", None)
+
+
+def _of_fixed_link(action: Action, situation: Situation) -> Block | None:
+    """Offer no deletion where a link cannot change so that its mirrors would be others: set back, they are kept."""
+    mirror = action.before if isinstance(action, Delete) else None
+    if not isinstance(mirror, MirrorTopic):
+        return None
+    address = address_of("link", mirror.cluster, mirror.link)
+    wanted, seen = situation.wanted.get(address), situation.observed.get(address)
+    if wanted is None or seen is None:
+        return None
+    before, after = fields_of(seen.resource), fields_of(wanted.resource)
+    fixed = [path for path in sorted(FIXED) if before.get(path) != after.get(path)]
+    if not fixed:
+        return None
+    message = f"{', '.join(fixed)} of {address} never changes: once that is set back, the mirror is kept"
+    return Block("link", message, None)
+
+
+def _empty(action: Action, _situation: Situation) -> Block | None:
+    message = "the files declare nothing any more; put the clusters back and `reconciler destroy` removes everything"
+    return Block("empty", message, f"{action.verb}:{action.address}")
+
+
+def _data_bearing(action: Action, situation: Situation) -> Block | None:
+    if not isinstance(action, Delete) or kind_of(action.address) not in DATA_BEARING or situation.given.is_destroy:
+        return None
+    message = "it may hold records that nothing brings back"
+    if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
+        message = _LIVE_MIRROR
+    if Reason.MOVED in action.reasons:
+        message = _COPIED
+    return Block("data_bearing", message, f"delete:{action.address}")
+
+
+def _hiding(action: Action, situation: Situation) -> Block | None:
+    """Whether a namespace is empty cannot be told where not every topic is shown."""
+    cluster = cluster_of(action.address) or ""
+    is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
+    if not is_namespace or cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
+        return None
+    message = f"it may hold topics that cluster {cluster} does not show"
+    return Block("hidden", message, f"delete:{action.address}")
+
+
+def _deletion_protection(action: Action, situation: Situation) -> Block | None:
+    cluster = situation.clusters.get(cluster_of(action.address) or "")
+    is_data = isinstance(action, Delete) and kind_of(action.address) in DATA_BEARING
+    if not is_data or cluster is None or not cluster.spec.deletion_protection:
+        return None
+    message = f"cluster {cluster.metadata.name} has deletionProtection"
+    return Block("deletion_protection", message, f"delete:{action.address}")
+
+
+def _data_loss(action: Action, _situation: Situation) -> Block | None:
+    match action:
+        case Update() | Transition() if action.risk is Risk.DATA_LOSS:
+            allow = f"{action.verb}:{action.address}"
+            return Block("data_loss", "records would be lost, or we cannot tell", allow)
+        case Create() | Update() | Delete() | Adopt() | Forget() | Transition() | RunJob():
+            return None
+
+
+def _rules(action: Action, situation: Situation) -> Block | None:
+    if situation.given.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
+        return None
+    broken = violations(action.address, action.after, situation.given.guards)
+    return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
+
+
+_LIFTABLE: Final[tuple[Guard, ...]] = (_data_bearing, _hiding, _deletion_protection, _data_loss, _rules)
+
+
+def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
+    """Block deletes that nobody allowed by name, where there are more of them than may go unnoticed."""
+    if situation.given.is_destroy:
+        return actions
+    # A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
+    names = [allowance for allowance in allowed if "*" not in allowance.pattern]
+    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
+    limit = _limit(situation)
+    if len(unnamed) <= limit:
+        return actions
+    over = frozenset(unnamed)
+    message = f"{len(unnamed)} deletes are more than the {limit} of guards.maxDeletes"
+    return [
+        replace(action, blocked=Block("max_deletes", message, f"delete:{action.address}"))
+        if action.id in over and action.blocked is None
+        else action
+        for action in actions
+    ]
+
+
+def _limit(situation: Situation) -> int:
+    limit = situation.given.guards.max_deletes
+    if isinstance(limit, str):
+        return len(situation.recorded) * int(limit.removesuffix("%")) // 100
+    return limit
+
+
+def _is_empty(desired: Desired) -> bool:
+    return all(isinstance(declared.resource, TieringPolicy) for declared in desired.values())
+
+
+# A plan that goes back to a state: what to know of it beside its actions.
+
+
+def warnings_of_return(review: Review) -> Iterator[Finding]:
+    """Yield what a plan back to a state cannot do; nothing for a plan that leads to the files."""
+    back_to = review.situation.given.back_to
+    if back_to is None:
+        return
+    empty = [action.address for action in review.actions if isinstance(action, Create) and _held_records(action)]
+    if empty:
+        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+        yield Finding(
+            None,
+            None,
+            f"{empty[0]}{more} had records in state #{back_to}, and is made anew and empty",
+            "Where its log is still in object storage, declare it with recoverFrom or a Mounting in place of this.",
+        )
+
+
+def _held_records(action: Create) -> bool:
+    return kind_of(action.address) in DATA_BEARING and not action.parameters

@@ -1,0 +1,352 @@
+"""Checks of links and mirrors, and what a role change costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.actions import Estimate, Reason, RoleCost, RunJob, Transition
+from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
+from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
+from reconciler.planning.fields import LINK_FEATURES
+from reconciler.planning.findings import Finding
+from reconciler.planning.resolve.limits import beyond
+from reconciler.planning.resolve.mirror_sources import topics_on
+from reconciler.planning.selection import half_at, has_two_halves
+from reconciler.planning.situation import is_live, mirror_at, source_of, topic_of
+from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
+from reconciler.resources.mirrors import cut_off, cuts, lacking, last_fetched, length_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import Measure
+    from reconciler.resources.mirror_link import NameFilter
+    from reconciler.resources.mirrors import Positions, Stretch
+
+
+_FAILOVER: Final = "failover"
+_RESTORE: Final = "truncate-and-restore"
+_REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
+_NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of a cluster at most"
+
+
+def cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
+    """Return what a mirror lacks that fails over; `name`: of its source, and where that is."""
+    lost = lacking(mirror, source, source_id)
+    if lost is None:
+        return away(mirror, f"{name} was deleted and made anew")
+    return RoleCost(lost=lost)
+
+
+def cost_of_catching_up(
+    mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
+) -> RoleCost:
+    """Return what a mirror lacks that is promoted or reversed, and that is copied first."""
+    behind = lacking(mirror, source, source_id)
+    if behind is None:
+        return replace(away(mirror, f"{name} was deleted and made anew"), timeout_ms=timeout_ms)
+    return RoleCost(behind=behind, timeout_ms=timeout_ms)
+
+
+def cost_of_restore(
+    topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
+) -> RoleCost:
+    """Return what is cut off a topic at these offsets, and which groups have read beyond them."""
+    lost = cut_off(topic, at)
+    begins = {each.partition: each.start for each in lost}
+    if committed is None:
+        return RoleCost(lost=lost, groups_set_back=None if lost else ())
+    beyond = {
+        group
+        for group, offsets in committed.items()
+        if any(offset > begins.get(partition, offset) for partition, offset in offsets.items())
+    }
+    return RoleCost(lost=lost, groups_set_back=tuple(sorted(beyond)))
+
+
+def away(mirror: Positions, why: str) -> RoleCost:
+    """Return all that is known of a failover whose source cannot be asked."""
+    return RoleCost(unknown=why, fetched=last_fetched(mirror))
+
+
+def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
+    """Return the topics that are cut, so that it matters who reads them."""
+    return frozenset(
+        topic_of(action.after)
+        for action in actions
+        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == _RESTORE
+    )
+
+
+def with_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
+    """Return what is asked of a mirror with what it costs; any other transition as it is."""
+    if not isinstance(action.after, MirrorTopic) or action.verb not in {_FAILOVER, _RESTORE, *_REVERSALS}:
+        return action
+    mirror = action.after
+    here, there = measure(topic_of(mirror)), measure(source_of(mirror))
+    if action.verb == _FAILOVER:
+        cost, moved = _failover(mirror, here, there, situation), there
+    elif here is None or there is None:
+        cost, moved = RoleCost(unknown=_NOT_MEASURED), None
+    elif action.verb == _RESTORE:
+        ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
+        at = cuts(here.positions, ids[0], there.positions, ids[1])
+        cost, moved = cost_of_restore(here.positions, at, here.committed), here
+    else:
+        of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
+        cost, moved = cost_of_catching_up(here.positions, there.positions, *of), there
+    reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
+    return replace(action, reasons=reasons, estimate=estimate_of(cost, moved))
+
+
+def is_wait(action: RunJob) -> bool:
+    """Tell whether a job is the wait before a promotion."""
+    return action.job == CATCH_UP
+
+
+def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
+    """Return the wait before a promotion with what it has to copy."""
+    here, there = measure(action.sink), measure(action.source)
+    mirror = situation.entries.get(action.address)
+    timeout_ms = None if mirror is None else patience_of(mirror, situation)
+    if here is None or there is None:
+        cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
+    else:
+        of = (_incarnation(action.source, situation), _name_of(action.source))
+        cost = cost_of_catching_up(here.positions, there.positions, *of, timeout_ms)
+    return replace(action, estimate=estimate_of(cost, there))
+
+
+def _failover(mirror: MirrorTopic, here: Measure | None, there: Measure | None, situation: Situation) -> RoleCost:
+    source, positions = source_of(mirror), {} if here is None else here.positions
+    if mirror.source_cluster not in situation.trusted:
+        is_lost = mirror.source_cluster in situation.given.lost
+        return away(positions, f"{mirror.source_cluster} {'does not answer' if is_lost else 'was not read'}")
+    name = _name_of(source)
+    if source not in situation.observed and mirror_at(source) not in situation.observed:
+        return away(positions, f"there is no {name} any more")
+    if here is None or there is None:
+        return away(positions, _NOT_MEASURED)
+    return cost_of_failover(positions, there.positions, _incarnation(source, situation), name)
+
+
+def _name_of(source: Address) -> str:
+    return f"{full_name_of(source)} on {cluster_of(source)}"
+
+
+def _incarnation(topic: Address, situation: Situation) -> str | None:
+    seen = situation.observed.get(topic) or situation.observed.get(mirror_at(topic))
+    return None if seen is None else seen.incarnation
+
+
+def estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
+    """Return what a cost is in offsets, bytes and time; `measure`: of the topic that has what is lost or copied."""
+    offsets = length_of((*cost.lost, *cost.behind))
+    size = 0 if measure is None else _share(measure, (*cost.lost, *cost.behind))
+    seconds = max(1, size // BYTES_A_SECOND) if cost.behind else 1
+    return Estimate(bytes=size, records=offsets, seconds=seconds, role=cost)
+
+
+def _share(measure: Measure, of: Iterable[Stretch]) -> int:
+    """Return about how many bytes stretches of a topic are: as many as others of it that are as long."""
+    spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
+    return measure.bytes * min(length_of(of), spans) // spans if spans else 0
+
+
+# Filters of links against what their sources have: what matches nothing, and what auto-create leaves out.
+
+
+_FEW: Final = 3
+_TOPICS: Final = ("spec", "autoCreate", "filters")
+_GROUPS: Final = ("spec", "consumerOffsetSync", "filters")
+
+
+def warnings_of_links(review: Review) -> Iterator[Finding]:
+    """Yield filters that match nothing of what was read of the source, and mirrors that a prefix leaves out.
+
+    And once, with the first link of a cluster, that its mirrors take records of others where they do.
+    """
+    situation = review.situation
+    yield from _open_mirrors(situation)
+    for address, wanted in sorted(situation.wanted.items()):
+        link = wanted.resource
+        if not isinstance(link, MirrorLink) or not situation.is_decidable(address) or wanted.marks:
+            continue
+        if link.spec.source in situation.trusted:
+            yield from _of_topics(address, wanted, link, situation)
+            yield from _of_groups(address, wanted, link, situation)
+
+
+def _open_mirrors(situation: Situation) -> Iterator[Finding]:
+    links = sorted(address for address, item in situation.wanted.items() if isinstance(item.resource, MirrorLink))
+    told = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
+    for address in links:
+        cluster = cluster_of(address) or ""
+        if cluster in told or not situation.is_decidable(address):
+            continue
+        told.add(cluster)
+        if not situation.capabilities(cluster).mirrors_read_only:
+            yield Finding(
+                address,
+                situation.wanted[address].source,
+                f"mirrors on cluster {cluster} take records of others, too: nothing there keeps them read-only, and "
+                "what is written to one is not in its source",
+                "Let nobody but the link write there: allow its principal alone, or deny the others write.",
+            )
+
+
+def _of_topics(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+    making = link.spec.auto_create
+    if making is None or not making.enabled:
+        return
+    known = topics_on(link.spec.source, situation)
+    yield from _unmatched((address, wanted), _TOPICS, making.filters, known, f"no topic of cluster {link.spec.source}")
+    mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
+    left = [name for name in mirrors if takes_name(making.filters, name) and not is_never_made(name)]
+    if left:
+        yield Finding(
+            address,
+            wanted.source,
+            f"{_some(left)} of cluster {link.spec.source}, which the filters take, is a mirror itself: a link with a "
+            "prefix makes no mirrors of mirrors",
+            "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
+            ((address, _TOPICS),),
+        )
+
+
+def _of_groups(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+    syncing, known = link.spec.consumer_offset_sync, situation.given.groups.get(link.spec.source)
+    if syncing is not None and syncing.enabled and known is not None:
+        what = f"no group of cluster {link.spec.source}"
+        yield from _unmatched((address, wanted), _GROUPS, syncing.filters, known, what)
+
+
+def _unmatched(
+    of: tuple[Address, Wanted],
+    at: tuple[str, ...],
+    filters: Sequence[NameFilter],
+    known: Iterable[str],
+    nothing: str,
+) -> Iterator[Finding]:
+    address, wanted = of
+    names = sorted(known)
+    for place, each in enumerate(filters):
+        if each.filter_type == "exclude" or each.name == "*" or any(is_about(each, name) for name in names):
+            continue
+        near = get_close_matches(each.name, names, n=_FEW)
+        guess = f"Did you mean {' or '.join(near)}? " if near else ""
+        yield Finding(
+            address,
+            wanted.source,
+            f"{at[1]} filter {each.name!r} ({each.pattern_type}) takes {nothing} that is there",
+            f"{guess}It takes effect if and when there is one.",
+            ((address, (*at, place)),),
+        )
+
+
+def _is_mirror(cluster: str, name: str, situation: Situation) -> bool:
+    address = address_of("mirror", cluster, name)
+    return is_live(situation.observed.get(address)) or address in situation.entries
+
+
+def _some(names: Sequence[str]) -> str:
+    first = ", ".join(names[:_FEW])
+    return first if len(names) <= _FEW else f"{first} and {len(names) - _FEW} more"
+
+
+# What is wrong with a link, beside its mirrors: as its platform, its other half and its neighbours say.
+
+
+_PREFIX: Final = ("spec", "prefix")
+
+
+def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield what of a link is beyond its platform, and the cluster it cannot mirror."""
+    capabilities = situation.capabilities(link.cluster)
+    spec = link.spec
+    if not capabilities.links:
+        yield beyond(capabilities, "mirror topics over a link")
+        return
+    if cluster_address(spec.source) not in situation.wanted:
+        yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
+    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
+        yield beyond(capabilities, f"have a link of mode {spec.mode}")
+    defaults = type(spec)(source=spec.source)
+    for field in sorted(type(spec).model_fields):
+        alias = type(spec).model_fields[field].alias or field
+        feature = LINK_FEATURES.get(alias)
+        if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
+            yield beyond(capabilities, f"have {alias} on a link")
+
+
+def check_links(situation: Situation) -> Iterator[Finding]:
+    """Yield links of one prefix, links from a cluster to itself, between formats, and halves that are none."""
+    links = {
+        address: (wanted, wanted.resource)
+        for address, wanted in sorted(situation.wanted.items())
+        if isinstance(wanted.resource, MirrorLink) and situation.is_decidable(address)
+    }
+    for address, (wanted, link) in links.items():
+        yield from _check_ends(address, wanted, link, situation)
+        yield from _check_half(address, wanted, link, situation)
+        yield from _check_prefix(address, wanted, link, situation)
+
+
+def _check_ends(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+    here, there = (situation.given.identities.get(name) for name in (link.cluster, link.spec.source))
+    if here is None or there is None:
+        return
+    at = ((address, ("spec", "source")), *wanted.marks)
+    if here.cluster_id == there.cluster_id:
+        message = f"{link.spec.source} and {link.cluster} are one cluster ({here.cluster_id}): no link leads to itself"
+        yield Finding(address, wanted.source, message, "Name the cluster the records come from.", at)
+    elif None not in (here.format, there.format) and here.format != there.format:
+        message = (
+            f"{link.cluster} is of format {here.format} and {link.spec.source} of {there.format}: records are copied "
+            "as they are, so both have to be of one"
+        )
+        yield Finding(address, wanted.source, message, "Upgrade the older of the two first.", at)
+
+
+def _check_half(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+    other = situation.wanted.get(half_at(link))
+    if other is None or not has_two_halves(link) or not isinstance(other.resource, MirrorLink):
+        return
+    half = other.resource.spec
+    if (half.source, half.mode) != (link.cluster, link.spec.mode):
+        yield Finding(
+            address,
+            wanted.source,
+            f"its half {half_at(link)} is declared at {other.source} as {half.mode} from {half.source}, "
+            f"and not as {link.spec.mode} from {link.cluster}",
+            "Both halves of a link have one name and one mode: correct it, or leave it out, and it is derived.",
+            ((address, ("spec", "mode")),),
+        )
+
+
+def _check_prefix(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+    if not link.spec.prefix:
+        return
+    for other in sorted({*situation.observed, *situation.wanted}):
+        item = situation.wanted.get(other) or situation.observed[other]
+        is_gone = other not in situation.wanted and other in situation.recorded
+        if other == address or is_gone or not isinstance(item.resource, MirrorLink):
+            continue
+        if (item.resource.cluster, item.resource.spec.prefix) != (link.cluster, link.spec.prefix):
+            continue
+        where = situation.wanted[other].source if other in situation.wanted else "on the cluster"
+        yield Finding(
+            address,
+            wanted.source,
+            f"{other} ({where}) has the prefix {link.spec.prefix!r}, too: each link of a cluster has one of its own",
+            "Choose another prefix for one of the two.",
+            ((address, _PREFIX),),
+        )
+        return

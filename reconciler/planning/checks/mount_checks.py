@@ -1,0 +1,430 @@
+"""Checks of mounts and unmounts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.mount import UNMOUNT, is_under_way
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.planning.actions import Estimate, Reason, Unreadable
+from reconciler.planning.findings import Finding
+from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
+from reconciler.planning.resolve.limits import beyond
+from reconciler.planning.resolve.mount_sources import is_same_place
+from reconciler.planning.situation import mirror_at, mounted_by
+from reconciler.resources.address import cluster_address, join_name
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import ENABLED, UPLOADS
+from reconciler.resources.measures import Measure
+from reconciler.resources.mount import MIGRATING, Mounting, MountSource
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reconciler.planning.actions import Transition
+    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Inventory, Observed, Recorded
+
+
+BYTES_A_SECOND: Final = 50 * 2**20
+"""A cautious guess at what is copied."""
+
+_PARTITIONS_A_SECOND: Final = 40
+"""As cautious a guess at how many are sealed, looked at and handed over: a few requests each, sixteen at once."""
+
+_AT_LEAST_SECONDS: Final = 2
+"""The states themselves: a handful of commits, one after the other."""
+
+
+def detached(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
+    """Return a mount or unmount with what it moves; any other transition as it is."""
+    if not isinstance(action.after, Mounting):
+        return action
+    if action.machine != UNMOUNT.name:
+        return replace(action, estimate=_mount(action.address, situation, measure))
+    topic = mounted_by(action.after)
+    found, known = measure(topic), _known_of(topic, situation)
+    if found is None:
+        reasons = (*action.reasons, Reason.UNMEASURED)
+        return replace(action, reasons=reasons, estimate=replace(known, groups=None))
+    seconds = no_writes_seconds(known.partitions, found.local_only_bytes)
+    estimate = replace(
+        known,
+        bytes=found.bytes,
+        records=found.records,
+        seconds=seconds + found.local_only_bytes // BYTES_A_SECOND,
+        groups=found.groups,
+        uploads=found.local_only_bytes,
+        no_writes_seconds=seconds,
+    )
+    return replace(action, estimate=estimate)
+
+
+def warnings_of_sealed(review: Review) -> Iterator[Finding]:
+    """Yield the topics that take no records."""
+    yield from sealed(review.situation.observed)
+
+
+def sealed(observed: Inventory) -> Iterator[Finding]:
+    """Yield the topics that take no records, since somebody was about to delete them once they were copied."""
+    for address, there in sorted(observed.items()):
+        if there.is_sealed:
+            message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
+            hint = (
+                "`reconciler apply` goes on where that was broken off. To let producers in again instead, cancel the "
+                "unmount (reconciler mount status, reconciler mount cancel)."
+            )
+            yield Finding(address, None, message, hint)
+
+
+def no_writes_seconds(partitions: int, unflushed: int) -> int:
+    """Return for about how long nobody can write to a topic while it is unmounted.
+
+    Everything is uploaded once while clients still write. What they write meanwhile is uploaded after the cut: it is
+    taken to be as much again as there was to flush.
+    """
+    return _taking_over_seconds(partitions) + unflushed // BYTES_A_SECOND
+
+
+def _taking_over_seconds(partitions: int) -> int:
+    return _AT_LEAST_SECONDS + partitions // _PARTITIONS_A_SECOND
+
+
+def brought_by(topic: Address, situation: Situation) -> MountSource | None:
+    """Return what a topic is made from that is not there yet, and is mounted by this plan."""
+    mounting = situation.mountings.get(topic)
+    if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
+        return None
+    source = situation.given.mounts.get(mounting.address)
+    return source if isinstance(source, MountSource) else None
+
+
+def size_of(source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]) -> Measure | None:
+    """Return what a mount brings: all of it lies in object storage. Where this plan detaches it first, as it is now."""
+    if source.found is not None:
+        return Measure(source.found.bytes, source.found.records, ages=source.found.ages)
+    leaving = _left_by(source, situation)
+    found = measure(leaving) if leaving is not None else None
+    return None if found is None else Measure(found.bytes, found.records, ages=found.ages)
+
+
+def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
+    """Return all that a topic would lose whose objects are deleted once it is mounted; nothing where nobody can tell.
+
+    Objects are counted for the whole topic: each partition has its share by its offsets.
+    """
+    if source.found is None:
+        return ()
+    ends = {number: (start, stop) for number, (start, stop) in source.found.ends.items() if start < stop}
+    offsets = sum(stop - start for start, stop in ends.values())
+    return tuple(
+        Unreadable(topic, number, start, stop, source.found.bytes * (stop - start) // offsets)
+        for number, (start, stop) in sorted(ends.items())
+    )
+
+
+def _mount(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
+    source = situation.given.mounts.get(mounting)
+    if not isinstance(source, MountSource):
+        return Estimate()
+    leaving = _left_by(source, situation)
+    found = size_of(source, situation, measure) or Measure(0, 0)
+    partitions = source.found.partitions if source.found else _known_of(leaving, situation).partitions if leaving else 0
+    seconds = _taking_over_seconds(partitions)
+    return Estimate(found.bytes, found.records, seconds, location=source.location, partitions=partitions)
+
+
+def _left_by(source: MountSource, situation: Situation) -> Address | None:
+    """Return the topic that this plan detaches before it is mounted elsewhere."""
+    detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
+    resource = detaching.resource if detaching is not None else None
+    return mounted_by(resource) if isinstance(resource, Mounting) else None
+
+
+def _known_of(topic: Address, situation: Situation) -> Estimate:
+    """Return what is known of a topic that is there without measuring it."""
+    seen = situation.observed.get(topic)
+    if seen is None or not isinstance(seen.resource, Topic):
+        return Estimate()
+    location = seen.legacy.location if seen.legacy is not None else None
+    return Estimate(location=location, partitions=seen.resource.spec.partitions or 0)
+
+
+# Whether the topic that has a mounting's name on its cluster is the one that the mounting means.
+
+
+def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse to take a topic for the one that is to be mounted, because it has its name."""
+    there, meant = _location(seen), _meant(mounting, situation)
+    lying = situation.given.mounts.get(mounting.address)
+    if there is not None and _is_at(there, meant):
+        if not isinstance(lying, MountSource) or _is_explicit(meant) or is_same_place(lying.location, there):
+            return
+        meant = lying.location
+    what = f"a topic of that name that lies at {there}" if there else "a topic of that name that was never tiered"
+    instead = f"not at {meant}" if _is_explicit(meant) else f"not one of object storage that was made as {meant}"
+    other = f"Where that one is meant write source: {there}." if there else "What only stays here needs no Mounting."
+    yield (
+        f"the name is taken: cluster {mounting.cluster} has {what}, {instead}",
+        f"Choose another name with `as`, or unmount or delete the topic that is there first. {other}",
+    )
+
+
+def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse to unmount another topic than the one that is meant; without `source` and `as` a name is enough."""
+    there, meant = _location(seen), _meant(mounting, situation)
+    is_named = mounting.spec.source is None and mounting.spec.as_ is None and not _is_explicit(meant)
+    if there is None or is_named or _is_at(there, meant):
+        return
+    instead = f"not at {meant}" if _is_explicit(meant) else f"and was not made as {meant}"
+    yield (
+        f"the topic {mounting.topic_name} that is here lies at {there}, {instead}",
+        f"Write source: {there} where that one is meant, or correct source or `as`.",
+    )
+
+
+def _meant(mounting: Mounting, situation: Situation) -> str:
+    """Return the location that a mounting means or, where it says and knows none, the name its topic was made with."""
+    source = mounting.spec.source
+    if source is not None and _is_explicit(source):
+        return source
+    last = _last(mounting, situation)
+    known = last.resource.spec if last is not None and isinstance(last.resource, Mounting) else None
+    if last is not None and last.physical_name is not None and known is not None and source in {None, known.source}:
+        return last.physical_name
+    return join_name(mounting.metadata.namespace, source or mounting.metadata.name)
+
+
+def _last(mounting: Mounting, situation: Situation) -> Recorded | None:
+    """Return what is remembered of a mounting, be it under the name it had before."""
+    last, old = situation.recorded.get(mounting.address), situation.wanted[mounting.address].moved_from
+    return situation.recorded.get(old) if last is None and old is not None else last
+
+
+def _location(seen: Observed) -> str | None:
+    return seen.legacy.location if seen.legacy is not None else None
+
+
+def _is_at(there: str, meant: str) -> bool:
+    return is_same_place(meant, there) if _is_explicit(meant) else there.rsplit("/", 2)[0] == meant
+
+
+def _is_explicit(source: str) -> bool:
+    return "/" in source
+
+
+# Mountings: whether a topic can be mounted or unmounted at all. No `--allow` lifts what is found here.
+
+
+_FREE_STATES: Final = frozenset({None, TieringState.ENABLED.value, TieringState.DISABLED.value})
+_SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply that, and let `reconciler run` upload."
+
+
+def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why a topic cannot be where its mounting says; what is under way is judged when it is decided about."""
+    capabilities, topic = situation.capabilities(mounting.cluster), mounted_by(mounting)
+    if not capabilities.mountings:
+        yield beyond(capabilities, "mount or unmount topics")
+        return
+    under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
+    if under_way is not None and is_under_way(under_way.state):
+        return
+    hidden = situation.given.hidden.get(topic) or situation.given.hidden.get(mirror_at(topic))
+    if hidden is not None:
+        yield hidden.message, hidden.hint
+    elif mounting.spec.state == "mounted":
+        if seen is None:
+            yield from _check_mount(mounting, situation)
+        elif seen.state != MIGRATING:
+            yield from check_mounted(mounting, seen, situation)
+    elif seen is None:
+        yield from _check_detached(mounting, situation)
+    else:
+        yield from _check_unmount(mounting, topic, seen, situation)
+
+
+def check_rivals(situation: Situation) -> Iterator[Finding]:
+    """Yield the mountings that are about one topic of a cluster, and those that take one topic of object storage."""
+    named: dict[str, list[Wanted]] = {}
+    for address in sorted(situation.wanted):
+        wanted = situation.wanted[address]
+        if isinstance(wanted.resource, Mounting):
+            named.setdefault(mounted_by(wanted.resource), []).append(wanted)
+            taken = _location_of(wanted.resource, situation)
+            if taken is not None:
+                named.setdefault(taken, []).append(wanted)
+    for what, rivals in named.items():
+        for one, other in permutations(rivals, 2):
+            yield from _rival(what, one, other, situation)
+
+
+def _rival(what: str, one: Wanted, other: Wanted, situation: Situation) -> Iterator[Finding]:
+    mine, theirs = one.resource, other.resource
+    if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.is_decidable(mine.address):
+        return
+    if what == mounted_by(mine):
+        message = f"{theirs.address}, at {other.source}, is about topic {mine.topic_name} of this cluster too"
+        hint = "Keep one of the two, or give one another name with `as`."
+        yield Finding(mine.address, one.source, message, hint)
+    elif mounted_by(mine) != mounted_by(theirs):
+        message = f"{what} is taken by {theirs.address} too, at {other.source}"
+        hint = "A topic is mounted once: keep one of the two, and mirror it for the other."
+        yield Finding(mine.address, one.source, message, hint)
+
+
+def _location_of(mounting: Mounting, situation: Situation) -> str | None:
+    """Return what a mounting takes from object storage by this plan."""
+    source = situation.given.mounts.get(mounting.address)
+    is_mount = mounting.spec.state == "mounted" and isinstance(source, MountSource)
+    return source.location if is_mount and isinstance(source, MountSource) else None
+
+
+def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    if not _has_storage(mounting, situation):
+        yield _no_storage(mounting)
+        return
+    mirror = mirror_at(mounted_by(mounting))
+    seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
+    if seen is not None or wanted is not None:
+        at = f", at {wanted.source}" if wanted is not None else ""
+        yield f"the name is taken: there is {mirror}{at}", "Choose another name with `as`, or remove the mirror first."
+    if ActingConfigs(situation).properties(mounting.cluster).get(ENABLED) == "false":
+        hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
+        yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
+    if _has_other_name(mounting, situation):
+        return  # said, or seen to be no mount, when it is decided about
+    source = situation.given.mounts.get(mounting.address)
+    match source:
+        case None:
+            yield "object storage was not looked at", "Plan again."
+        case UserError() as error:
+            yield error.message, error.hint
+        case MountSource():
+            yield from _check_freed(source, situation)
+
+
+def _check_freed(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse a source that only another part of the files would detach."""
+    if source.unmounts is not None and not situation.is_decidable(source.unmounts):
+        message = f"{source.location} is attached still: {source.unmounts}, which detaches it, is not part of this plan"
+        yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
+
+
+def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Say what is no topic: neither there nor, as far as anybody looked, in object storage."""
+    mirror = mirror_at(mounted_by(mounting))
+    seen = situation.observed.get(mirror)
+    if seen is not None:
+        yield f"{mirror} is a mirror: what it holds belongs to its source", _promote(mirror)
+        return
+    if mounting.address in situation.recorded or _has_other_name(mounting, situation):
+        return
+    if not _has_storage(mounting, situation):
+        yield _no_storage(mounting)
+    found = situation.given.mounts.get(mounting.address)
+    if isinstance(found, UserError):
+        yield found.message, found.hint
+
+
+def _check_unmount(
+    mounting: Mounting, topic: Address, seen: Observed, situation: Situation
+) -> Iterator[tuple[str, str]]:
+    if seen.state == MIGRATING:
+        return
+    if seen.legacy is not None and seen.legacy.is_lost:
+        yield _lost(mounting, seen.legacy.location)
+        return
+    if seen.state not in _FREE_STATES:
+        message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
+        yield message, "`reconciler run` finishes it; then plan again."
+        return
+    if not _has_storage(mounting, situation):
+        yield _no_storage(mounting)
+        return
+    yield from check_leaving(mounting, seen, situation)
+    if not situation.capabilities(mounting.cluster).mountings_by_jobs:
+        yield from _untiered(mounting, seen, situation)
+    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _goes_on(mirror, situation)]
+    if readers:
+        some = ", ".join(readers)
+        yield f"{some} mirrors it, and would have no source", _promote(readers[0])
+    if _is_protected(topic, situation):
+        yield "it is protected, and unmounting takes it off the cluster", "Set protect: false on the Topic."
+
+
+def _lost(mounting: Mounting, location: str) -> tuple[str, str]:
+    where = f"{location} was released, and the topic here outlived that"
+    hint = (
+        "Nothing of it can be uploaded any more. Delete it here, and what lies there stays: take its Topic and its "
+        "Mounting out of the files together. Whose it is: reconciler mount list"
+    )
+    return f"it is not cluster {mounting.cluster}'s any more: {where}", hint
+
+
+def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse what could not be uploaded whole: F-R-101."""
+    properties = _properties_now(mounting.cluster, situation)
+    if properties.get(ENABLED) != "true":
+        message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
+        yield message, "Declare objectStorage on the Cluster, do not switch tiering off, and apply that first."
+    elif properties.get(UPLOADS) == "false":
+        yield f"uploads are off on cluster {mounting.cluster}: {UPLOADS} is false", "Remove the property, and apply."
+    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.initial, situation).write:
+        yield (
+            f"topic {mounting.topic_name} is not tiered: remote.write is off",
+            _SWITCH_ON,
+        )
+    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.initial, situation).read:
+        yield (
+            f"topic {mounting.topic_name} only uploads: with remote.read off none of it is readable once mounted",
+            "Switch remote.read on, and apply that.",
+        )
+    elif seen.legacy is None or seen.state == TieringState.DISABLED.value:
+        yield f"topic {mounting.topic_name} is not tiered: nothing of it lies in object storage", _SWITCH_ON
+
+
+def _goes_on(mirror: Address, situation: Situation) -> bool:
+    """Tell whether a mirror stays: only what is ours and has left the files does not."""
+    is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.is_decidable(mirror)
+    return not is_leaving
+
+
+def _is_protected(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic may not be taken away; what the files say by now goes before what was applied last."""
+    wanted, last = situation.wanted.get(topic), situation.recorded.get(topic)
+    declared = wanted.resource.spec.protect if wanted is not None and isinstance(wanted.resource, Topic) else None
+    return declared if declared is not None else last is not None and last.protect
+
+
+def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether its topic is there and called otherwise: the topic takes its name by this plan, or does not."""
+    topic = situation.wanted.get(mounted_by(mounting))
+    if topic is not None and topic.moved_from is not None and topic.moved_from in situation.observed:
+        return True
+    old = situation.wanted[mounting.address].moved_from
+    before = situation.recorded.get(old) if old is not None else None
+    resource = before.resource if before is not None else None
+    return isinstance(resource, Mounting) and mounted_by(resource) in situation.observed
+
+
+def _has_storage(mounting: Mounting, situation: Situation) -> bool:
+    return situation.clusters[mounting.cluster].spec.object_storage is not None
+
+
+def _no_storage(mounting: Mounting) -> tuple[str, str]:
+    return f"cluster {mounting.cluster} has no object storage", "Declare objectStorage on the Cluster."
+
+
+def _properties_now(cluster: str, situation: Situation) -> dict[str, str]:
+    seen = situation.observed.get(cluster_address(cluster))
+    return dict(seen.resource.spec.properties) if seen is not None and isinstance(seen.resource, Cluster) else {}
+
+
+def _promote(mirror: Address) -> str:
+    return f"Promote or remove {mirror} first, and apply that."

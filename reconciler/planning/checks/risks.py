@@ -1,0 +1,356 @@
+"""The risk of each action: what it moves or removes, and what must be measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.actions import (
+    Adopt,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    Reason,
+    Risk,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_lag
+from reconciler.planning.checks.mount_checks import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
+from reconciler.planning.checks.tiering_checks import Cost, Switching
+from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
+from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, config_at, loss, reason_of
+from reconciler.planning.fields import fields_of
+from reconciler.planning.situation import mirror_at
+from reconciler.resources.acls import ACLS, ALLOWS
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.measures import Measure, Measures
+
+
+# Changes of access rules after which other people may, or may not, than before: a second look is due.
+
+
+def access_reason(action: Update, situation: Situation) -> Reason | None:
+    """Return how an update opens or closes what it changes to everyone; `None` where it does neither."""
+    changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
+    if not changes:
+        return None
+    before = {path for path in fields_of(action.before) if path.startswith(ACLS)}
+    after = {path for path in before if changes.get(path, path) is not None}
+    after |= {path for path, value in changes.items() if value is not None}
+    above = _above(action, situation)
+    if situation.capabilities(cluster_of(action.address) or "").open_without_acls:
+        if not (before or above):
+            return Reason.FIRST_RULE
+        if not (after or above):
+            return Reason.LAST_RULE
+    had, has = (any(path.startswith(ALLOWS) for path in (*side, *above)) for side in (before, after))
+    return Reason.LAST_ALLOWANCE if had and not has else None
+
+
+def _above(action: Update, situation: Situation) -> set[str]:
+    """Return the rules of the tiers above, as they are."""
+    namespace, _ = split_name(full_name_of(action.address))
+    tiers = situation.nearest(cluster_of(action.address) or "", namespace)
+    seen = (situation.observed[tier].resource for tier in tiers if tier in situation.observed)
+    return {path for resource in seen for path in fields_of(resource) if path.startswith(ACLS)}
+
+
+class Impact:
+    """Judges actions one by one, by what was measured, and collects the topics whose size it would have needed."""
+
+    def __init__(self, situation: Situation, measures: Measures) -> None:
+        self._situation = situation
+        self._measures = measures
+        self._missing: dict[Address, None] = {}
+        self._wished: dict[Address, None] = {}
+        self._switching = Switching(situation, self.topics_below, self.measure)
+
+    @property
+    def unmeasured(self) -> tuple[Address, ...]:
+        """The topics that should be measured: sorted, those first on which a risk rests."""
+        return (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
+
+    def judge(self, action: Action) -> Action:
+        """Return the action with its risk, its estimate and the reasons of both."""
+        match action:
+            case Update():
+                return self._update(action)
+            case Delete():
+                return self._delete(action)
+            case RunJob():
+                return self._job(action)
+            case Transition():
+                found = with_cost(detached(action, self._situation, self.measure), self._situation, self.measure)
+                return self._switched(self._moved(found), action)
+            case Create() | Adopt() | Forget():
+                return action
+            case _:
+                assert_never(action)
+
+    def _switched(self, judged: Transition, action: Transition) -> Transition:
+        """What a move makes of the tiering of a topic comes on top of what else it costs."""
+        cost = self._switching.cost(action)
+        brought = brought_by(action.address, self._situation)
+        if brought is not None and action.parameters.get("policy") == "delete":
+            lost = unreadable_of(brought, action.address)
+            cost = Cost(lost, is_known=bool(lost))
+        if cost == Cost():
+            return judged
+        return replace(
+            judged,
+            risk=Risk.DATA_LOSS if cost.is_loss else judged.risk,
+            reasons=_united(judged.reasons, cost.reasons),
+            estimate=_added(judged.estimate, cost.estimate),
+        )
+
+    def _moved(self, action: Transition) -> Transition:
+        """A topic that moves inherits from other tiers, which may keep less."""
+        old = moved_from(action)
+        seen = self._situation.observed.get(old) if old is not None else None
+        if old is None or seen is None or not isinstance(seen.resource, Topic):
+            return action
+        topic, limits = seen.resource, self._situation.capabilities(seen.resource.cluster)
+
+        def before(key: str) -> str | None:
+            return next((found for _, found in self._values(old, topic, key) if found is not None), None)
+
+        def after(key: str) -> str | None:
+            found = (self._inherited(tier, key) for tier in self._tiers(action.address))
+            return topic.spec.configs.get(key) or next(filter(None, found), None)
+
+        was, will = (Keeping.read(side, limits.configs, limits.defaults) for side in (before, after))
+        if not will.is_stricter_than(was):
+            return action
+        found = loss(was, will, self.measure(old), topic.spec.partitions or 1, self._situation.given.now_ms)
+        if found.risk is not Risk.DATA_LOSS:
+            return action
+        reasons = (*action.reasons, Reason.RETENTION_LOWERED, *(() if found.is_known else (Reason.UNMEASURED,)))
+        return replace(action, risk=Risk.DATA_LOSS, reasons=reasons, estimate=found.estimate)
+
+    def _tiers(self, topic: Address) -> tuple[Address, ...]:
+        return self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
+
+    def _inherited(self, tier: Address, key: str) -> str | None:
+        """Return what a tier will say of one config: what is declared of it, else what it says now."""
+        wanted, seen = self._situation.wanted.get(tier), self._situation.observed.get(tier)
+        for found in (wanted, seen):
+            value = found.resource.spec.configs.get(key) if found and isinstance(found.resource, Namespace) else None
+            if value is not None:
+                return value
+        return None
+
+    def _update(self, action: Update) -> Update:
+        reasons = list(action.reasons)
+        risk = Risk.NONE
+        if any(change.path == "partitions" for change in action.changes):
+            reasons.append(Reason.PARTITIONS_INCREASE)
+            risk = Risk.IRREVERSIBLE  # keys move to other partitions
+        found, cost = self._loss(action), self._switching.cost(action)
+        if found.risk is Risk.DATA_LOSS:
+            risk = Risk.DATA_LOSS
+            named = {reason_of(change) for change in action.changes if config_at(change.path) in KEYS}
+            reasons += [reason for reason in Reason if reason in named]
+            reasons += [] if found.is_known else [Reason.UNMEASURED]
+        risk = Risk.DATA_LOSS if cost.is_loss else risk
+        moved = self._replicated(action)
+        if moved is not None:
+            reasons.append(Reason.REPLICAS_MOVE)
+            risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
+        access = access_reason(action, self._situation)
+        if access is not None:
+            reasons.append(access)
+            risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
+        if risk is Risk.NONE and cost == Cost():
+            return action
+        return replace(
+            action,
+            risk=risk,
+            reasons=_united(reasons, cost.reasons),
+            estimate=replace(
+                _added(found.estimate, cost.estimate),
+                replicated=0 if moved is None else moved[0],
+                partitions=0 if moved is None else moved[1],
+            ),
+        )
+
+    def _replicated(self, action: Update) -> tuple[int, int] | None:
+        """Return the bytes that brokers copy to each other, and of how many partitions; `None`: no replica moves."""
+        topic = action.before
+        change = next((each for each in action.changes if each.path == "replicationFactor"), None)
+        if change is None or not isinstance(topic, Topic):
+            return None
+        if not self._situation.capabilities(topic.cluster).replication_moves:
+            return None
+        measure = self.measure(action.address, is_wish=True)
+        more = change.after - change.before if isinstance(change.after, int) and isinstance(change.before, int) else 0
+        return max(0, more) * (measure.bytes if measure is not None else 0), topic.spec.partitions or 1
+
+    def _loss(self, action: Update) -> Loss:
+        touched = {config_at(change.path): change.after for change in action.changes}
+        moved: dict[str, str | None] = {
+            key: str(touched[key]) if touched[key] is not None else None for key in KEYS if key in touched
+        }
+        if not moved or not isinstance(action.before, Topic | Namespace | MirrorTopic | Cluster):
+            return Loss()
+        total = Loss()
+        for address, topic in self._concerned(action.address, action.before):
+            total += self._topic_loss(address, topic, action.address, moved)
+        return total
+
+    def _topic_loss(self, address: Address, topic: Topic, changed: Address, moved: Mapping[str, str | None]) -> Loss:
+        limits = self._situation.capabilities(topic.cluster)
+
+        def before(key: str) -> str | None:
+            return next((found for _, found in self._values(address, topic, key) if found is not None), None)
+
+        def after(key: str) -> str | None:
+            for layer, found in self._values(address, topic, key):
+                value = moved[key] if layer == changed and key in moved else found
+                if value is not None:
+                    return value
+            return None
+
+        was = Keeping.read(before, limits.configs, limits.defaults)
+        # What the brokers do now is the property itself, where one is taken back: nobody knows what lies beneath it.
+        gone = {key for key, value in moved.items() if value is None} if kind_of(changed) == "cluster" else set()
+        beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
+        will = Keeping.read(after, limits.configs, beneath)
+        if not will.is_stricter_than(was):
+            return Loss()
+        measure = self.measure(address)
+        return loss(was, will, measure, topic.spec.partitions or 1, self._situation.given.now_ms)
+
+    def _values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
+        """Yield what a topic and its tiers say now of one config, nearest first."""
+        yield address, topic.spec.configs.get(key)
+        for tier in self._situation.nearest(topic.cluster, topic.metadata.namespace):
+            seen = self._situation.observed.get(tier)
+            yield tier, seen.resource.spec.configs.get(key) if seen and isinstance(seen.resource, Namespace) else None
+        cluster = self._situation.observed.get(cluster_address(topic.cluster))
+        said = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
+        names = (name for name, config in CONFIG_DEFAULTS.items() if config == key and name in said)
+        yield cluster_address(topic.cluster), next((said[name] for name in names), None)
+
+    def _concerned(
+        self, address: Address, before: Topic | Namespace | MirrorTopic | Cluster
+    ) -> Iterator[tuple[Address, Topic]]:
+        """Yield the topics a change touches: one topic, or every one below a namespace or on a cluster."""
+        match before:
+            case Topic():
+                yield address, before
+            case Namespace() | Cluster():
+                yield from self._below.get(address, ())
+            case MirrorTopic():
+                pass  # what a mirror keeps follows its source
+            case _:
+                assert_never(before)
+
+    def topics_below(self, address: Address) -> Iterator[Address]:
+        """Yield the topics in a namespace or on a cluster."""
+        yield from sorted(topic for topic, _ in self._below.get(address, ()))
+
+    @cached_property
+    def _below(self) -> Mapping[Address, list[tuple[Address, Topic]]]:
+        found: dict[Address, list[tuple[Address, Topic]]] = {}
+        for address, seen in self._situation.observed.items():
+            resource = seen.resource
+            if isinstance(resource, Topic):
+                found.setdefault(cluster_address(resource.cluster), []).append((address, resource))
+                for tier in tiers_of(resource.metadata.namespace):
+                    found.setdefault(address_of("namespace", resource.cluster, tier), []).append((address, resource))
+        return found
+
+    def _delete(self, action: Delete) -> Delete:
+        if kind_of(action.address) not in {"topic", "mirror"}:
+            return action
+        seen = self._situation.observed.get(action.address)
+        remote = None if seen is None else seen.legacy
+        location = None if remote is None else remote.location
+        if remote is not None:
+            reason = Reason.REMOTE_DELETED if remote.is_deleted else Reason.REMOTE_KEPT
+            action = replace(action, reasons=(*action.reasons, reason))
+        if Reason.MOVED in action.reasons:
+            return self._copied(action)
+        measure = self.measure(_as_topic(action.address))
+        if measure is None:
+            risk, reasons = Risk.DATA_LOSS, (*action.reasons, Reason.HOLDS_DATA, Reason.UNMEASURED)
+            return replace(action, risk=risk, reasons=reasons, estimate=Estimate(location=location))
+        is_empty = not measure.records
+        return replace(
+            action,
+            risk=Risk.IRREVERSIBLE if is_empty else Risk.DATA_LOSS,
+            reasons=action.reasons if is_empty else (*action.reasons, Reason.HOLDS_DATA),
+            estimate=Estimate(measure.bytes, measure.records, groups=measure.groups, location=location),
+        )
+
+    def _copied(self, action: Delete) -> Delete:
+        """Judge the delete of what was copied under another name before: offsets are others there, records the same."""
+        measure = self.measure(action.address, is_wish=True)
+        found = Estimate() if measure is None else Estimate(measure.bytes, measure.records, groups=measure.groups)
+        return replace(action, risk=Risk.IRREVERSIBLE, estimate=found)
+
+    def _job(self, action: RunJob) -> RunJob:
+        if is_wait(action):
+            return with_lag(action, self._situation, self.measure)
+        if action.job == SWITCH_GROUPS:
+            measure = self.measure(action.source, is_wish=True)
+            return replace(action, estimate=Estimate(groups=None if measure is None else measure.groups))
+        if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
+            return action  # what lags behind is all that it copies
+        source = action.source
+        is_brought = brought_by(source, self._situation) is not None
+        is_there = is_brought or any(each in self._situation.observed for each in (source, mirror_at(source)))
+        measure = self.measure(source) if is_there else None
+        if measure is None:
+            return action
+        seconds = max(1, measure.bytes // BYTES_A_SECOND)
+        return replace(action, estimate=Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds))
+
+    def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
+        """Return what was measured of a topic; what was not is noted among `unmeasured`.
+
+        `is_wish`: no risk rests on it, so it is measured last.
+        """
+        source = brought_by(address, self._situation)
+        if source is not None:
+            return size_of(source, self._situation, self.measure)
+        found = self._measures.get(address)
+        if found is None and cluster_of(address) in self._situation.trusted:
+            (self._wished if is_wish else self._missing)[address] = None
+        return found
+
+
+def _united(reasons: Iterable[Reason], more: Iterable[Reason]) -> tuple[Reason, ...]:
+    return tuple(dict.fromkeys((*reasons, *more)))
+
+
+def _added(estimate: Estimate, more: Estimate) -> Estimate:
+    return replace(estimate, bytes=estimate.bytes + more.bytes, uploads=more.uploads, unreadable=more.unreadable)
+
+
+def _as_topic(address: Address) -> Address:
+    return Address("topic/" + address.partition("/")[2])

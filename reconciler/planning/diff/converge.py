@@ -1,0 +1,574 @@
+"""Decide for one address: create, adopt, update, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
+
+from reconciler.lifecycles.tiered import TIERING, TieringState
+from reconciler.planning.actions import Adopt, Change, Create, Delete, Forget, Reason, Transition, Update
+from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
+from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
+from reconciler.planning.findings import Finding
+from reconciler.planning.plan import DriftFinding, Waiting
+from reconciler.planning.plan_rows import fingerprint, plain
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched
+from reconciler.planning.resolve.limits import FIXED, check_changes
+from reconciler.resources.acls import rule_fields, rule_path
+from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.inventory import Observed
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, disable_policy_in, switches_in
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import Action, Value
+    from reconciler.planning.findings import Mark
+    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.resources.acls import TopicAcl
+    from reconciler.resources.inventory import Recorded, Resource
+
+
+# What has been decided so far, and the few forms every step uses to say it.
+
+
+@dataclass(slots=True)
+class Decision:
+    """Actions and findings, in the order they were found."""
+
+    actions: list[Action] = field(default_factory=list)
+    drift: list[DriftFinding] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    errors: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    settled: set[Address] = field(default_factory=set)
+    """Recorded addresses that have left the files, and about which everything is said already."""
+
+    def refuse(
+        self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
+    ) -> None:
+        """Add an error of the plan; `marks` are the fields it is about."""
+        self.errors.append(Finding(address, source, message, hint, marks))
+
+    def warn(
+        self, address: Address | None, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
+    ) -> None:
+        """Add a warning."""
+        self.warnings.append(Finding(address, source, message, hint, marks))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One address in all three inventories."""
+
+    address: Address
+    wanted: Wanted
+    last: Recorded | None
+    before: Observed | None
+
+    @classmethod
+    def at(cls, address: Address, situation: Situation) -> Sides:
+        """Look one wanted address up."""
+        return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
+
+
+def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
+    """Return the fingerprint of the live fields a decision rests on; empty where it rests on absence.
+
+    Never offsets, sizes or times: what moves by itself must not make a plan stale.
+    """
+    if before is None:
+        return ""
+    wanted = sorted(paths)
+    seen = fields_of(before.resource) if wanted else {}
+    rests_on = {path: plain(seen.get(path)) for path in wanted}
+    return fingerprint({"address": address, "incarnation": before.incarnation, "observed": rests_on})
+
+
+def state_precondition(address: Address, before: Observed) -> str:
+    """Return the fingerprint a transition rests on: which one it is, and its state."""
+    return fingerprint({"address": address, "incarnation": before.incarnation, "state": before.state})
+
+
+# Owning what already exists: what the record will say of it.
+
+
+Rule = TypeVar("Rule", bound="TopicAcl")
+
+
+def as_observed(wanted: Wanted, before: Observed) -> Resource:
+    """Return the wanted resource with every declared field as it is observed: owned, and not yet changed."""
+    resource, seen = wanted.resource, before.resource
+    match resource:
+        case Topic():
+            return _topic(resource, seen)
+        case Namespace():
+            if not isinstance(seen, Namespace):
+                return resource
+            changed = {
+                "configs": _shared(resource.spec.configs, seen.spec.configs),
+                "acls": _shared_rules(resource.spec.acls, seen.spec.acls),
+            }
+            return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
+        case MirrorTopic():
+            live = seen.configs if isinstance(seen, MirrorTopic) else {}
+            return resource.model_copy(update={"configs": _shared(resource.configs, live)})
+        case MirrorLink():
+            spec = seen.spec if isinstance(seen, MirrorLink) else resource.spec
+            bare = spec.model_copy(update={"mirror_topics": (), "moved_from": None})
+            return resource.model_copy(update={"spec": bare})
+        case Cluster():
+            return _cluster(resource, seen)
+        case Mounting() | TieringPolicy():
+            return resource
+        case _:
+            assert_never(resource)
+
+
+def observed_origins(origins: Mapping[str, str]) -> dict[str, str]:
+    """Return the origins of what is owned and not yet changed: nothing of it has been unset by us."""
+    return {path: origin for path, origin in origins.items() if origin != DEFAULT}
+
+
+def _cluster(cluster: Cluster, seen: Resource) -> Cluster:
+    if not isinstance(seen, Cluster):
+        return cluster
+    spec, live = cluster.spec, seen.spec
+    changed = {
+        "properties": _shared(spec.properties, live.properties),
+        "object_storage": spec.object_storage if live.object_storage is not None else None,
+    }
+    return cluster.model_copy(update={"spec": spec.model_copy(update=changed)})
+
+
+def _topic(topic: Topic, seen: Resource) -> Topic:
+    if not isinstance(seen, Topic):
+        return topic
+    spec, live = topic.spec, seen.spec
+    changed = {
+        "partitions": live.partitions,
+        "replication_factor": live.replication_factor if spec.replication_factor is not None else None,
+        "configs": _shared(spec.configs, live.configs),
+        "acls": _shared_rules(spec.acls, live.acls),
+    }
+    return topic.model_copy(update={"spec": spec.model_copy(update=changed)})
+
+
+def _shared(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[str, str]:
+    return {key: live[key] for key in declared if key in live}
+
+
+def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
+    """Return the declared rules that are there, with the operations they have there."""
+    there = rule_fields(live)
+    ours = {path: rule for rule in declared if (path := rule_path(rule)) in there}
+    return tuple(rule.model_copy(update={"operations": there[path]}) for path, rule in ours.items())
+
+
+# Tiering switched off and on again (KIP-950): a move of a lifecycle, apart from the fields that merely change.
+
+
+_NAMED: Final = ("remote.write", "remote.read")
+_FEW: Final = 3
+
+
+def parted(
+    sides: Sides, before: Observed, found: Differences, situation: Situation
+) -> tuple[Transition | None, Differences]:
+    """Take what switches the tiering of a topic off or on again out of what differs, as the move it is.
+
+    What is left changes in place, after it.
+    """
+    moving = tuple(change for change in found.changes if change.path in SWITCH_PATHS)
+    state = _state_of(before)
+    if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
+        return None, found
+    old = before.resource.address if isinstance(before.resource, Topic) else None
+    then = Switched(situation).then(sides.address, before, None if old == sides.address else old)
+    is_off = switches_in(then).is_off
+    if is_off != (state is TieringState.ENABLED):
+        return None, found
+    rest = replace(found, changes=tuple(change for change in found.changes if change not in moving))
+    verb = "disable-tiering" if is_off else "enable-tiering"
+    wanted, is_all = sides.wanted, not rest.changes
+    return Transition(
+        address=sides.address,
+        machine=TIERING.name,
+        verb=verb,
+        from_state=state,
+        to_state=TIERING.step(state, verb),
+        after=wanted.resource if is_all else _switched(sides, before),
+        parameters={"policy": disable_policy_in(then)} if is_off else {},
+        changes=moving,
+        reasons=found.reasons,
+        source=wanted.source,
+        origins=wanted.origins if is_all else observed_origins(wanted.origins),
+        precondition=precondition(sides.address, before, (change.path for change in moving)),
+    ), rest
+
+
+def is_disabling(before: Observed) -> bool:
+    """Tell whether the tiering of a topic is being switched off."""
+    return _state_of(before) is TieringState.DISABLING
+
+
+def problems(
+    sides: Sides, before: Observed, changes: tuple[Change, ...], situation: Situation
+) -> Iterator[tuple[str, str]]:
+    """Yield why the tiering of a topic, or of those below a namespace, cannot change as it is wanted."""
+    switched = [change for change in changes if change.path in SWITCH_PATHS]
+    if not switched or before.resource.cluster is None:
+        return
+    concerned = list(_concerned(sides.address, before, situation))
+    busy = [address for address, seen in concerned if is_disabling(seen)]
+    if busy:
+        which = "its tiering" if busy == [sides.address] else f"the tiering of {_some(busy)}"
+        key = switched[0].path.removeprefix("configs.")
+        yield (
+            f"{which} is being switched off ({TieringState.DISABLING}): {key} cannot change until that is done",
+            "`run` finishes it; then plan again.",
+        )
+    yield from _left_to_chance(sides.address, switched, concerned, situation)
+
+
+def _left_to_chance(
+    address: Address, switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
+) -> Iterator[tuple[str, str]]:
+    """Say that nothing would name a switch any more that is on (F-K-075)."""
+    look = Switched(situation)
+    for key in _NAMED:
+        if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
+            continue
+        left = [topic for topic, seen in concerned if _is_left(look, key, topic, seen)]
+        if left:
+            whose = "its tiered storage" if left == [address] else f"the tiered storage of {_some(left)}"
+            yield (
+                f"{whose} would be left to chance: nothing names {key} any more, and it is on",
+                "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply.",
+            )
+            return
+
+
+def _is_left(look: Switched, key: str, topic: Address, seen: Observed) -> bool:
+    value, _ = look.now(topic, seen).get(key, ("", ""))
+    then = look.then(topic, seen)
+    return value == "true" and key not in then and "remote.storage.enable" not in then
+
+
+def _concerned(address: Address, before: Observed, situation: Situation) -> Iterator[tuple[Address, Observed]]:
+    """Yield the topics whose switches a change may move: one topic, or those below a namespace."""
+    resource = before.resource
+    if isinstance(resource, Topic):
+        yield address, before
+    elif isinstance(resource, Namespace):
+        name = resource.metadata.name
+        for topic, seen in sorted(situation.observed.items()):
+            if cluster_of(topic) == resource.cluster and isinstance(seen.resource, Topic):
+                namespace, _ = split_name(seen.resource.full_name)
+                if name in tiers_of(namespace):
+                    yield topic, seen
+
+
+def _state_of(before: Observed) -> TieringState | None:
+    return next((state for state in TieringState if state == before.state), None)
+
+
+def _switched(sides: Sides, before: Observed) -> Topic:
+    """Return the topic with its tiering as it is wanted, and all the rest as it is observed."""
+    wanted, seen = sides.wanted.resource, as_observed(sides.wanted, before)
+    if not (isinstance(wanted, Topic) and isinstance(seen, Topic)):
+        message = "only the tiering of topics is switched"
+        raise TypeError(message)
+    kept = {key: value for key, value in seen.spec.configs.items() if key not in SWITCHES}
+    moved = {key: value for key, value in wanted.spec.configs.items() if key in SWITCHES}
+    return seen.model_copy(update={"spec": seen.spec.model_copy(update={"configs": {**kept, **moved}})})
+
+
+def _some(addresses: list[Address]) -> str:
+    more = f" and {len(addresses) - _FEW} more" if len(addresses) > _FEW else ""
+    return ", ".join(addresses[:_FEW]) + more
+
+
+# Namespaces that are the access rules on a prefix: what of them is ours, and what stays where they go.
+
+
+_UNTOUCHED = "Nothing of them is touched; what only its access rules allowed ends."
+
+
+def is_only_a_prefix(wanted: Wanted, before: Observed, situation: Situation) -> bool:
+    """Tell whether a namespace shows by topics of its prefix alone: none of its rules is there, so all become ours."""
+    resource, seen = wanted.resource, before.resource
+    if not isinstance(resource, Namespace) or not isinstance(seen, Namespace) or not _is_rules(resource, situation):
+        return False
+    return rule_fields(resource.spec.acls).keys().isdisjoint(rule_fields(seen.spec.acls))
+
+
+def going(last: Recorded, before: Observed, situation: Situation) -> Resource:
+    """Return what is deleted of what is observed: of such a namespace the rules that we recorded, no others."""
+    resource, ours = before.resource, last.resource
+    if not isinstance(resource, Namespace) or not isinstance(ours, Namespace) or not _is_rules(resource, situation):
+        return resource
+    there = rule_fields(resource.spec.acls)
+    rules = (
+        (rule, tuple(each for each in rule.operations if each in there.get(rule_path(rule), ())))
+        for rule in ours.spec.acls
+    )
+    kept = tuple(rule.model_copy(update={"operations": operations}) for rule, operations in rules if operations)
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"acls": kept})})
+
+
+def say_what_stays(namespace: Namespace, situation: Situation, decision: Decision) -> None:
+    """Say which topics with the prefix of a namespace that is deleted stay there."""
+    if not _is_rules(namespace, situation):
+        return
+    gone = {action.address for action in decision.actions if isinstance(action, Delete)}
+    kept = situation.recorded.keys() - {action.address for action in decision.actions if isinstance(action, Forget)}
+    names = {address.partition("/")[2]: address in kept for address in _below(namespace, situation, gone)}
+    strange = sum(not is_ours for is_ours in names.values())
+    for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
+        if count:
+            what = "1 topic with its prefix is" if count == 1 else f"{count:,} topics with its prefix are"
+            stays = "it stays" if count == 1 else "they stay"
+            decision.warn(namespace.address, None, f"{what} {rest}{stays}", _UNTOUCHED)
+
+
+def say_rules_stay(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+    """Say how many rules a namespace that is only forgotten leaves behind."""
+    namespace = last.resource
+    if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rules(namespace, situation):
+        return
+    count = len(rule_fields(namespace.spec.acls))
+    what = "1 access rule on its prefix stays" if count == 1 else f"{count} access rules on its prefix stay"
+    hint = "To take them away too: reconciler destroy --include-adopted"
+    decision.warn(address, None, f"it was adopted, and is forgotten: {what}", hint)
+
+
+def _is_rules(namespace: Namespace, situation: Situation) -> bool:
+    return situation.capabilities(namespace.cluster).namespaces_are_rules
+
+
+def _below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
+    for address, seen in situation.observed.items():
+        if address in gone or seen.is_internal or cluster_of(address) != namespace.cluster:
+            continue
+        if kind_of(address) in {"topic", "mirror"} and isinstance(seen.resource, Topic | MirrorTopic):
+            name = address.split("/", 2)[2]
+            if namespace.metadata.name in tiers_of(name.rpartition(":")[0]):
+                yield address
+
+
+GOING: Final = "DELETING"
+"""What a cluster says of something that is marked for deletion and not gone yet."""
+
+
+def converge(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Decide about something that is made and changed in place."""
+    address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
+    if before is None:
+        create(sides, decision)
+    elif before.state == GOING:
+        decision.refuse(
+            address, wanted.source, "it is being deleted", "Wait until it is gone (`run` finishes it), then plan again."
+        )
+    elif last is None:
+        if wanted.implied_by is None:
+            reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
+            _adopt_new(sides, before, situation, decision, reason)
+    elif is_another(last, before):
+        decision.drift.append(drifted(address, "incarnation", last.incarnation, before.incarnation))
+        _adopt_new(sides, before, situation, decision, Reason.RECREATED)
+    else:
+        _change(sides, before, situation, decision)
+
+
+def create(sides: Sides, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
+    """Make what is not there; what was there when we last looked is drift."""
+    wanted, last = sides.wanted, sides.last
+    reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
+    if last is not None:
+        reason = Reason.MISSING
+        decision.drift.append(drifted(sides.address, "", plain(last.resource.to_json()), None))
+    decision.actions.append(
+        Create(
+            address=sides.address,
+            after=wanted.resource,
+            reasons=(reason,),
+            source=wanted.source,
+            origins=wanted.origins,
+            parameters=parameters or {},
+        )
+    )
+
+
+def adopt(
+    sides: Sides,
+    before: Observed,
+    found: Differences,
+    reason: Reason,
+    moved_from: Address | None = None,
+) -> Adopt:
+    """Return the action by which the record learns what is there; what still differs is changed after it."""
+    wanted = sides.wanted
+    after: Resource = as_observed(wanted, before) if found.changes else wanted.resource
+    return Adopt(
+        address=sides.address,
+        observed=before.resource,
+        after=after,
+        changes=found.record_changes,
+        incarnation=before.incarnation,
+        physical_name=before.physical_name,
+        moved_from=moved_from,
+        reasons=(reason,),
+        source=wanted.source,
+        origins=observed_origins(wanted.origins) if found.changes else wanted.origins,
+        precondition=precondition(sides.address, before, (change.path for change in found.changes)),
+    )
+
+
+def update(sides: Sides, before: Observed, found: Differences) -> Update:
+    """Return the action that changes field by field what differs."""
+    return Update(
+        address=sides.address,
+        before=before.resource,
+        after=sides.wanted.resource,
+        changes=found.changes,
+        reasons=found.reasons,
+        source=sides.wanted.source,
+        origins=sides.wanted.origins,
+        precondition=precondition(sides.address, before, (change.path for change in found.changes)),
+    )
+
+
+def change(sides: Sides, before: Observed, found: Differences, situation: Situation, decision: Decision) -> None:
+    """Bring what is there to what is wanted: what switches its tiering off or on first, then field by field."""
+    move, rest = parted(sides, before, found, situation)
+    if move is not None:
+        decision.actions.append(move)
+    if rest.changes:
+        decision.actions.append(update(sides, before, rest))
+
+
+def compare(sides: Sides, before: Observed, situation: Situation) -> Differences:
+    """Compare one address with what is there, as far as its platform can hold it."""
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    is_link = isinstance(sides.wanted.resource, MirrorLink)
+    how = Comparison(
+        catalog=capabilities.configs,
+        ignored=situation.ignored,
+        is_compared=(lambda path: _is_held(path, capabilities.link_features)) if is_link else _always,
+        is_recorded=_never if capabilities.keeps_quotas else _is_quota,
+    )
+    return differences(sides.address, sides.wanted, sides.last, before, how)
+
+
+def is_another(last: Recorded, before: Observed) -> bool:
+    """Tell whether what is there is not what we recorded, but something made later under its name."""
+    return last.incarnation is not None and before.incarnation is not None and last.incarnation != before.incarnation
+
+
+def _adopt_new(sides: Sides, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:
+    fresh = Sides(sides.address, sides.wanted, None, before)
+    found = compare(fresh, before, situation)
+    if not _refused(fresh, before, found.changes, situation, decision):
+        decision.actions.append(adopt(fresh, before, found, reason))
+        change(fresh, before, found, situation, decision)
+
+
+def _change(sides: Sides, before: Observed, situation: Situation, decision: Decision) -> None:
+    found = compare(sides, before, situation)
+    decision.drift.extend(found.drift)
+    if _refused(sides, before, found.changes, situation, decision):
+        return
+    # What only the record holds is shown as an action of its own, so that nobody misses it beside other changes.
+    if found.record_changes or (found.is_stale and not found.changes):
+        decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
+    change(sides, before, found, situation, decision)
+
+
+def _refused(
+    sides: Sides, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
+) -> bool:
+    """Tell whether what differs cannot be brought together; say what is on its way by itself."""
+    if is_disabling(before):
+        decision.waiting.append(Waiting(sides.address, before.state or ""))
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    found = [*check_changes(changes, capabilities), *problems(sides, before, changes, situation)]
+    for message, hint in found:
+        decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_marks(sides, changes))
+    return bool(found)
+
+
+def _marks(sides: Sides, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
+    """Return where the fields of a link are written that never change; of a half, where that was derived from."""
+    if not isinstance(sides.wanted.resource, MirrorLink):
+        return ()
+    fixed = (change.path for change in changes if change.path in FIXED)
+    return sides.wanted.marks or tuple((sides.address, ("spec", path)) for path in fixed)
+
+
+def _is_held(path: str, features: frozenset[str]) -> bool:
+    feature = LINK_FEATURES.get(path.partition(".")[0])
+    return feature is None or feature in features
+
+
+def _always(_path: str) -> bool:
+    return True
+
+
+def _never(_path: str) -> bool:
+    return False
+
+
+def _is_quota(path: str) -> bool:
+    return path.startswith(QUOTAS)
+
+
+# The cluster itself: created where it is ours to make, adopted otherwise, its properties changed in place.
+
+
+def decide_cluster(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Decide about a cluster that is who it should be."""
+    cluster = sides.wanted.resource
+    if not isinstance(cluster, Cluster):
+        return
+    identity = situation.given.identities[cluster.metadata.name]
+    if identity is None:
+        decision.actions.append(
+            Create(
+                address=sides.address,
+                after=cluster,
+                reasons=(Reason.DECLARED,),
+                source=sides.wanted.source,
+                origins=sides.wanted.origins,
+            )
+        )
+        return
+    # Not every platform says more of itself than who it is.
+    seen = sides.before or Observed(cluster)
+    before = replace(seen, incarnation=identity.cluster_id)
+    found = compare(sides, before, situation)
+    decision.drift.extend(found.drift)
+    found = replace(found, record_changes=(*found.record_changes, *_learnt(sides, before, found)))
+    if sides.last is None:
+        decision.actions.append(adopt(sides, before, found, Reason.ALREADY_EXISTS))
+    elif found.record_changes or (found.is_stale and not found.changes):
+        decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
+    if found.changes:
+        decision.actions.append(update(sides, before, found))
+
+
+def _learnt(sides: Sides, before: Observed, found: Differences) -> Iterator[Change]:
+    """Yield what only the record has to learn of a cluster that is recorded: its id, where its storage is reached."""
+    if sides.last is None:
+        return
+    if sides.last.incarnation is None:
+        yield Change("incarnation", None, before.incarnation)
+    was, want = (fields_of(one.resource).get(OBJECT_STORAGE) for one in (sides.last, sides.wanted))
+    if was != want and all(change.path != OBJECT_STORAGE for change in found.changes):
+        yield Change(OBJECT_STORAGE, was, want)

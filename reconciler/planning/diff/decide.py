@@ -1,0 +1,210 @@
+"""Decide for every address what is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.diff.converge import Sides, converge, decide_cluster
+from reconciler.planning.diff.field_differences import is_unchanged
+from reconciler.planning.diff.mirror_changes import decide_freed, decide_mirror, is_mirror, was_mirror
+from reconciler.planning.diff.mount_changes import (
+    decide_mounted,
+    decide_mounting,
+    decide_moved_mounting,
+    is_held,
+    is_recovery,
+    lies_detached,
+    recover,
+    wait_for,
+)
+from reconciler.planning.diff.moves import decide_moved, hand_over, implied_moves, is_namespace_refused, readdressed
+from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
+from reconciler.planning.situation import STOPPED, Situation, mirror_at
+from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from reconciler.planning.diff.converge import Decision
+    from reconciler.resources.inventory import Observed
+
+
+# What is declared together: one topic named by a Topic, a mounting and a mirror; who of them speaks for it.
+
+
+def is_spoken_for(sides: Sides, situation: Situation, decision: Decision) -> bool:
+    """Tell whether a Topic manifest is to be left alone now, because something else of its name comes first."""
+    return is_mirror(sides, situation, decision) or _is_mounting(sides, situation, decision)
+
+
+def _is_mounting(sides: Sides, situation: Situation, decision: Decision) -> bool:
+    mounting = situation.mountings.get(sides.address)
+    if mounting is not None:
+        return mounting.spec.state == "unmounted"  # understood to be detached
+    if sides.before is not None:
+        return False
+    cluster = sides.address.split("/")[1]
+    last = situation.recorded.get(address_of("mounting", cluster, full_name_of(sides.address)))
+    if last is None or not isinstance(last.resource, Mounting) or last.resource.spec.state != "unmounted":
+        return False
+    where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
+    forgetting = last.resource.address if sides.last is None else f"{last.resource.address} {sides.address}"
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"it lies detached at {where}, and its Mounting is no longer declared",
+        "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there. "
+        f"To make a new and empty one: reconciler state rm {forgetting}",
+    )
+    return True
+
+
+def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
+    """Decide about everything that is wanted, except what was refused already."""
+    renamed = readdressed(situation)
+    speaking, implied = _speakers(situation), implied_moves(situation)
+    for address in sorted(situation.wanted, key=rank):
+        if not situation.is_decidable(address) or address in refused:
+            continue
+        wanted = situation.wanted[address]
+        if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
+            continue  # the half of a link that was refused
+        last, before = situation.recorded.get(address), situation.observed.get(address)
+        old = wanted.moved_from or implied.get(address)
+        is_simple = old is None and address not in speaking and not is_held(before)
+        # Equality first: in the common case, nothing changed, this comparison is all that is paid.
+        if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
+            continue
+        sides = Sides(address, wanted, last, before)
+        if is_held(before):
+            wait_for(sides, situation, decision)
+            continue
+        if old is not None and _is_decided_by_name(sides, old, situation, decision):
+            continue
+        _decide_one(sides, renamed, speaking, situation, decision)
+
+
+def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    if isinstance(sides.wanted.resource, Namespace):
+        return is_namespace_refused(sides, old, situation, decision)
+    if isinstance(sides.wanted.resource, Mounting):
+        return decide_moved_mounting(sides, old, situation, decision)
+    return decide_moved(sides, old, situation, decision)
+
+
+def _decide_one(
+    sides: Sides,
+    renamed: Mapping[Address, Address],
+    speaking: AbstractSet[Address],
+    situation: Situation,
+    decision: Decision,
+) -> None:
+    resource = sides.wanted.resource
+    match resource:
+        case Cluster():
+            decide_cluster(sides, situation, decision)
+        case Topic():
+            if sides.address not in speaking or not is_spoken_for(sides, situation, decision):
+                _decide_topic(sides, renamed, speaking, situation, decision)
+        case MirrorTopic():
+            decide_mirror(sides, situation, decision)
+        case Mounting():
+            decide_mounting(sides, situation, decision)
+        case Namespace() | MirrorLink():
+            converge(sides, situation, decision)
+        case TieringPolicy():
+            pass
+        case _:
+            assert_never(resource)
+
+
+def _decide_topic(
+    sides: Sides,
+    renamed: Mapping[Address, Address],
+    speaking: AbstractSet[Address],
+    situation: Situation,
+    decision: Decision,
+) -> None:
+    old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
+    before = sides.before or (situation.observed.get(old) if old else None)
+    topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
+    if before is None and mounting is not None:
+        decide_mounted(sides, mounting, situation, decision)
+    elif old is not None and before is not None:
+        hand_over(replace(sides, before=before), old, situation, decision)
+    elif before is None and isinstance(topic, Topic) and is_recovery(topic):
+        recover(sides, topic, situation, decision)
+    elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
+        decide_freed(sides, there, situation, decision)
+    elif before is None and sides.address in situation.given.detached:
+        lies_detached(sides, situation, decision)
+    else:
+        converge(sides, situation, decision)
+
+
+def _stopped_mirror(sides: Sides, situation: Situation) -> Address | None:
+    """Return the recorded mirror this topic used to be, once its mirroring is over and its entry is gone."""
+    mirror = mirror_at(sides.address)
+    seen = situation.observed.get(mirror)
+    is_left = mirror in situation.recorded and mirror not in situation.wanted
+    return mirror if is_left and sides.last is None and seen is not None and seen.state == STOPPED else None
+
+
+def _speakers(situation: Situation) -> frozenset[Address]:
+    """Return the topics that a mounting or a mirror may speak for."""
+    recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
+    named = {*situation.mirrors, *situation.entries, *recorded}
+    topics = (Address("topic/" + name.partition("/")[2]) for name in named)
+    swapped = (
+        source
+        for source, entries in situation.entries_of.items()
+        if any(is_two_way(entry, situation) for entry in entries)
+    )
+    return frozenset({*topics, *situation.mountings, *swapped})
+
+
+# What is on the clusters and nobody declares: listed, never touched.
+
+
+def unmanaged(situation: Situation) -> tuple[Address, ...]:
+    """Return the observed addresses that are neither declared nor recorded, and that this workspace is for."""
+    if situation.given.is_destroy:
+        return ()
+    patterns = situation.given.guards.only
+    found = (
+        address
+        for address, seen in situation.observed.items()
+        if address not in situation.wanted
+        and address not in situation.recorded
+        and _is_strange(address, seen, situation)
+    )
+    return tuple(
+        sorted((item for item in found if not patterns or any(matches(only, item) for only in patterns)), key=rank)
+    )
+
+
+def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
+    if seen.is_internal or not situation.is_decidable(address) or kind_of(address) in {"cluster", "policy"}:
+        return False
+    if isinstance(seen.resource, MirrorTopic):
+        return not _is_of_our_link(seen.resource, situation)
+    if kind_of(address) != "topic":
+        return True
+    mirror = situation.mirrors.get(mirror_at(address))
+    is_role = mirror_at(address) in situation.wanted or mirror_at(address) in situation.recorded
+    is_stopped = mirror is not None and _is_of_our_link(mirror, situation)
+    return not (is_role or is_stopped or address in situation.mountings)
+
+
+def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether a mirror belongs to a link of ours, be it one that its link made by itself."""
+    link = link_of(mirror)
+    return link in situation.wanted or link in situation.recorded

@@ -1,0 +1,270 @@
+"""Differences between desired, recorded and observed, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.planning.actions import Change, Reason, Value
+from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
+from reconciler.planning.findings import Finding
+from reconciler.planning.plan import DriftFinding, Override
+from reconciler.planning.plan_rows import fingerprint, plain
+from reconciler.planning.situation import Wanted, unset_paths
+from reconciler.resources.address import rank
+from reconciler.resources.configs import DEFAULT, show_value
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.resources.kafka_configs import ConfigKey
+
+
+KEPT: Final = ("replicationFactor", "partitions")
+"""What has no value to be reset to: no longer naming it leaves it alone."""
+
+
+STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
+"""States of a topic that is not half-way through anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What moves on the platform, what drifted, and what only the record has to learn."""
+
+    changes: tuple[Change, ...] = ()
+    drift: tuple[DriftFinding, ...] = ()
+    record_changes: tuple[Change, ...] = ()
+    """Fields that only the record holds."""
+    is_stale: bool = False
+    """The record says something else than the files, and the platform already has what they say."""
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How fields are compared: the platform's catalog, the rule that ignores a path, the fields left out.
+
+    `is_recorded` names those that the platform does not keep: only the record has them, and learns when they change.
+    """
+
+    catalog: Mapping[str, ConfigKey]
+    ignored: Callable[[Address, str], str | None]
+    is_compared: Callable[[str], bool]
+    is_recorded: Callable[[str], bool] = lambda _path: False
+
+
+def is_unchanged(wanted: Wanted, last: Recorded, before: Observed) -> bool:
+    """Tell, cheaply and for topics only, that there is nothing to do; `False` may also mean *look closer*."""
+    want, was, seen = wanted.resource, last.resource, before.resource
+    if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
+        return False
+    goal, record, live = want.spec, was.spec, seen.spec
+    if goal.configs != record.configs or goal.partitions != live.partitions or goal.partitions != record.partitions:
+        return False
+    if goal.replication_factor != record.replication_factor or goal.protect not in (None, last.protect):
+        return False
+    if goal.replication_factor is not None and goal.replication_factor != live.replication_factor:
+        return False
+    if goal.acls or record.acls or before.state not in STEADY:
+        return False
+    if last.incarnation != before.incarnation or DEFAULT in wanted.origins.values() or DEFAULT in last.origins.values():
+        return False
+    there = live.configs
+    return there == goal.configs or all(there.get(key) == value for key, value in goal.configs.items())
+
+
+def differences(
+    address: Address, wanted: Wanted, last: Recorded | None, before: Observed, how: Comparison
+) -> Differences:
+    """Compare one address. `last` is `None` for what is being adopted: then nothing is drift, and nothing is reset."""
+    want, seen = fields_of(wanted.resource), fields_of(before.resource)
+    was = fields_of(last.resource) if last else {}
+    fields = _Fields(address, want, was, seen, wanted, last, before)
+    changes: list[Change] = []
+    drift: list[DriftFinding] = []
+    for path in sorted({*want, *was, *unset_paths(wanted.origins)}):
+        if not how.is_compared(path) or how.is_recorded(path):
+            continue
+        rule = how.ignored(address, path)
+        moved = fields.drift(path, how.catalog)
+        if moved:
+            drift.append(replace(moved, ignored=rule))
+        change = None if rule else fields.change(path, how.catalog)
+        if change:
+            changes.append(change)
+    return Differences(
+        changes=tuple(changes),
+        drift=tuple(drift),
+        record_changes=_record_changes(wanted, last, how),
+        is_stale=last is not None and fields.is_stale(how),
+        reasons=fields.reasons(changes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The fields of one address in all three inventories."""
+
+    address: Address
+    want: Mapping[str, Value]
+    was: Mapping[str, Value]
+    seen: Mapping[str, Value]
+    wanted: Wanted
+    last: Recorded | None
+    before: Observed
+
+    def change(self, path: str, catalog: Mapping[str, ConfigKey]) -> Change | None:
+        """Return how the platform has to move on `path`."""
+        goal, live = self.want.get(path), self.seen.get(path)
+        origin = self.wanted.origins.get(path)
+        if goal is None:
+            is_reset = live is not None and path not in KEPT
+            return Change(path, live, None, self._is_foreign(path, None), origin) if is_reset else None
+        if equal(path, goal, live, catalog):
+            return None
+        return Change(path, live, goal, self._is_foreign(path, goal), origin)
+
+    def drift(self, path: str, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
+        """Return how the platform moved on `path` since we last applied it."""
+        if self.last is None or not self._was_ours(path):
+            return None
+        recorded, live = self.was.get(path), self.seen.get(path)
+        if equal(path, recorded, live, catalog):
+            return None
+        found = drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
+        origin = self.last.origins.get(path, "")
+        return replace(found, origin=origin) if origin.startswith("namespace/") else found
+
+    def is_stale(self, how: Comparison) -> bool:
+        """Tell whether the record has to learn something, ignored fields aside."""
+        if self.last is None:
+            return False
+        unset = unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)
+        moved = {path for path in {*self.want, *self.was} if self.want.get(path) != self.was.get(path)}
+        return any(
+            how.is_compared(path)
+            and not (how.is_recorded(path) or how.ignored(self.address, path) or self._is_kept(path))
+            for path in sorted(unset | moved)
+        )
+
+    def reasons(self, changes: list[Change]) -> tuple[Reason, ...]:
+        """Say why these fields move."""
+        if self.last is None:
+            return (Reason.ADOPTED_DIFFERS,)
+        found = {self._reason(change) for change in changes}
+        return tuple(reason for reason in Reason if reason in found)
+
+    def _reason(self, change: Change) -> Reason:
+        if change.drift:
+            return Reason.DRIFTED
+        is_gone = change.after is None and change.path not in unset_paths(self.wanted.origins)
+        return Reason.NO_LONGER_DECLARED if is_gone else Reason.CHANGED
+
+    def _was_ours(self, path: str) -> bool:
+        if path == OBJECT_STORAGE:
+            return False  # bound or not: what lies behind a URL is told by its id, not by what was recorded
+        return path in self.was or (self.last is not None and self.last.origins.get(path) == DEFAULT)
+
+    def _is_kept(self, path: str) -> bool:
+        return path in KEPT and path not in self.want
+
+    def _is_foreign(self, path: str, goal: Value) -> bool:
+        """Tell whether the files ask for what they asked for when we last applied them."""
+        if self.last is None or not self._was_ours(path):
+            return False
+        if goal is None:
+            return self.wanted.origins.get(path) == DEFAULT and self.last.origins.get(path) == DEFAULT
+        return self.was.get(path) == goal
+
+
+def drifted(address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None) -> DriftFinding:
+    """Return a finding with the fingerprint by which a caller remembers it.
+
+    `meaning` is what was observed in its one form: a platform that writes a value in another way tells nothing new.
+    """
+    mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
+    return DriftFinding(address, path, recorded, observed, mark)
+
+
+def _record_changes(wanted: Wanted, last: Recorded | None, how: Comparison) -> tuple[Change, ...]:
+    if last is None:
+        return ()
+    changes: list[Change] = []
+    if isinstance(wanted.resource, Topic) and wanted.resource.spec.protect not in (None, last.protect):
+        changes.append(Change("protect", last.protect, wanted.resource.spec.protect))
+    want, was = (
+        {**record_fields_of(item), **{path: value for path, value in fields_of(item).items() if how.is_recorded(path)}}
+        for item in (wanted.resource, last.resource)
+    )
+    changes.extend(
+        Change(path, was.get(path), want.get(path)) for path in sorted({*want, *was}) if want.get(path) != was.get(path)
+    )
+    return tuple(changes)
+
+
+# Configs that nobody declares and that hide declared ones: set on a topic by hand, above what its tiers say.
+#
+# A key we never set is left alone, so this is told and not mended; silence would let the files say one thing and the
+# cluster do another.
+
+
+def overrides(situation: Situation) -> tuple[Override, ...]:
+    """Return what hides a declared value on the topics that are ours; only platforms that inherit know such keys."""
+    if situation.given.is_destroy:
+        return ()
+    found: list[Override] = []
+    tiers = _Tiers(situation)
+    for address, item in situation.wanted.items():
+        topic, seen = item.resource, situation.observed.get(address)
+        if not isinstance(topic, Topic) or seen is None or not isinstance(live := seen.resource, Topic):
+            continue
+        if live.spec.configs != topic.spec.configs and situation.is_decidable(address):
+            last = situation.recorded.get(address)
+            ours = last.resource.spec.configs if last and isinstance(last.resource, Topic) else {}
+            named = {*topic.spec.configs, *ours, *(path.removeprefix("configs.") for path in item.origins)}
+            strange = {key: value for key, value in live.spec.configs.items() if key not in named}
+            found += tiers.hidden(topic, address, strange)
+    return tuple(sorted(found, key=lambda one: (rank(one.address), one.path)))
+
+
+def warnings_of_overrides(review: Review) -> Iterator[Finding]:
+    """Yield each as a warning that says what to do."""
+    for one in review.overrides:
+        key = one.path.removeprefix("configs.")
+        shown, hidden = show_value(key, one.value), show_value(key, one.hidden)
+        yield Finding(
+            one.address,
+            review.situation.wanted[one.address].source,
+            f"{key} is {shown} on the cluster, set by nobody's file, and hides {hidden} of {one.origin}",
+            f"Write `{key}: default` on the topic to inherit again, or declare the value.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiers:
+    """What the tiers of a topic say."""
+
+    situation: Situation
+
+    def hidden(self, topic: Topic, address: Address, strange: Mapping[str, str]) -> Iterator[Override]:
+        """Yield the keys of `strange` under which a tier declares another value."""
+        if not strange or not self.situation.capabilities(topic.cluster).inherits_configs:
+            return
+        for key, value in strange.items():
+            for tier in self.situation.nearest(topic.cluster, topic.metadata.namespace):
+                declared = self.situation.wanted.get(tier)
+                namespace = declared.resource if declared is not None else None
+                said = namespace.spec.configs.get(key) if isinstance(namespace, Namespace) else None
+                if said is not None:
+                    if said not in {DEFAULT, value}:
+                        yield Override(address, f"configs.{key}", value, said, tier)
+                    break

@@ -1,0 +1,504 @@
+"""Decide for mirrors: create, change role, copy, release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition
+from reconciler.planning.allowances import allowances, granted_by
+from reconciler.planning.diff.converge import Decision, Sides, adopt, converge, create, precondition, state_precondition
+from reconciler.planning.diff.field_differences import Differences
+from reconciler.planning.diff.mount_changes import not_there_yet
+from reconciler.planning.plan import Waiting
+from reconciler.planning.resolve.mirror_sources import (
+    NOTHING,
+    STATE,
+    Asked,
+    LeftOut,
+    Refused,
+    Step,
+    Waited,
+    entry_behind,
+    frees,
+    is_marked,
+    link_of,
+    peer_of,
+    said_then,
+    status_of,
+    taken_from_source,
+    way_of,
+)
+from reconciler.planning.situation import COPYING, Wanted, is_live, mirror_at, source_of, topic_of
+from reconciler.resources.inventory import Observed
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from reconciler.planning.resolve.mirror_sources import Way
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Recorded
+
+
+CATCH_UP: Final = "catch-up"
+"""The job that goes before a promotion: it copies until nothing lags behind, for as long as that makes progress."""
+
+_COPIES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
+_RISKS = {
+    "resume": Risk.NONE,
+    "promote": Risk.IRREVERSIBLE,
+    "failover": Risk.DATA_LOSS,
+    "truncate-and-restore": Risk.DATA_LOSS,
+}
+"""What a verb may cost; the rest interrupt something."""
+
+
+def decide_mirror(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Decide about one mirror."""
+    mirror = sides.wanted.resource
+    if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
+        return  # without links, the link itself was refused
+    way = way_of(mirror, situation)
+    if way is None:
+        _make(sides, mirror, situation, decision)
+    elif _is_failed(sides, mirror) and sides.before is not None:
+        _make_afresh(sides, mirror, sides.before, situation, decision)
+    else:
+        _go(sides, mirror, way, situation, decision)
+
+
+def _make(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
+    topic = topic_of(mirror)
+    there = situation.observed.get(topic)
+    if mirror.state not in COPYING:
+        _look_at_topic(sides, mirror, there, decision)
+        return
+    if mirror.source_cluster not in situation.trusted:
+        message = f"it is left out: its source, cluster {mirror.source_cluster}, was not read"
+        _warn(sides, message, "Plan again with both clusters.", decision)
+        return
+    if there is not None and not (topic in situation.recorded and topic not in situation.wanted):
+        hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
+        _refuse(sides, f"{topic} exists", hint, decision)
+        return
+    _create(sides, mirror, situation, decision)
+
+
+def _look_at_topic(sides: Sides, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:
+    """An ordinary topic is what a mirror was to become; one that never mirrored anything cannot."""
+    if there is None:
+        hint = "Begin with state mirroring, or remove the entry."
+        _refuse(sides, f"it is not there, so it cannot become {mirror.state}", hint, decision)
+    elif mirror.state == "reversed":
+        message = (
+            f"it is an ordinary topic by now, without a record of what it mirrored: it cannot become {mirror.state}"
+        )
+        hint = "Mirror it over a link on the other cluster, under a name that is free there, and remove the entry."
+        _refuse(sides, message, hint, decision)
+
+
+def _create(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
+    parameters = taken_from_source(mirror, situation)
+    partitions = parameters.get("partitions")
+    made = mirror.model_copy(update={"partitions": partitions}) if isinstance(partitions, int) else mirror
+    wanted = Wanted(made, sides.wanted.source, sides.wanted.origins)
+    create(Sides(sides.address, wanted, sides.last, None), decision, parameters)
+    if mirror.state == "paused":
+        state = MirrorStatus.ACTIVE
+        pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
+        decision.actions.append(_transition(pause, sides, mirror, None))
+    else:
+        decision.actions.append(first_copy(sides, mirror))
+
+
+def _is_failed(sides: Sides, mirror: MirrorTopic) -> bool:
+    return mirror.state == "mirroring" and sides.before is not None and sides.before.state == MirrorStatus.FAILED
+
+
+def _make_afresh(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
+    """A mirror that failed for good is deleted and made again, if somebody allowed that; nothing else mends it."""
+    delete = Delete(
+        address=sides.address,
+        before=before.resource,
+        incarnation=before.incarnation,
+        reasons=(Reason.RECREATED,),
+        source=sides.wanted.source,
+        precondition=precondition(sides.address, before),
+    )
+    legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
+    if sides.last is None or granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is None:
+        owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
+        hint = (
+            f"{owned}It will not recover by itself: --allow delete:{sides.address} deletes it, and mirrors it afresh. "
+            f"To keep the topic with what it has: state failed-over. Legal from there: {legal}."
+        )
+        _refuse(sides, f"it is {MirrorStatus.FAILED} and cannot become {mirror.state}", hint, decision)
+        return
+    if mirror.source_cluster not in situation.trusted:
+        message = f"it is left as it is, FAILED: its source, cluster {mirror.source_cluster}, was not read"
+        _warn(sides, message, "Plan again with both clusters.", decision)
+        return
+    decision.actions.append(delete)
+    _create(Sides(sides.address, sides.wanted, None, None), mirror, situation, decision)
+
+
+def _go(sides: Sides, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
+    match way:
+        case Waited():
+            decision.waiting.append(Waiting(way.address, way.state))
+        case Refused():
+            _refuse(sides, way.message, f"{_pending(sides, mirror)}{way.hint}", decision)
+        case LeftOut():
+            _warn(sides, way.message, way.hint, decision)
+        case Asked():
+            _ask(sides, mirror, way, situation, decision)
+        case _:
+            assert_never(way)
+
+
+def _ask(sides: Sides, mirror: MirrorTopic, way: Asked, situation: Situation, decision: Decision) -> None:
+    before = sides.before
+    if before is not None:
+        _own(sides, mirror, before, situation, decision)
+        if not way.steps:
+            _remember(sides, mirror, before, decision)
+    for step in way.steps:
+        if step.verb == "promote":
+            decision.actions.append(_catch_up(sides, mirror, situation))
+        seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
+        decision.actions.append(_transition(step, sides, mirror, seen))
+    if before is not None and _is_to_be_copied(mirror, before, way) and mirror.source_cluster in situation.trusted:
+        decision.actions.append(first_copy(sides, mirror))
+
+
+def _own(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
+    """Own and change what is there; of a stopped mirror with a Topic manifest, that one says the configs."""
+    if is_live(before) or topic_of(mirror) not in situation.wanted:
+        converge(sides, situation, decision)
+    elif sides.last is None:
+        decision.actions.append(adopt(sides, before, Differences(), Reason.ALREADY_EXISTS))
+
+
+def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
+    """Let the record learn of a role that was brought about by hand."""
+    last = sides.last.resource if sides.last is not None else None
+    is_told = STATE in sides.wanted.origins
+    is_told_now = is_marked(sides.last) and not is_told
+    is_changed = isinstance(last, MirrorTopic) and last.state != mirror.state and not is_told
+    if isinstance(last, MirrorTopic) and (is_changed or is_told_now):
+        said = said_then(sides.last.origins[STATE]) if is_told_now and sides.last is not None else last.state
+        found = Differences(record_changes=(Change("state", None if said == NOTHING else said, mirror.state),))
+        if not any(action.address == sides.address for action in decision.actions):
+            decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
+
+
+def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: Asked) -> bool:
+    is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
+    is_copying = is_resumed or (not way.steps and status_of(before) in _COPIES)
+    return mirror.state == "mirroring" and is_copying and not before.first_copy_done
+
+
+def _transition(step: Step, sides: Sides, mirror: MirrorTopic, seen: Observed | None) -> Transition:
+    address = step.mirror.address
+    is_of_peer = address != sides.address
+    return Transition(
+        address=address,
+        machine=MIRROR.name,
+        verb=step.verb,
+        from_state=step.from_state.value,
+        to_state=step.to_state.value,
+        after=step.mirror,
+        parameters={"entry": sides.address, "role": mirror.state} if is_of_peer else {},
+        risk=_RISKS.get(step.verb, Risk.DISRUPTIVE),
+        reasons=(Reason.ROLE_WANTED,),
+        source=sides.wanted.source,
+        precondition=state_precondition(address, seen) if seen is not None else "",
+    )
+
+
+def _catch_up(sides: Sides, mirror: MirrorTopic, situation: Situation) -> RunJob:
+    patience_ms = patience_of(mirror, situation)
+    return RunJob(
+        address=sides.address,
+        job=CATCH_UP,
+        source=source_of(mirror),
+        sink=topic_of(mirror),
+        parameters={} if patience_ms is None else {"timeout_ms": patience_ms},
+        reasons=(Reason.ROLE_WANTED,),
+        declared_at=sides.wanted.source,
+        precondition=precondition(sides.address, sides.before),
+    )
+
+
+def patience_of(mirror: MirrorTopic, situation: Situation) -> int | None:
+    """Return for how long the lag may not shrink before a promotion: as the link says once this plan is applied."""
+    link = link_of(mirror)
+    item = situation.wanted.get(link) or situation.observed.get(link)
+    return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
+
+
+def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:
+    """Return the job that brings a mirror to where its source is now; keeping up afterwards is no action."""
+    return RunJob(
+        address=sides.address,
+        job="mirror",
+        source=source_of(mirror),
+        sink=topic_of(mirror),
+        reasons=(Reason.FIRST_COPY,),
+        declared_at=sides.wanted.source,
+        precondition=precondition(sides.address, sides.before),
+    )
+
+
+def _pending(sides: Sides, mirror: MirrorTopic) -> str:
+    """Say what the files do not say yet: somebody changed the role by a command, and that is recorded."""
+    last = sides.last.resource if sides.last is not None else None
+    is_by_command = is_marked(sides.last)  # What was applied became so by the files, and is no secret of theirs.
+    if not is_by_command or not isinstance(last, MirrorTopic) or last.state in {*COPYING, mirror.state}:
+        return ""
+    return f"It was made {last.state} by a command: write that into the files (reconciler drift --accept). "
+
+
+def _refuse(sides: Sides, message: str, hint: str, decision: Decision) -> None:
+    decision.refuse(sides.address, sides.wanted.source, message, hint, marks=sides.wanted.marks)
+
+
+def _warn(sides: Sides, message: str, hint: str, decision: Decision) -> None:
+    decision.warn(sides.address, sides.wanted.source, message, hint, marks=sides.wanted.marks)
+
+
+# Mirrors whose entry left the files, and that are not simply deleted: their link keeps them, or they are on a way.
+
+
+_OVER: Final = frozenset({"FAILED", "STOPPED"})
+"""States in which a mirror can be deleted whatever the filters of its link say."""
+
+
+def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
+    """Tell whether a mirror is its link's still: it made it, or its filters would have it made again."""
+    mirror = seen.resource
+    if not isinstance(mirror, MirrorTopic) or seen.state in _OVER:
+        return False
+    link = situation.wanted.get(link_of(mirror))
+    if link is None or not isinstance(link.resource, MirrorLink):
+        return False
+    making = link.resource.spec.auto_create
+    return making is not None and making.enabled and takes_name(making.filters, mirror.source)
+
+
+def leave_to_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    """Forget a mirror that goes on without its entry. Who wants it deleted has to keep it from being made again."""
+    mirror = seen.resource
+    link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
+    wanted = situation.wanted.get(link)
+    source = wanted.source if wanted is not None else None
+    delete = Delete(address=address, before=seen.resource)
+    if granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is not None:
+        name = mirror.source if isinstance(mirror, MirrorTopic) else ""
+        decision.refuse(
+            address,
+            source,
+            f"it cannot be deleted: the autoCreate filters of {link} take its source, so that it would be made again",
+            f"Exclude {name!r} from the filters, or switch autoCreate off; or fail it over first.",
+            marks=((link, ("spec", "autoCreate", "filters")),),
+        )
+        return
+    decision.actions.append(Forget(address=address, reasons=(Reason.NO_LONGER_DECLARED,)))
+    message = f"its entry is gone, and it goes on: the autoCreate filters of {link} take its source"
+    decision.warn(address, source, message, "Exclude the name there first, if it is to be deleted.")
+
+
+def is_on_its_way(seen: Observed) -> bool:
+    """Tell whether a mirror is half-way through a move of its life, where it cannot be deleted."""
+    status = status_of(seen) if isinstance(seen.resource, MirrorTopic) else None
+    return status is not None and "delete" not in MIRROR.legal(status)
+
+
+def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
+    """Refuse to delete a mirror on its way."""
+    decision.waiting.append(Waiting(address, seen.state or ""))
+    decision.refuse(
+        address,
+        None,
+        f"its entry is gone, and it is {seen.state}: it cannot be deleted on its way",
+        "Wait until it has come to its end (`reconciler run` goes on with it); or declare it again, failed-over.",
+    )
+
+
+def destroyed_as_mirror(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
+    """Return what is to be destroyed of a topic of ours that mirrors another one now: it is still that topic."""
+    seen = situation.observed.get(mirror_at(topic))
+    is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
+    return seen if situation.given.is_destroy and is_it and is_live(seen) else None
+
+
+# Mirrors found half-way through a move that nothing of a plan is about: they take no records, and somebody is told.
+
+
+_OTHERWISE: Final = frozenset({"failover", "promote"})
+"""What stops a mirror so that no reversal of it can end any more."""
+
+
+def say_under_way(situation: Situation, decision: Decision) -> None:
+    """Tell of restores and reversals under way, also those that no entry of the files waits for."""
+    if situation.given.is_destroy:
+        return
+    told = _told(decision)
+    for address, mirror in sorted(situation.mirrors.items()):
+        seen = situation.observed[address]
+        is_ours = link_of(mirror) in situation.wanted and situation.is_decidable(address)
+        if not is_ours or not is_on_its_way(seen):
+            continue
+        if is_broken_off(address, situation):
+            peer = peer_of(mirror).address
+            decision.warn(
+                address,
+                situation.wanted[link_of(mirror)].source,
+                f"it is {seen.state} and takes no records: its reversal was broken off when {peer} was stopped",
+                f"Let it take records again with: reconciler mirror failover {address}",
+            )
+        elif not {address, peer_of(mirror).address} & told:
+            decision.waiting.append(Waiting(address, seen.state or ""))
+
+
+def is_broken_off(address: Address, situation: Situation) -> bool:
+    """Tell whether a mirror waits for the end of a reversal whose other side somebody stopped otherwise."""
+    seen = situation.observed.get(address)
+    if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
+        return False
+    peer = situation.observed.get(peer_of(seen.resource).address)
+    return peer is not None and not is_live(peer) and peer.stopped_by in _OTHERWISE
+
+
+def _told(decision: Decision) -> frozenset[Address | None]:
+    acted = {action.address for action in decision.actions}
+    waiting = {each.address for each in decision.waiting}
+    return frozenset({*acted, *waiting, *(each.address for each in decision.errors)})
+
+
+# Topics that are mirrors, or were: whether their manifest or a mirror entry speaks for them, and what they become.
+
+
+def is_mirror(sides: Sides, situation: Situation, decision: Decision) -> bool:
+    """Tell whether a Topic manifest is left alone now, because its topic is a mirror, or becomes one by this plan."""
+    address = mirror_at(sides.address)
+    entry, seen = situation.entries.get(address), situation.observed.get(address)
+    if entry is not None and entry.state in COPYING:
+        _refuse_both(sides, entry, situation, decision)
+        return True
+    if is_freed(sides.address, situation):
+        return False  # the transition comes first; afterwards the topic owns its configs
+    if (behind := entry_behind(sides.address, situation)) is not None:
+        _say_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
+        return True
+    if entry is not None:
+        return is_live(seen)
+    if seen is not None and is_live(seen) and address not in situation.recorded:
+        _refuse_strange(sides, seen, decision)
+        return True
+    return False
+
+
+def is_freed(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic is a live mirror that this plan makes an ordinary one."""
+    if not is_live(situation.observed.get(mirror_at(topic))):
+        return False
+    own = situation.entries.get(mirror_at(topic))
+    entries = (*((own,) if own is not None else ()), *situation.entries_of.get(topic, ()))
+    return any(topic in frees(way_of(entry, situation)) for entry in entries if situation.is_decidable(entry.address))
+
+
+def was_mirror(sides: Sides, situation: Situation) -> Observed | None:
+    """Return a topic as it is once its mirroring is over, where it is seen as a mirror alone."""
+    seen = situation.observed.get(mirror_at(sides.address))
+    if seen is None or sides.before is not None or (is_live(seen) and not is_freed(sides.address, situation)):
+        return None
+    topic, mirror = sides.wanted.resource, seen.resource
+    if not isinstance(topic, Topic) or not isinstance(mirror, MirrorTopic):
+        return None
+    return replace(seen, resource=seen.becomes or _as_topic(topic, mirror, situation), state=None, becomes=None)
+
+
+def decide_freed(sides: Sides, there: Observed, situation: Situation, decision: Decision) -> None:
+    """Own a topic, and change it to what its manifest says, once its mirroring is over."""
+    found = Decision()
+    converge(replace(sides, before=there), situation, found)
+    decision.actions += not_there_yet(found.actions)
+    decision.errors += found.errors
+    decision.warnings += found.warnings
+
+
+def belongs_to_entry(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic is what an entry's mirror became: not one that is in the way of a new mirror."""
+    entry = situation.entries.get(mirror_at(topic))
+    return entry is not None and (entry.state not in COPYING or way_of(entry, situation) is not None)
+
+
+def say_kept(address: Address, situation: Situation, decision: Decision) -> bool:
+    """Tell whether a topic that left the files is a mirror for now, so that it is neither deleted nor forgotten."""
+    behind = entry_behind(address, situation)
+    if behind is None:
+        return False
+    decision.warn(
+        address,
+        None,
+        f"it left the files while it mirrors {topic_of(behind[0])}: it is neither deleted nor forgotten now",
+        "It is planned for deletion once it is a topic again, or when the link's entry is gone, too.",
+    )
+    return True
+
+
+def _say_mirrored(
+    topic: Address, source: str | None, entry: MirrorTopic, situation: Situation, decision: Decision
+) -> None:
+    is_now = is_live(situation.observed.get(mirror_at(topic)))
+    now = "is a mirror of" if is_now else "becomes a mirror of"
+    message = f"it {now} {topic_of(entry)}: its manifest is left alone until it is a topic again"
+    decision.warn(topic, source, message, _way_back(entry, situation))
+
+
+def _way_back(entry: MirrorTopic, situation: Situation) -> str:
+    """Return who swapped the roles of an entry and its source, and what swaps them back."""
+    at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
+    if is_broken_off(back, situation):
+        return f"Its reversal was broken off: reconciler mirror failover {back}"
+    said = said_then(at.origins.get(STATE, ""))
+    if said is not None:
+        files = "do not name it" if said == NOTHING else f"say {said}"
+        made = f"{entry.address} was made {entry.state} by a command, and the files {files}"
+        return f"{made}. To swap the roles back: reconciler mirror reverse {back}"
+    declared = f"{entry.address} ({at.source}) is declared {entry.state}"
+    if entry.state in COPYING:
+        return f"{declared}: it mirrors again once {back} has come to that."
+    return f"{declared}; state mirroring swaps the roles back."
+
+
+def _refuse_both(sides: Sides, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
+    wanted = situation.wanted[entry.address]
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"it is declared as a topic and, at {wanted.source}, as a mirror that is {entry.state}",
+        "Remove one of the two: a live mirror takes its configs from its source.",
+        marks=wanted.marks,
+    )
+
+
+def _refuse_strange(sides: Sides, seen: Observed, decision: Decision) -> None:
+    mirror = seen.resource
+    link = mirror.link if isinstance(mirror, MirrorTopic) else "a link"
+    message = f"a mirror of that name was made by link/{sides.address.split('/')[1]}/{link}"
+    hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
+    if isinstance(mirror, MirrorTopic) and not seen.is_automatic:
+        hint = f"Name {mirror.source} in the link's mirrorTopics, with state promoted or failed-over; or: {hint}"
+    decision.refuse(sides.address, sides.wanted.source, message, hint)
+
+
+def _as_topic(topic: Topic, mirror: MirrorTopic, situation: Situation) -> Topic:
+    """Return what a mirror is without its link, as far as it can be told: its own configs, and its source's."""
+    synced = taken_from_source(mirror, situation).get("configs")
+    taken = {key: str(value) for key, value in synced.items()} if isinstance(synced, dict) else {}
+    changed = {"partitions": mirror.partitions, "configs": {**taken, **mirror.configs}, "acls": ()}
+    return topic.model_copy(update={"spec": topic.spec.model_copy(update=changed)})

@@ -1,0 +1,446 @@
+"""Decide for mountings and for topics made from object storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT, MigrationState, is_under_way
+from reconciler.lifecycles.tiered import TieringState
+from reconciler.planning.actions import (
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    Reason,
+    Risk,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.planning.diff.converge import Decision, compare, converge, create, state_precondition
+from reconciler.planning.diff.field_differences import drifted
+from reconciler.planning.plan import Waiting
+from reconciler.planning.plan_rows import plain
+from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
+from reconciler.planning.situation import mounted_by
+from reconciler.resources.base import format_duration, format_size
+from reconciler.resources.inventory import Observed, RemoteLegacy
+from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable
+from reconciler.resources.tiering_policy import switches_in, targets_in
+from reconciler.resources.topic import Topic, TopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.planning.actions import Action, Value
+    from reconciler.planning.diff.converge import Sides
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+    from reconciler.resources.tiering_policy import Configs
+
+
+DETACHED_AT: Final = "detached at "
+"""How drift begins that says where a topic lies that is gone from its cluster."""
+
+
+def decide_mounted(sides: Sides, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+    """Decide what of a topic changes once it is mounted; without a mount, or while one is under way, nothing does."""
+    under_way = situation.observed.get(mounting.address)
+    source = situation.given.mounts.get(mounting.address)
+    if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
+        return
+    if under_way is not None and is_under_way(under_way.state):
+        return  # what it will be is compared when it is there
+    there = _as_mounted(sides, source, situation)
+    if there is None:
+        return
+    found = Decision()
+    converge(replace(sides, before=there), situation, found)
+    decision.actions += not_there_yet(found.actions)
+    decision.errors += found.errors
+    decision.warnings += found.warnings
+
+
+def lies_detached(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Refuse to make a topic anew that somebody unmounted by hand, and say where what it held lies."""
+    location = situation.given.detached[sides.address]
+    if sides.last is not None:
+        recorded = plain(sides.last.resource.to_json())
+        decision.drift.append(drifted(sides.address, "", recorded, f"{DETACHED_AT}{location}"))
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"somebody unmounted it: it lies detached at {location}",
+        f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
+        f"one with state: unmounted. To make a new and empty one: reconciler state rm {sides.address}",
+    )
+
+
+def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:
+    """Yield what is done to a topic that was not there when it was decided: nothing of it can have drifted."""
+    for action in actions:
+        match action:
+            case Update() | Transition():
+                changes = tuple(replace(change, drift=False) for change in action.changes)
+                reasons = (Reason.CHANGED if each is Reason.DRIFTED else each for each in action.reasons)
+                yield replace(action, changes=changes, reasons=tuple(dict.fromkeys(reasons)), precondition="")
+            case Adopt():
+                yield replace(action, precondition="")
+            case Create() | Delete() | RunJob() | Forget():
+                yield action
+            case _:
+                assert_never(action)
+
+
+def _as_mounted(sides: Sides, source: MountSource, situation: Situation) -> Observed | None:
+    """Return a topic as it will be; `None`: what is known of it was not looked at."""
+    topic = sides.wanted.resource
+    if not isinstance(topic, Topic):
+        return None
+    if source.found is not None:
+        found = source.found
+        partitions, factor, initial = found.partitions, found.replication_factor, found.initial
+        own, all_set = found.own, found.configs
+    else:
+        seen = _leaving(source, situation)
+        if seen is None or not isinstance(seen.resource, Topic):
+            return None
+        spec = seen.resource.spec
+        partitions, factor, initial = spec.partitions or 1, spec.replication_factor or 1, seen.initial
+        own, all_set = spec.configs, configs_said_now(seen.resource, seen.initial, situation)
+    above = ActingConfigs(situation).above(topic.cluster, topic.metadata.namespace, initial)
+    catalog = situation.capabilities(topic.cluster).configs
+    spec = TopicSpec(
+        partitions=partitions,
+        replication_factor=factor,
+        configs=configs_once_mounted(own, all_set, above, catalog),
+    )
+    there = topic.model_copy(update={"spec": spec})
+    legacy = RemoteLegacy(source.location, is_deleted=False)
+    return Observed(there, state=TieringState.ENABLED.value, initial=initial, legacy=legacy)
+
+
+def _leaving(source: MountSource, situation: Situation) -> Observed | None:
+    """Return the topic that this plan detaches first."""
+    detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
+    if detaching is None or not isinstance(detaching.resource, Mounting):
+        return None
+    return situation.observed.get(mounted_by(detaching.resource))
+
+
+# Mountings: whether a topic is attached here; mounted, unmounted, waited for, or only remembered as it should be.
+
+
+def decide_mounting(sides: Sides, situation: Situation, decision: Decision, old: Address | None = None) -> None:
+    """Decide about one mounting; `old` is the address at which it is recorded still, if it was called otherwise."""
+    mounting = sides.wanted.resource
+    if not isinstance(mounting, Mounting):
+        return
+    topic = mounted_by(mounting)
+    seen = situation.observed.get(topic)
+    is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
+    if _is_on_its_way(sides, mounting, seen, decision, is_by_jobs=is_by_jobs):
+        return
+    if old is not None:
+        _follow(sides, old, decision)
+    _tell_drift(sides, mounting, seen, decision)
+    if (seen is not None) == (mounting.spec.state == "mounted"):
+        if old is None and (sides.last is None or sides.last.resource != mounting):
+            decision.actions.append(_remembered(sides, mounting, seen, situation))
+    elif seen is not None:
+        decision.actions.append(_unmount(sides, mounting, seen, situation, decision))
+    elif not _comes(topic, situation):
+        _mount(sides, mounting, situation, decision)
+
+
+def is_migrating(seen: Observed | None) -> bool:
+    """Tell whether a topic is being mounted or unmounted."""
+    return seen is not None and seen.state == MIGRATING
+
+
+def _is_on_its_way(
+    sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision, *, is_by_jobs: bool
+) -> bool:
+    """Wait for a migration that is under way, or go on with it where jobs do it; refuse to turn it round."""
+    running = sides.before.state if sides.before is not None else None
+    if not is_under_way(running):
+        if is_migrating(seen):
+            decision.waiting.append(Waiting(sides.address, MIGRATING))
+        return is_migrating(seen)
+    there = sides.before.resource if sides.before is not None else None
+    if isinstance(there, Mounting) and there.spec.state != mounting.spec.state and running in set(MigrationState):
+        machine = MOUNT if there.spec.state == "mounted" else UNMOUNT
+        legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
+        decision.refuse(
+            sides.address,
+            sides.wanted.source,
+            f"a migration is under way by which it is {there.spec.state} ({running}), "
+            f"and {mounting.spec.state} is wanted",
+            f"Wait until it is done, and plan again (`reconciler run` goes on with it). Legal from {running}: {legal}; "
+            "see: reconciler mount status",
+        )
+    elif is_by_jobs and isinstance(there, Mounting):
+        decision.actions.append(_gone_on(sides, mounting, there, running or ""))
+    else:
+        decision.waiting.append(Waiting(sides.address, running or ""))
+    return True
+
+
+def _gone_on(sides: Sides, mounting: Mounting, there: Mounting, running: str) -> Transition:
+    """Return the move that a job had begun: nobody but an apply goes on with it."""
+    is_mount = mounting.spec.state == "mounted"
+    machine = MOUNT if is_mount else UNMOUNT
+    return Transition(
+        address=sides.address,
+        machine=machine.name,
+        verb=machine.name,
+        from_state=running,
+        to_state=mounting.spec.state,
+        after=mounting,
+        parameters={"source": there.spec.source or mounting.metadata.name, "by": BY_JOBS},
+        risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
+        reasons=(Reason.ROLE_WANTED,),
+        source=sides.wanted.source,
+    )
+
+
+def _tell_drift(sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
+    """Say that somebody mounted or unmounted by hand what was as it is wanted when it was last applied."""
+    last = sides.last.resource if sides.last is not None else None
+    if isinstance(last, Mounting) and mounted_by(last) == mounted_by(mounting):
+        now = "unmounted" if seen is None else "mounted"
+        if last.spec.state == mounting.spec.state != now:
+            decision.drift.append(drifted(sides.address, "state", last.spec.state, now))
+
+
+def _comes(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic takes its name by this plan: it is called otherwise still."""
+    wanted = situation.wanted.get(topic)
+    old = wanted.moved_from if wanted is not None else None
+    return old is not None and old in situation.observed and situation.is_decidable(topic)
+
+
+def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+    source = situation.given.mounts.get(sides.address)
+    if not isinstance(source, MountSource):
+        return  # said by the checks
+    leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
+    if leaving is not None and is_under_way(leaving.state):
+        decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
+        return
+    decision.actions.append(_transition(sides, mounting, None, source.location, situation, decision))
+
+
+def _unmount(sides: Sides, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision) -> Transition:
+    location = seen.legacy.location if seen.legacy is not None else mounting.metadata.name
+    if situation.capabilities(mounting.cluster).mountings_by_jobs:
+        decision.warn(
+            sides.address,
+            sides.wanted.source,
+            f"producers of topic {mounting.topic_name} are refused once most of it is archived",
+            "Stop them first, or let them find its records elsewhere. It is deleted only once all of it was compared. "
+            "Where that fails they are let in again.",
+        )
+    return _transition(sides, mounting, seen, location, situation, decision)
+
+
+def _transition(
+    sides: Sides, mounting: Mounting, topic: Observed | None, location: str, situation: Situation, decision: Decision
+) -> Transition:
+    """Return the move to where a mounting says; it sets back what somebody did by hand, where that drifted."""
+    machine = MOUNT if topic is None else UNMOUNT
+    moved = (found for found in decision.drift if found.address == sides.address)
+    changes = tuple(Change(found.path, found.observed, found.recorded, drift=True) for found in moved)
+    parameters: dict[str, Value] = {"source": location}
+    if mounting.spec.as_ is not None:
+        parameters["as"] = mounting.spec.as_
+    if mounting.spec.timeout is not None:
+        parameters["timeout_ms"] = mounting.spec.timeout
+    if situation.capabilities(mounting.cluster).mountings_by_jobs:
+        parameters["by"] = BY_JOBS
+    return Transition(
+        address=sides.address,
+        machine=machine.name,
+        verb=machine.name,
+        from_state="unmounted" if topic is None else "mounted",
+        to_state=mounting.spec.state,
+        after=mounting,
+        parameters=parameters,
+        risk=Risk.NONE if topic is None else Risk.DISRUPTIVE,
+        reasons=(Reason.ROLE_WANTED, *((Reason.DRIFTED,) if changes else ())),
+        changes=changes,
+        source=sides.wanted.source,
+        precondition=state_precondition(sides.address, topic) if topic else "",
+    )
+
+
+def _remembered(sides: Sides, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
+    """Return the action by which the record learns of a mounting that is as it should be, and where its topic lies."""
+    source = situation.given.mounts.get(sides.address)
+    location = source.location if isinstance(source, MountSource) else None
+    if seen is not None:
+        location = seen.legacy.location if seen.legacy is not None else None
+    return Adopt(
+        address=sides.address,
+        observed=mounting,
+        after=mounting,
+        incarnation=seen.incarnation if seen is not None else None,
+        physical_name=location,
+        reasons=(Reason.ALREADY_EXISTS if sides.last is None else Reason.RECORD_ONLY,),
+        source=sides.wanted.source,
+    )
+
+
+def _follow(sides: Sides, old: Address, decision: Decision) -> None:
+    """Let the record of a mounting go where it is called now; nothing is called."""
+    mounting = sides.wanted.resource
+    moved = Adopt(
+        address=sides.address,
+        observed=mounting,
+        after=mounting,
+        moved_from=old,
+        reasons=(Reason.MOVED,),
+        source=sides.wanted.source,
+    )
+    decision.settled.add(old)
+    decision.actions += [moved, Forget(address=old, reasons=(Reason.MOVED,))]
+
+
+def decide_moved_mounting(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Decide about a mounting that says what it was called before; `False`: that name means nothing any more."""
+    last = situation.recorded.get(old)
+    mounting, source = sides.wanted.resource, sides.wanted.source
+    if old == sides.address or last is None or not isinstance(mounting, Mounting):
+        return False
+    before = last.resource
+    if old in situation.wanted:
+        hint = "Remove movedFrom, or one of the two."
+        decision.refuse(sides.address, source, f"{old}, which it is moved from, is declared too", hint)
+    elif sides.last is not None:
+        hint = f"Remove movedFrom: {old} is forgotten then, and its topic stays as it is."
+        decision.refuse(sides.address, source, f"{old}, which it was moved from, is recorded too", hint)
+    elif isinstance(before, Mounting) and _is_left_behind(before, mounting, situation):
+        message = f"its topic is called {before.topic_name} here, and would be {mounting.topic_name}"
+        hint = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let the Topic move with it."
+        decision.settled.add(old)
+        decision.refuse(sides.address, source, message, hint)
+    else:
+        decide_mounting(replace(sides, last=last), situation, decision, old)
+    return True
+
+
+def _is_left_behind(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether a topic keeps a name that its mounting does not have any more."""
+    old, new = mounted_by(before), mounted_by(mounting)
+    is_there = old != new and old in situation.observed and new not in situation.observed
+    wanted = situation.wanted.get(new)
+    return is_there and (wanted is None or wanted.moved_from != old)
+
+
+# Topics made from object storage: created from where the plan found them; while that goes on they are left alone.
+
+
+RECOVERING: Final = "RECOVERING"
+"""What a cluster says of a topic whose objects are still being copied."""
+_HELD: Final = frozenset({RECOVERING, MIGRATING})
+_BYTES_A_SECOND: Final = 50 * 2**20
+
+
+def is_held(before: Observed | None) -> bool:
+    """Tell whether a topic is in other hands: still being made, mounted or unmounted."""
+    return before is not None and before.state in _HELD
+
+
+def wait_for(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Leave a topic alone that is in other hands; what its Mounting does is waited for, anything else is refused."""
+    before = sides.before
+    if before is None or before.state is None:
+        return
+    decision.waiting.append(Waiting(sides.address, before.state))
+    if before.state != MIGRATING or sides.address in situation.mountings:
+        return
+    changes = compare(sides, before, situation).changes
+    if changes:
+        paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
+        message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
+        hint = "Plan again once `run` has finished it, or whoever is to tell it. How far it is: reconciler mount status"
+        decision.refuse(sides.address, sides.wanted.source, message, hint)
+
+
+def recover(sides: Sides, topic: Topic, situation: Situation, decision: Decision) -> None:
+    """Make a topic from what the plan found of it."""
+    found = situation.given.recoveries.get(sides.address)
+    if not isinstance(found, Recoverable):
+        return  # said by the checks
+    partitions = topic.spec.partitions or found.partitions
+    create(sides, decision, {"recoverFrom": found.location, "partitions": partitions})
+    made = decision.actions[-1]
+    if isinstance(made, Create):
+        seconds = 1 + found.bytes // _BYTES_A_SECOND
+        estimate = Estimate(found.bytes, found.records, seconds)
+        decision.actions[-1] = replace(made, reasons=(*made.reasons, Reason.RECOVERED), estimate=estimate)
+    configs = {key: (value, "") for key, value in {**found.configs, **topic.spec.configs}.items()}
+    _warn_of_switches(sides, configs, decision)
+    _warn_of_age(sides, configs, found, situation.given.now_ms, decision)
+
+
+def _warn_of_age(sides: Sides, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:
+    """Say what of it `run` will delete soon: time went on while nobody kept it."""
+    kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
+    if kept_ms is None or "delete" not in policy.split(","):
+        return
+    expiring = sum(stored for newest_ms, stored in found.ages if newest_ms < now_ms - kept_ms)
+    if expiring:
+        share = "all" if expiring == found.bytes else f"about {format_size(expiring)}"
+        message = (
+            f"{share} of it is older than retention.ms ({format_duration(kept_ms)}), and expires with the next run"
+        )
+        decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
+
+
+def _warn_of_switches(sides: Sides, configs: Configs, decision: Decision) -> None:
+    """Say what the new topic's own words on tiering make of what is recovered."""
+    switches = switches_in(configs)
+    if switches.write and not switches.read:
+        message = "it is write-only: what is recovered cannot be read as long as remote.read is off"
+        decision.warn(sides.address, sides.wanted.source, message, "Set remote.read: true to read it.")
+    elif not switches.write:
+        message = "remote.write is off: what is recovered stays in object storage and is read there"
+        hint = "Nothing new is uploaded, and a lost cluster loses it. Set remote.write: true to go on archiving."
+        decision.warn(sides.address, sides.wanted.source, message, hint)
+
+
+# Topics that are to be made from object storage: whether what they name is there, and can be had.
+
+
+RECOVERY: Final = "remote.recovery"
+
+
+def is_recovery(topic: Topic) -> bool:
+    """Tell whether a topic, where it is new, is made from object storage: by location, or by its name."""
+    return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
+
+
+def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why a new topic cannot be made from what it names."""
+    if not (is_recovery(topic) and situation.capabilities(topic.cluster).recovery):
+        return
+    cluster = situation.clusters.get(topic.cluster)
+    word = "recoverFrom" if topic.spec.recover_from is not None else RECOVERY
+    if cluster is not None and cluster.spec.object_storage is None:
+        yield f"{word}: cluster {topic.cluster} has no object storage", "Declare objectStorage on the Cluster."
+        return
+    match situation.given.recoveries.get(topic.address):
+        case None:
+            yield f"{word}: object storage was not looked at", "Plan again."
+        case UserError() as error:
+            yield f"{word}: {error.message}", error.hint
+        case Recoverable() as found:
+            declared = topic.spec.partitions
+            if declared is not None and declared < found.partitions:
+                message = f"{word}: {found.location} has {found.partitions} partitions, and {declared} are declared"
+                yield message, f"Declare {found.partitions} or more, or none: they come with the topic."

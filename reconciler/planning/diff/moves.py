@@ -1,0 +1,502 @@
+"""Renames and moves of topics and namespaces, and their order with mounts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
+from reconciler.planning.diff.converge import (
+    GOING,
+    Sides,
+    adopt,
+    as_observed,
+    change,
+    compare,
+    converge,
+    observed_origins,
+    precondition,
+    problems,
+    state_precondition,
+)
+from reconciler.planning.diff.field_differences import Differences
+from reconciler.planning.diff.retention_loss import Keeping
+from reconciler.planning.resolve.limits import beyond, check_changes
+from reconciler.planning.resolve.physical_names import physical_name
+from reconciler.planning.situation import mounted_by, source_of
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mount import Mounting, MountSource
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.diff.converge import Decision
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Observed, Recorded, Resource
+
+
+# A topic that moves where none can be renamed: made under its new name, filled, its groups switched, the old deleted.
+#
+# Every step is an action of its own, and the last one is blocked until it is allowed by name. What was begun is kept in
+# the record of the new topic, so that a run that ended between goes on, and what merely has both names is told from it.
+
+
+MOVE: Final = "move"
+SWITCH_GROUPS: Final = "switch-groups"
+JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
+"""The jobs of a move, in this order; both have the old topic as their source, and the new one as their sink."""
+_BEGUN: Final = "movedFrom"
+"""The path under which the origins of the new topic keep which one is copied into it."""
+
+
+def begin_copy(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    """Plan a move from its first step on."""
+    last = situation.recorded.get(old)
+    if last is None:
+        decision.refuse(
+            sides.address,
+            sides.wanted.source,
+            f"{old}, which it is moved from, is not ours to delete: nobody applied or adopted it",
+            "Declare it under the name it has and apply, which adopts it; then move it.",
+        )
+    elif not _is_refused(sides, old, seen, situation, decision):
+        wanted = sides.wanted
+        decision.actions.append(
+            Create(
+                address=sides.address,
+                after=wanted.resource,
+                reasons=(Reason.MOVED,),
+                source=wanted.source,
+                origins={**wanted.origins, _BEGUN: _mark(old, last)},
+            )
+        )
+        _copy(sides, old, seen, situation, decision)
+
+
+def is_begun(sides: Sides, old: Address, situation: Situation) -> bool:
+    """Tell whether an earlier run began to copy this very topic to its new name."""
+    last = situation.recorded.get(old)
+    begun = sides.last.origins.get(_BEGUN) if sides.last is not None else None
+    return last is not None and begun == _mark(old, last)
+
+
+def go_on(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    """Plan what is left of a move: all of its jobs, which find what was copied, and the delete."""
+    last = situation.recorded[old]
+    if last.incarnation != seen.incarnation:
+        decision.refuse(
+            sides.address,
+            sides.wanted.source,
+            f"{old}, which it is moved from, was deleted and made anew by somebody else",
+            "Remove movedFrom; what had been copied of the first one is here.",
+        )
+    elif not _is_refused(sides, old, seen, situation, decision):
+        origins = {**sides.wanted.origins, _BEGUN: _mark(old, last)}
+        converge(replace(sides, wanted=replace(sides.wanted, origins=origins)), situation, decision)
+        _copy(sides, old, seen, situation, decision)
+
+
+def _is_refused(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:
+    found: tuple[str, str] | None = None
+    if seen.state == GOING:
+        found = f"{old}, which it is moved from, is being deleted", "Remove movedFrom: there is nothing left to copy."
+    elif mirrors := situation.mirrored.get(old):
+        found = (
+            f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
+            "Promote or remove the mirror first, then move the topic and mirror it anew.",
+        )
+    if found is not None:
+        decision.refuse(sides.address, sides.wanted.source, *found)
+    return found is not None
+
+
+def _copy(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    _warn_of_expiry(sides, old, seen, situation, decision)
+    parameters = {"incarnation": seen.incarnation, "partitioning": _partitioning(sides, seen)}
+    if parameters["partitioning"] == "by-key":
+        decision.warn(
+            sides.address,
+            sides.wanted.source,
+            "it has another number of partitions: groups go on at the earliest record of each that they may not have "
+            "read, so that none is skipped and some are read twice",
+            "Order is kept by key, as far as all records of a key lay in one partition. What that costs readers is "
+            "theirs to say.",
+        )
+    for job in (MOVE, SWITCH_GROUPS):
+        decision.actions.append(
+            RunJob(
+                address=sides.address,
+                job=job,
+                source=old,
+                sink=sides.address,
+                parameters=parameters,
+                risk=Risk.DISRUPTIVE,
+                reasons=(Reason.MOVED,),
+                declared_at=sides.wanted.source,
+            )
+        )
+    decision.actions.append(
+        Delete(
+            address=old,
+            before=seen.resource,
+            incarnation=seen.incarnation,
+            reasons=(Reason.MOVED,),
+            precondition=precondition(old, seen),
+        )
+    )
+
+
+def _warn_of_expiry(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    """Say that copies keep their timestamps: what is too old for the new topic expires as soon as it is there."""
+    new, topic = sides.wanted.resource, seen.resource
+    if not (isinstance(new, Topic) and isinstance(topic, Topic)):
+        return
+    limits = situation.capabilities(new.cluster)
+    will, was = (Keeping.read(each.spec.configs.get, limits.configs, limits.defaults) for each in (new, topic))
+    if will.is_stricter_than(was):
+        decision.warn(
+            sides.address,
+            sides.wanted.source,
+            f"it keeps less than {old}, which is deleted once it is copied: what is beyond that expires in the copy",
+            "Give it the retention of the old topic first, and lower it when you have looked.",
+        )
+
+
+def _partitioning(sides: Sides, seen: Observed) -> str:
+    """Return how records find their partition: as they lie, or, where there is another number of them, by their key."""
+    new, old = sides.wanted.resource, seen.resource
+    is_same = isinstance(new, Topic) and isinstance(old, Topic) and new.spec.partitions == old.spec.partitions
+    return "same" if is_same else "by-key"
+
+
+def _mark(old: Address, last: Recorded) -> str:
+    return f"{old} {last.incarnation}" if last.incarnation else old
+
+
+def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Decide about something that says what it was called before; `False`: that name means nothing any more."""
+    old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
+    source = sides.wanted.source
+    if old == sides.address:
+        return False
+    if old in situation.wanted:
+        decision.refuse(
+            sides.address,
+            source,
+            f"{old}, which it is moved from, is declared too",
+            "Remove movedFrom, or one of the two.",
+        )
+    elif old_seen is None and old_last is None:
+        if sides.before is None and sides.last is None:
+            decision.warn(
+                sides.address,
+                source,
+                f"{old}, which it is moved from, is not there",
+                "It is made anew and empty; correct movedFrom if its records should come along.",
+            )
+        return False
+    elif old in decision.settled:
+        decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
+    elif old_seen is not None:
+        _leave(sides, old, old_seen, situation, decision)
+    elif _lies_detached(sides, old, situation, decision):
+        decision.settled.add(old)
+    elif sides.before is None or sides.last is not None:
+        return False  # what we moved from is gone, and its record forgotten; we are made anew, or have a record already
+    else:
+        _follow(sides, old, Reason.MOVED, situation, decision)
+    return True
+
+
+def _leave(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    """Decide about something that is there under its old name still."""
+    is_both = sides.before is not None
+    if is_both and not is_begun(sides, old, situation):
+        message = f"{old}, which it was moved from, is there too"
+        decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
+        return
+    decision.settled.add(old)
+    if is_both:
+        go_on(sides, old, seen, situation, decision)
+    elif _is_copied(sides, situation):
+        begin_copy(sides, old, seen, situation, decision)
+    else:
+        _move(sides, old, seen, situation, decision)
+
+
+def _is_copied(sides: Sides, situation: Situation) -> bool:
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    is_topic = isinstance(sides.wanted.resource, Topic)
+    return is_topic and capabilities.copy_move and not capabilities.topic_move
+
+
+def moved_from(action: Action) -> Address | None:
+    """Return the address a topic leaves by this action, if it is a move between namespaces."""
+    old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
+    return Address(old) if isinstance(old, str) else None
+
+
+def _lies_detached(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Refuse to make a topic empty whose records lie where somebody unmounted them, under its old name."""
+    location = situation.given.detached.get(old)
+    if location is None or sides.before is not None or sides.address in situation.mountings:
+        return False
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"somebody unmounted {old}, which it is moved from: it lies detached at {location}",
+        f"To have its records declare a Mounting of {full_name_of(sides.address)} with state: mounted and source: "
+        f"{location}. To make a new and empty one: reconciler state rm {old}",
+    )
+    return True
+
+
+def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
+    moved = Sides(sides.address, sides.wanted, situation.recorded.get(old), before)
+    reasons = [*_obstacles(sides, old, situation)]
+    found = Differences() if reasons else compare(moved, before, situation)
+    reasons += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
+    reasons += problems(moved, before, found.changes, situation)
+    for message, hint in reasons:
+        decision.refuse(sides.address, sides.wanted.source, message, hint)
+    if reasons:
+        return
+    decision.actions.append(
+        Transition(
+            address=sides.address,
+            machine="topic",
+            verb="move",
+            from_state=full_name_of(old),
+            to_state=full_name_of(sides.address),
+            after=as_observed(sides.wanted, before) if found.changes else sides.wanted.resource,
+            parameters={"from": old},
+            risk=Risk.DISRUPTIVE,
+            reasons=(Reason.MOVED,),
+            source=sides.wanted.source,
+            origins=observed_origins(sides.wanted.origins) if found.changes else sides.wanted.origins,
+            precondition=state_precondition(old, before),
+        )
+    )
+    change(moved, before, found, situation, decision)
+
+
+def _obstacles(sides: Sides, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why something cannot be moved at all."""
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    if not (isinstance(sides.wanted.resource, Topic) and capabilities.topic_move):
+        yield beyond(capabilities, f"rename {old} to {sides.address}")
+    elif mirrors := situation.mirrored.get(old):
+        yield (
+            f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
+            "Promote or remove the mirror first, then move the topic and mirror it anew.",
+        )
+
+
+def _follow(sides: Sides, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
+    """Let the record follow to the new address; nothing is called."""
+    before = sides.before
+    if before is None:
+        return
+    decision.settled.add(old)
+    moved = Sides(sides.address, sides.wanted, situation.recorded[old], before)
+    is_same_kind = type(before.resource) is type(sides.wanted.resource)
+    found = compare(moved, before, situation) if is_same_kind else Differences()
+    decision.actions.append(adopt(moved, before, found, reason, moved_from=old))
+    decision.actions.append(Forget(address=old, reasons=(reason,)))
+    change(moved, before, found, situation, decision)
+
+
+def hand_over(sides: Sides, old: Address, situation: Situation, decision: Decision) -> None:
+    """Let the record of `old` become that of a wanted address: the same thing on the platform, under another name."""
+    _follow(sides, old, Reason.READDRESSED, situation, decision)
+
+
+def readdressed(situation: Situation) -> Mapping[Address, Address]:
+    """Return, by arriving address, the leaving one of the same physical name (flat names only)."""
+    leaving: dict[tuple[str, str], Address] = {}
+    for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
+        last = situation.recorded[address]
+        cluster = cluster_of(address) or ""
+        if isinstance(last.resource, Topic) and last.physical_name and situation.is_decidable(address):
+            leaving[cluster, last.physical_name] = address
+    if not leaving:
+        return {}
+    arriving: dict[Address, Address] = {}
+    for address in sorted(situation.wanted.keys() - situation.recorded.keys()):
+        resource = situation.wanted[address].resource
+        if isinstance(resource, Topic) and resource.cluster in situation.clusters:
+            name = physical_name(situation.clusters[resource.cluster], resource.full_name)
+            if (resource.cluster, name) in leaving:
+                arriving[address] = leaving[resource.cluster, name]
+    return arriving
+
+
+# A namespace that was called otherwise: what is declared in it moves there, each topic by an action of its own.
+#
+# The namespace is made under its new name first, and the old one goes last, when nothing is left in it. Nothing that is
+# not declared is renamed.
+
+
+def implied_moves(situation: Situation) -> Mapping[Address, Address]:
+    """Return what is declared in a moved namespace, with the address it had there before."""
+    moved = {
+        address: wanted.moved_from
+        for address, wanted in situation.wanted.items()
+        if wanted.moved_from is not None and isinstance(wanted.resource, Namespace)
+    }
+    if not moved:
+        return {}
+    implied: dict[Address, Address] = {}
+    for address, wanted in situation.wanted.items():
+        if wanted.moved_from is None and kind_of(address) in {"topic", "namespace"}:
+            old = _old(address, moved)
+            if old is not None and _means_something(address, old, situation):
+                implied[address] = old
+    return implied
+
+
+def is_namespace_refused(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Refuse to move a namespace whose old name is declared as well; say whether it was."""
+    if old not in situation.wanted or old == sides.address:
+        return False
+    message = f"{old}, which it is moved from, is declared too"
+    decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
+    return True
+
+
+def _old(address: Address, moved: Mapping[Address, Address]) -> Address | None:
+    cluster, full_name = cluster_of(address) or "", full_name_of(address)
+    home = full_name.rpartition(":")[0] if kind_of(address) == "namespace" else split_name(full_name)[0]
+    for tier in reversed(tiers_of(home)):
+        old = moved.get(address_of("namespace", cluster, tier))
+        if old is not None:
+            return Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
+    return None
+
+
+def _means_something(address: Address, old: Address, situation: Situation) -> bool:
+    """Tell whether the old name is still to be left: where both are there, it has been used anew since."""
+    if old in situation.wanted:
+        return False
+    return old in situation.recorded if address in situation.observed else old in situation.observed
+
+
+# What mounting has to wait for, and what waits for it: names are freed first, readers go first, changes come after.
+
+
+_NAMED: Final = frozenset({"topic", "mirror"})
+"""Kinds that share their names on a cluster."""
+
+
+class MountOrder:
+    """The edges of a plan's graph at which one end is a mount or an unmount.
+
+    Where a plan frees a name and gives it to another topic, what changes a topic of that name is about the new one.
+    """
+
+    def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
+        self._situation = situation
+        self._mounts: dict[Address, list[str]] = {}
+        self._unmounts: dict[Address, list[str]] = {}
+        self._of_mounting: dict[Address, list[str]] = {}
+        for action in actions:
+            if isinstance(action, Transition) and isinstance(action.after, Mounting):
+                is_unmount = unmounted_by(action) is not None
+                found = self._unmounts if is_unmount else self._mounts
+                found.setdefault(mounted_by(action.after), []).append(action.id)
+                if is_unmount:
+                    self._of_mounting.setdefault(action.address, []).append(action.id)
+        self._new = {action.address for action in actions if isinstance(action, Create)}
+        self._at: dict[Address, list[Action]] = {}
+        self._readers: dict[Address, list[Action]] = {}
+        for action in actions if self._mounts or self._unmounts else ():
+            if kind_of(action.address) in _NAMED:
+                self._at.setdefault(_topic_at(action.address), []).append(action)
+            if (left := moved_from(action)) is not None:
+                self._at.setdefault(left, []).append(action)
+            if (source := self._source(action)) is not None:
+                self._readers.setdefault(source, []).append(action)
+
+    def before(self, action: Action) -> Iterator[str]:
+        """Yield the ids of what comes before an action."""
+        if not (self._mounts or self._unmounts):
+            return
+        if isinstance(action, Transition) and isinstance(action.after, Mounting):
+            yield from self._before_mounting(action, mounted_by(action.after))
+            return
+        topic = _topic_at(action.address)
+        if _makes(action):
+            yield from self._unmounts.get(topic, ())
+        elif kind_of(action.address) == "topic" and isinstance(action, Update | Adopt | Transition):
+            yield from self._mounts.get(topic, ())
+        source = self._source(action)
+        is_going = isinstance(action, Delete | Forget)
+        if source is not None and not is_going and not self._reads_old(action, source):
+            yield from self._mounts.get(source, ())
+
+    def _before_mounting(self, action: Transition, topic: Address) -> Iterator[str]:
+        others = self._at.get(topic, ())
+        if action.machine == MOUNT.name:
+            source = self._situation.given.mounts.get(action.address)
+            if isinstance(source, MountSource) and source.unmounts is not None:
+                yield from self._of_mounting.get(source.unmounts, ())
+            yield from self._unmounts.get(topic, ())
+            yield from (other.id for other in others if isinstance(other, Delete) or moved_from(other) == topic)
+            return
+        if topic not in self._mounts:
+            yield from (other.id for other in others if _changes(other))
+        yield from (other.id for other in self._readers.get(topic, ()) if self._reads_old(other, topic))
+
+    def _reads_old(self, action: Action, source: Address) -> bool:
+        """Tell whether a mirror reads what has a name now, and not what will have it after the plan."""
+        return source in self._unmounts and action.address not in self._new
+
+    def _source(self, action: Action) -> Address | None:
+        """Return the topic that the mirror of an action reads."""
+        if kind_of(action.address) != "mirror":
+            return None
+        if isinstance(action, RunJob):
+            return action.source
+        resource = self._resource(action)
+        return source_of(resource) if isinstance(resource, MirrorTopic) else None
+
+    def _resource(self, action: Create | Update | Delete | Adopt | Forget | Transition) -> Resource | None:
+        match action:
+            case Create() | Update() | Transition() | Adopt():
+                return action.after
+            case Delete():
+                return action.before
+            case Forget():
+                last = self._situation.recorded.get(action.address)
+                return last.resource if last is not None else None
+            case _:
+                assert_never(action)
+
+
+def _topic_at(address: Address) -> Address:
+    """Return an address as one of a topic: mirrors, mountings and topics share their names."""
+    return Address("topic/" + address.partition("/")[2])
+
+
+def _makes(action: Action) -> bool:
+    """Tell whether there is a topic under an address only after an action."""
+    return kind_of(action.address) in _NAMED and (isinstance(action, Create) or moved_from(action) is not None)
+
+
+def _changes(action: Action) -> bool:
+    """Tell whether an action is about a topic that is there, and stays there."""
+    if kind_of(action.address) != "topic" or _makes(action):
+        return False
+    return isinstance(action, Update | Adopt | Transition)
+
+
+def unmounted_by(action: Action) -> Address | None:
+    """Return the topic that an action takes off its cluster by unmounting it."""
+    if isinstance(action, Transition) and action.machine == UNMOUNT.name and isinstance(action.after, Mounting):
+        return mounted_by(action.after)
+    return None

@@ -1,0 +1,345 @@
+"""What has left the files: delete, forget, or keep; and what is hidden from the planner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.actions import Block, Delete, Estimate, Forget, Reason
+from reconciler.planning.diff.converge import (
+    GOING,
+    Decision,
+    going,
+    is_another,
+    precondition,
+    say_rules_stay,
+    say_what_stays,
+)
+from reconciler.planning.diff.mirror_changes import (
+    belongs_to_entry,
+    destroyed_as_mirror,
+    is_kept_by_link,
+    is_on_its_way,
+    leave_to_link,
+    say_kept,
+    wait_for_end,
+)
+from reconciler.planning.diff.moves import moved_from, unmounted_by
+from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Waiting
+from reconciler.planning.resolve.mirror_sources import is_left
+from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_live, mirror_at
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    rank,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import MIGRATING, Mounting
+from reconciler.resources.namespace import Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Observed, Recorded
+
+
+# What whoever plans may not see: an error, for it would look missing and be made again.
+
+
+_NOT_ALL: Final = "whoever acts there is not shown every topic"
+
+
+def check_hidden(situation: Situation) -> Iterator[Finding]:
+    """Yield every wanted or recorded address that is there and hidden, or that may be."""
+    hidden = situation.given.hidden
+    if hidden:
+        for address in sorted({*situation.wanted, *situation.recorded}, key=rank):
+            why = hidden.get(address) or hidden.get(mirror_at(address))
+            if why is not None and situation.is_decidable(address):
+                wanted = situation.wanted.get(address)
+                yield Finding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
+    yield from _unproven(situation)
+
+
+def may_be_hidden(address: Address, situation: Situation) -> bool:
+    """Tell whether something of ours is not observed, on a cluster where that does not prove that it is gone.
+
+    What was unmounted, or is there under the name it has now, is accounted for.
+    """
+    cluster = cluster_of(address)
+    if cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
+        return False
+    if kind_of(address) not in {"topic", "mirror"} or address not in situation.recorded:
+        return False
+    name = address.partition("/")[2]
+    if any(Address(f"{kind}/{name}") in situation.observed for kind in ("topic", "mirror")):
+        return False
+    return address not in situation.asleep and address not in situation.left_names
+
+
+def _unproven(situation: Situation) -> Iterator[Finding]:
+    if not any(situation.capabilities(cluster).may_hide for cluster in situation.trusted):
+        return
+    for address in sorted(situation.recorded, key=rank):
+        if address in situation.given.hidden or not may_be_hidden(address, situation):
+            continue
+        if situation.is_decidable(address):
+            wanted, cluster = situation.wanted.get(address), cluster_of(address) or ""
+            why = situation.capabilities(cluster).lacks.get("may_hide", _NOT_ALL)
+            yield Finding(
+                address,
+                wanted.source if wanted else None,
+                f"it is recorded, and cluster {cluster} does not show it; that proves nothing: {why}. "
+                "It is neither made again nor forgotten, and nothing is deleted there",
+                f"Let whoever acts describe every topic of the cluster. If it is gone: reconciler state rm {address}",
+            )
+
+
+def decide_removed(situation: Situation, decision: Decision) -> None:
+    """Decide about every recorded address that is no longer wanted; leaves before what they lean on."""
+    leaving = situation.recorded.keys() - situation.wanted.keys() - decision.settled
+    undeclared: Counter[str] = Counter()
+    for address in sorted(leaving, key=rank, reverse=True):
+        cluster = cluster_of(address)
+        if not situation.is_chosen(address) or address in situation.given.hidden or may_be_hidden(address, situation):
+            continue
+        if cluster not in situation.clusters:
+            decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
+            undeclared[cluster or ""] += kind_of(address) in _LEFT_THERE
+        elif cluster in situation.trusted and not (address in situation.observed and is_left(address, situation)):
+            _leave(address, situation.recorded[address], situation, decision)
+    if situation.given.is_destroy:
+        for cluster, count in sorted(undeclared.items()):
+            _warn_of_left(cluster, count, decision)
+
+
+_LEFT_THERE: Final = frozenset({"namespace", "topic", "mirror", "link"})
+
+
+def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
+    """Say that destroying deletes nothing on a cluster nobody declares: how to reach it is not known any more."""
+    if count:
+        decision.warn(
+            cluster_address(cluster),
+            None,
+            f"the files no longer declare it: {count} resources on it are forgotten, and stay there with their records",
+            "To delete them too, put the Cluster document back and destroy again.",
+        )
+
+
+def _leave(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+    before = situation.observed.get(address)
+    if kind_of(address) == "topic" and before is None:
+        if say_kept(address, situation, decision):
+            return
+        before = destroyed_as_mirror(address, last, situation)
+    reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
+    kept = Estimate(location=situation.asleep.get(address))
+    if before is not None and isinstance(before.resource, Mounting):
+        _say_under_way(address, before, before.resource, decision)
+    elif _is_only_forgotten(address, last, before, situation):
+        decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
+        say_rules_stay(address, last, situation, decision)
+    elif before is None or is_another(last, before):
+        # What is there now under its name was made by somebody else: it is not ours to delete.
+        decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
+    elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
+        leave_to_link(address, before, situation, decision)
+    elif is_on_its_way(before):
+        wait_for_end(address, before, decision)
+    elif before.state == GOING:
+        decision.waiting.append(Waiting(address, GOING))
+    elif before.state == MIGRATING:
+        decision.waiting.append(Waiting(address, MIGRATING))
+        message = f"it is being mounted or unmounted ({MIGRATING}), and cannot be deleted until that is done"
+        hint = "`reconciler run` finishes it, unless it waits to be told. See how far it is: reconciler mount status"
+        decision.refuse(address, None, message, hint)
+    else:
+        gone = going(last, before, situation)
+        decision.actions.append(
+            Delete(
+                address=address,
+                before=gone,
+                incarnation=before.incarnation,
+                reasons=(reason,),
+                precondition=precondition(address, before),
+            )
+        )
+        if isinstance(gone, Namespace):
+            say_what_stays(gone, situation, decision)
+
+
+def _say_under_way(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
+    """Keep a mounting that a job is about: forgotten, it would stand half-done, and nobody would be told."""
+    decision.waiting.append(Waiting(address, before.state or ""))
+    what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
+    message = f"its topic is being {what} ({before.state}), and nobody goes on with that while no file declares it"
+    hint = "Put the Mounting back, or call it off with `reconciler mount cancel`; see: reconciler mount status"
+    decision.warn(address, None, message, hint)
+
+
+def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
+    kind = kind_of(address)
+    if kind in {"cluster", "mounting", "policy"}:
+        return True  # a cluster is never deleted, and forgetting a mounting neither mounts nor unmounts
+    if situation.given.is_destroy and last.ownership == "adopted" and not situation.given.include_adopted:
+        return True
+    if kind == "mirror":
+        return before is not None and before.state == STOPPED
+    if kind == "topic" and (address in situation.mountings or belongs_to_entry(address, situation)):
+        return True  # a mounted topic belongs to its Mounting, and one that was mirrored to its link's entry
+    # A tier that was there before us, and that only our namespaces below needed, is not ours to delete.
+    return IMPLIED in last.origins and last.ownership == "adopted"
+
+
+# What holds others goes only with them: namespaces with their topics, links with their mirrors, sources last.
+
+
+class Holding:
+    """Judges deletes of what holds other things, after those have been judged themselves."""
+
+    def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
+        self._actions = actions
+        self._situation = situation
+        self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
+        self._forgotten = {action.address for action in actions if isinstance(action, Forget)}
+        going = [action for action in actions if action.blocked is None]
+        self._moved = {moved_from(action) for action in going}
+        self._detached = {unmounted_by(action) for action in going}
+        self.errors: list[Finding] = []
+
+    def judged(self) -> tuple[Action, ...]:
+        """Return the actions; holders that have to stay are blocked, or forgotten where they were only implied.
+
+        Links whose mirrors go on are refused: they lose their delete and are found in `errors`.
+        """
+        if not self._deletes:
+            return tuple(self._actions)
+        inside = self._inside()
+        judged = tuple(self._judge(action, inside.get(action.address, ())) for action in self._actions)
+        refused = {finding.address for finding in self.errors}
+        return tuple(action for action in judged if not (isinstance(action, Delete) and action.address in refused))
+
+    def _judge(self, action: Action, inside: Sequence[Address]) -> Action:
+        if not isinstance(action, Delete) or not inside:
+            return action
+        kind = kind_of(action.address)
+        staying = [address for address in inside if address not in self._deletes]
+        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # Nobody is told to allow what stays refused.
+        if action.blocked and not (is_for_good and action.blocked.allow):
+            return action
+        if kind == "namespace" and staying and self._may_stay(action.address):
+            return Forget(address=action.address, reasons=action.reasons)
+        if kind in {"topic", "mirror"}:
+            message = f"{_some(inside)} mirrors it: promote or remove the mirror first"
+            return replace(action, blocked=Block("mirrored", message, None))
+        if kind == "link" and not self._situation.given.is_destroy:
+            self._refuse_link(action, inside)
+            return action
+        if staying:
+            message = f"it holds {_some(staying)}, which stays"
+            return replace(action, blocked=Block("not_empty", message, None))
+        message = f"it holds {_some(inside)}, whose delete is blocked"
+        return replace(action, blocked=Block("not_empty", message, None, self._instead(inside)))
+
+    def _instead(self, inside: Sequence[Address]) -> str | None:
+        """Return what to declare for the first of what it holds that can be kept."""
+        blocks = (self._deletes[address].blocked for address in inside)
+        return next((block.instead for block in blocks if block is not None and block.instead), None)
+
+    def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
+        allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
+        message = f"it is no longer declared, but {_some(mirrors)} is not stopped"
+        hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {allow}"
+        strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
+        if strange:
+            hint = (
+                f"Declare the link again. {_some(strange)} has no entry of its own: "
+                f"`reconciler mirror failover {strange[0]}` stops it"
+            )
+        self.errors.append(Finding(action.address, action.source, message, hint))
+
+    def _may_stay(self, address: Address) -> bool:
+        """Tell whether nobody asked for this namespace to go: it was only implied, or all that is ours goes."""
+        return IMPLIED in self._situation.recorded[address].origins or self._situation.given.is_destroy
+
+    def _inside(self) -> dict[Address, list[Address]]:
+        """Return, by what is to be deleted, what in it stays: not deleted, or only blocked."""
+        found: dict[Address, list[Address]] = {}
+        # What is to be made in it keeps a namespace as much as what is there.
+        for address in sorted({*self._situation.observed, *self._situation.wanted}):
+            if self._goes(address):
+                continue
+            seen = self._situation.observed.get(address)
+            is_stopped = seen is not None and not is_live(seen) and kind_of(address) == "mirror"
+            for holder in self._holders(address):
+                if not self._is_kept_by(holder, address) or (is_stopped and kind_of(holder) == "link"):
+                    continue
+                if holder in self._deletes:
+                    found.setdefault(holder, []).append(address)
+        for source, mirrors in self._situation.mirrored.items():
+            staying = [mirror for mirror in mirrors if not self._goes(mirror)]
+            # A mirror that is mirrored on is a source, too.
+            for deleted in (source, mirror_at(source)):
+                if deleted in self._deletes and staying:
+                    found[deleted] = staying
+        return found
+
+    def _is_kept_by(self, holder: Address, address: Address) -> bool:
+        """Tell whether something that stays keeps what it lies in: rules on a prefix are kept by what is ours alone."""
+        capabilities = self._situation.given.capabilities.get(cluster_of(holder) or "")
+        if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
+            return True
+        if self._situation.given.is_destroy:
+            return False
+        is_ours = address in self._situation.recorded and address not in self._forgotten
+        return is_ours or address in self._situation.wanted
+
+    def _goes(self, address: Address) -> bool:
+        delete = self._deletes.get(address)
+        if delete is None and kind_of(address) == "mirror":
+            twin = self._deletes.get(Address("topic/" + address.partition("/")[2]))
+            delete = twin if twin is not None and isinstance(twin.before, MirrorTopic) else None
+        is_taken = address in self._moved or address in self._detached or self._is_asleep(address)
+        return is_taken or (delete is not None and delete.blocked is None)
+
+    def _is_asleep(self, address: Address) -> bool:
+        """Tell whether it is a mounting whose topic is not to be here: that needs no namespace to lie in."""
+        wanted = self._situation.wanted.get(address)
+        resource = wanted.resource if wanted is not None else None
+        return isinstance(resource, Mounting) and resource.spec.state == "unmounted"
+
+    def _holders(self, address: Address) -> Iterator[Address]:
+        kind, cluster = kind_of(address), cluster_of(address)
+        if cluster is None or kind in {"cluster", "link"}:
+            return
+        full_name = full_name_of(address)
+        tiers = tiers_of(full_name)[:-1] if kind == "namespace" else tiers_of(split_name(full_name)[0])
+        yield from (address_of("namespace", cluster, tier) for tier in tiers)
+        item = self._situation.observed.get(address) or self._situation.wanted[address]
+        resource = item.resource
+        if isinstance(resource, MirrorTopic):
+            yield address_of("link", cluster, resource.link)
+            yield from self._half_of(resource)
+
+    def _half_of(self, mirror: MirrorTopic) -> Iterator[Address]:
+        """Yield the half of a mirror's link on the other cluster: neither goes without the other."""
+        half = address_of("link", mirror.source_cluster, mirror.link)
+        seen = self._situation.observed.get(half)
+        link = seen.resource if seen is not None else None
+        if isinstance(link, MirrorLink) and link.spec.mode != "destination" and link.spec.source == mirror.cluster:
+            yield half
+
+
+def _some(addresses: Sequence[Address]) -> str:
+    first = ", ".join(addresses[:3])
+    return first if len(addresses) <= 3 else f"{first} and {len(addresses) - 3} more"  # noqa: PLR2004 - as many as fit a line

@@ -1,1 +1,0 @@
-"""The plan as JSON: its shape, its digest, saved and read back."""

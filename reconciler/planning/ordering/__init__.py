@@ -1,1 +1,0 @@
-"""What comes before what."""

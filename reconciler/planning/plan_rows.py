@@ -1,0 +1,277 @@
+"""A plan as plain values, canonical JSON, and the digest of a plan."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import orjson
+
+from reconciler.planning.actions import (
+    ACTION_NAMES,
+    Action,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    RunJob,
+    Transition,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reconciler.planning.actions import RoleCost, Value
+    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Plan
+    from reconciler.resources.mirrors import Stretch
+
+
+_OPTIONS: Final = orjson.OPT_SORT_KEYS
+
+
+def canonical(value: object) -> bytes:
+    """Return the canonical JSON of plain values."""
+    return orjson.dumps(value, option=_OPTIONS)
+
+
+def fingerprint(value: object) -> str:
+    """Return `sha256:…` of the canonical JSON of a value."""
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def plain(value: Value | object) -> Any:
+    """Return a value as JSON has it: mappings as objects, tuples as lists."""
+    match value:
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case tuple() | list():
+            return [plain(item) for item in value]
+        case _:
+            return value
+
+
+# Plans and actions as plain values, in the words of the plan's JSON.
+
+
+def name_of(action: Action) -> str:
+    """Return what kind of action it is, as JSON names it."""
+    match action:
+        case Create():
+            return "create"
+        case Update():
+            return "update"
+        case Delete():
+            return "delete"
+        case Adopt():
+            return "adopt"
+        case Forget():
+            return "forget"
+        case Transition():
+            return "transition"
+        case RunJob():
+            return "job"
+        case _:
+            assert_never(action)
+
+
+def changes_of(action: Action) -> tuple[Change, ...]:
+    """Return the fields an action moves."""
+    match action:
+        case Update() | Adopt() | Transition():
+            return action.changes
+        case Create() | Delete() | Forget() | RunJob():
+            return ()
+        case _:
+            assert_never(action)
+
+
+def moves_of(action: Action) -> tuple[Change, ...]:
+    """Return the fields an action moves on the platform."""
+    return () if isinstance(action, Adopt) else changes_of(action)
+
+
+def summary_of(plan: Plan) -> dict[str, int]:
+    """Return how many of each kind there are; always all nine keys."""
+    counts = dict.fromkeys(ACTION_NAMES, 0)
+    for action in plan.actions:
+        counts[name_of(action)] += 1
+    return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
+
+
+def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return one action."""
+    return {
+        "id": action.id,
+        "address": action.address,
+        "cluster": action.cluster,
+        "action": name_of(action),
+        "verb": action.verb,
+        "risk": action.risk.value,
+        "reasons": [reason.value for reason in action.reasons],
+        "changes": [_change(change) for change in changes_of(action)],
+        "after": after,
+        "parameters": parameters,
+        "source": action.declared_at if isinstance(action, RunJob) else action.source,
+        "depends_on": list(action.depends_on),
+        "wave": action.wave,
+        "precondition": action.precondition,
+        "estimate": {
+            "bytes": action.estimate.bytes,
+            "records": action.estimate.records,
+            "seconds": action.estimate.seconds,
+            "groups": None if action.estimate.groups is None else list(action.estimate.groups),
+            "uploads": action.estimate.uploads,
+            "unreadable": [
+                {
+                    "topic": lost.topic,
+                    "partition": lost.partition,
+                    "start": lost.start,
+                    "stop": lost.stop,
+                    "bytes": lost.bytes,
+                }
+                for lost in action.estimate.unreadable
+            ],
+            "location": action.estimate.location,
+            "partitions": action.estimate.partitions,
+            "no_writes_seconds": action.estimate.no_writes_seconds,
+            "role": _role(action.estimate.role),
+            "replicated": action.estimate.replicated,
+        },
+        "blocked": _block(action),
+        "grant": action.granted_by,
+    }
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """Return everything of a plan but its actions."""
+    base = plan.base
+    return {
+        "workspace": plan.workspace,
+        "environment": plan.environment,
+        "tool": plan.tool,
+        "git": {"commit": plan.git_commit} if plan.git_commit else None,
+        "base": {"lineage": base.lineage, "serial": base.serial, "sha256": base.sha256} if base else None,
+        "back_to": plan.back_to,
+        "digest": plan.digest,
+        "summary": summary_of(plan),
+        "drift": [
+            {
+                "address": found.address,
+                "path": found.path,
+                "recorded": plain(found.recorded),
+                "observed": plain(found.observed),
+                "fingerprint": found.fingerprint,
+                "ignored": found.ignored,
+                "origin": found.origin,
+            }
+            for found in plan.drift
+        ],
+        "waiting": [{"address": found.address, "state": found.state, "after": found.after} for found in plan.waiting],
+        "unmanaged": list(plan.unmanaged),
+        "errors": [_finding(found) for found in plan.errors],
+        "warnings": [_finding(found) for found in plan.warnings],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "path": change.path,
+        "before": plain(change.before),
+        "after": plain(change.after),
+        "drift": change.drift,
+        "origin": change.origin,
+    }
+
+
+def _role(cost: RoleCost | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    return {
+        "lost": [_stretch(each) for each in cost.lost],
+        "behind": [_stretch(each) for each in cost.behind],
+        "unknown": cost.unknown,
+        "fetched": [list(each) for each in cost.fetched],
+        "groups_set_back": None if cost.groups_set_back is None else list(cost.groups_set_back),
+        "timeout_ms": cost.timeout_ms,
+    }
+
+
+def _stretch(offsets: Stretch) -> dict[str, int]:
+    return {"partition": offsets.partition, "start": offsets.start, "stop": offsets.stop}
+
+
+def _block(action: Action) -> dict[str, Any] | None:
+    block = action.blocked
+    if block is None:
+        return None
+    return {"guard": block.guard, "allow": block.allow, "message": block.message, "instead": block.instead}
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    return {"address": found.address, "source": found.source, "message": found.message, "hint": found.hint}
+
+
+# The digest of a plan: over what it does, not over what it shows.
+
+
+def digest(actions: Sequence[Action]) -> str:
+    """Return sha256, hexadecimal, of the canonical actions in plan order."""
+    return digest_of_rows(
+        [
+            action.id,
+            after_of(action),
+            action.verb,
+            parameters_of(action),
+            action.risk.value,
+            action.precondition,
+            action.granted_by,
+        ]
+        for action in actions
+    )
+
+
+def digest_of_rows(rows: Iterable[Sequence[object]]) -> str:
+    """Return the digest of [id, after, verb, parameters, risk, precondition, grant] of each action."""
+    total = hashlib.sha256()
+    for row in rows:
+        total.update(canonical(row))
+        total.update(b"\n")
+    return total.hexdigest()
+
+
+def after_of(action: Action) -> dict[str, Any] | None:
+    """Return the resource an action leads to, as JSON has it."""
+    match action:
+        case Create() | Update() | Adopt() | Transition():
+            return action.after.to_json()
+        case Delete() | Forget() | RunJob():
+            return None
+        case _:
+            assert_never(action)
+
+
+def parameters_of(action: Action) -> dict[str, Any]:
+    """Return everything beside `after` that decides what an action does."""
+    match action:
+        case Create():
+            return _sorted(action.parameters)
+        case Transition():
+            states = {"machine": action.machine, "from": action.from_state, "to": action.to_state}
+            return {**states, **_sorted(action.parameters)}
+        case RunJob():
+            return {"job": action.job, "source": action.source, "sink": action.sink, **_sorted(action.parameters)}
+        case Adopt():
+            return {"moved_from": action.moved_from} if action.moved_from else {}
+        case Update() | Delete() | Forget():
+            return {}
+        case _:
+            assert_never(action)
+
+
+def _sorted(parameters: object) -> dict[str, Any]:
+    values: dict[str, Any] = plain(parameters)
+    return dict(sorted(values.items()))

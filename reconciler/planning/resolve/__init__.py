@@ -1,0 +1,1 @@
+"""What the files want, effective: policies compiled, namespaces implied, mirrors derived."""

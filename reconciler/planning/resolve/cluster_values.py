@@ -1,0 +1,165 @@
+"""What is wanted of clusters: properties, object storage, and clusters that a plan can do without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from reconciler.planning.fields import PROPERTIES
+from reconciler.planning.findings import Finding
+from reconciler.planning.resolve.mirror_sources import commanded
+from reconciler.planning.situation import Wanted
+from reconciler.resources.address import cluster_address
+from reconciler.resources.cluster import TIERING_PROPERTIES
+from reconciler.resources.cluster_properties import ENABLED
+from reconciler.resources.configs import DEFAULT, canonical_value, refused_value
+from reconciler.resources.mirror_link import MirrorLink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.planning.review import Review
+    from reconciler.resources.cluster import Cluster
+    from reconciler.resources.inventory import Desired, Inventory, Observed, Record
+    from reconciler.resources.kafka_configs import ConfigKey
+
+
+_INTERVAL: Final = "upload.maxInterval"
+_SECOND_MS: Final = 1000
+
+
+Problem: TypeAlias = tuple[str, str, tuple[tuple[str, ...], ...]]
+"""Message, hint, and the fields it is about."""
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """Properties in canonical form, by name; the origins of those that are not written so; what is wrong with them."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def compiled_cluster(cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]) -> tuple[Wanted, list[Finding]]:
+    """Return a cluster with all of its tiering as properties, and what of that could not be understood.
+
+    Where object storage is declared tiered storage is on, unless `properties` say otherwise. `catalog` has the
+    properties of its platform.
+    """
+    made = _compiled(cluster, catalog)
+    findings = [
+        Finding(cluster.address, source, message, hint, tuple((cluster.address, path) for path in fields))
+        for message, hint, fields in made.problems
+    ]
+    changed = cluster.spec.model_copy(update={"properties": made.properties, "tiering": None})
+    return Wanted(cluster.model_copy(update={"spec": changed}), source, made.origins), findings
+
+
+def _compiled(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _Compiled:
+    made = _Compiled()
+    written = dict(cluster.spec.properties)
+    for place, name, value in _machinery(cluster):
+        if name in written:
+            made.problems.append(
+                (
+                    f"{name} is set twice in one document: in properties, and by {place}",
+                    "Keep one of the two.",
+                    (("spec", "properties", name), ("spec", *place.split("."))),
+                )
+            )
+        else:
+            written[name] = value
+            made.origins[PROPERTIES + name] = place
+    if cluster.spec.object_storage is not None and ENABLED in catalog and ENABLED not in written:
+        written[ENABLED] = "true"
+        made.origins[PROPERTIES + ENABLED] = "objectStorage"
+    for name, value in sorted(written.items()):
+        _settle(name, value, catalog, made)
+    return made
+
+
+def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _Compiled) -> None:
+    if value == DEFAULT:
+        made.origins[PROPERTIES + name] = DEFAULT
+        return
+    if not value.strip():
+        message = f"properties.{name} is empty: that is no way to reset it"
+        made.problems.append((message, "Leave it out, or write default.", (("spec", "properties", name),)))
+        return
+    try:
+        made.properties[name] = canonical_value(name, value, catalog)
+    except ValueError as error:
+        place = made.origins.get(PROPERTIES + name)
+        where = f"{place} ({name})" if place else f"properties.{name}"
+        at = ("spec", *place.split(".")) if place else ("spec", "properties", name)
+        made.problems.append((f"{where}: {refused_value(value, error)}", "Correct it, or remove it.", (at,)))
+
+
+def _machinery(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+    """Yield (field of the manifest, property, value) of everything `spec.tiering` says."""
+    if cluster.spec.tiering is None:
+        return
+    said = cluster.spec.tiering.to_json()
+    for place, name in TIERING_PROPERTIES.items():
+        block, _, last = place.partition(".")
+        value = (said.get(block) or {}).get(last)
+        if value is not None:
+            yield f"tiering.{place}", name, _text(value, _SECOND_MS if place == _INTERVAL else 1)
+
+
+def _text(value: object, unit: int) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value) if unit == 1 else f"{value / unit:g}"
+        case _:
+            return str(value)
+
+
+# Whether two clusters have one object storage: what one detaches there, the other can mount.
+
+
+def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen_other: Observed | None) -> bool:
+    """Tell by the ids of the storages, wherever they are reached; where one is not known, by where they are declared.
+
+    A storage that nobody has tiered into has no id yet.
+    """
+    here, there = one.spec.object_storage, other.spec.object_storage
+    if here is None or there is None:
+        return False
+    found = tuple(seen.storage.found if seen and seen.storage else None for seen in (seen_one, seen_other))
+    if None not in found:
+        return found[0] == found[1]
+    return (here.url.rstrip("/"), here.endpoint) == (there.url.rstrip("/"), there.endpoint)
+
+
+# Clusters that a plan may do without: who fails over from a cluster needs nothing of it.
+
+
+def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
+    """Return the source clusters from which a mirror fails over, as the files declare it or a command has done it.
+
+    `observed`: what could be read.
+    """
+    links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
+    declared_so = {
+        link.spec.source for link in links if any(entry.state == "failed-over" for entry in link.spec.mirror_topics)
+    }
+    done = (found.mirror for found in commanded(desired, recorded, observed) if found.mirror.state == "failed-over")
+    return frozenset(declared_so | {mirror.source_cluster for mirror in done})
+
+
+def warnings_of_lost(review: Review) -> Iterator[Finding]:
+    """Yield, once for each, the clusters that could not be read and are done without."""
+    situation = review.situation
+    for cluster, why in sorted(situation.given.lost.items()):
+        wanted = situation.wanted.get(cluster_address(cluster))
+        yield Finding(
+            cluster_address(cluster),
+            wanted.source if wanted is not None else None,
+            f"cluster {cluster} cannot be read, and nothing on it is planned: {why}",
+            "What fails over from it needs nothing of it. Plan again once it answers.",
+        )

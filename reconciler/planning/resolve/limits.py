@@ -1,0 +1,246 @@
+"""Limits of platforms: configs, names and access rules that they cannot have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.findings import Finding
+from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
+from reconciler.resources.address import Address, full_name_of, split_name
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from reconciler.planning.actions import Change
+    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.acls import NamespaceAcl, TopicAcl
+    from reconciler.resources.inventory import Capabilities
+
+
+# Access rules where any denial wins: what a rule cannot bring about is told before somebody relies on it (F-K-033).
+
+
+def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
+    """Yield hosts that no connection comes from: brokers compare addresses, and know neither names nor ranges."""
+    for rule in acls:
+        if rule.host != "*" and not _is_address(rule.host):
+            why = "brokers compare addresses: names and ranges are never met"
+            yield (
+                f"the rule for {rule.principal} is for host {rule.host}, and {why}",
+                "Write one IP address, a rule for each where there are several, or * for all.",
+            )
+
+
+def warnings_of_denials(review: Review) -> Iterator[Finding]:
+    """Yield rules that a tier above makes say nothing: denied there, or allowed there already."""
+    situation = review.situation
+    for address in sorted(situation.wanted):
+        resource = situation.wanted[address].resource
+        if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
+            continue
+        if situation.is_decidable(address) and situation.capabilities(resource.cluster).denies_are_final:
+            above = list(_above(address, resource, situation))
+            for rule in resource.spec.acls:
+                yield from _judged(address, rule, above, situation) if rule.permission == "allow" else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """A rule of a tier, and the name below that tier of what it is about."""
+
+    tier: Address
+    rule: NamespaceAcl
+    below: str
+
+    def is_about(self, rule: TopicAcl) -> bool:
+        """Tell whether it covers all that a nearer rule is about, and whoever that is for."""
+        resources = set(getattr(rule, "resources", ("topics",)))
+        is_whole = any(
+            name == "*" or (name.endswith("*") and self.below.startswith(name[:-1])) or name == self.below
+            for name in self.rule.names
+        )
+        is_who = self.rule.principal in {rule.principal, "User:*"} and self.rule.host in {rule.host, "*"}
+        return is_whole and is_who and resources <= set(self.rule.resources)
+
+    def operations(self, rule: TopicAcl) -> tuple[str, ...]:
+        """Return which operations of a nearer rule it is about, too."""
+        return rule.operations if "all" in self.rule.operations else _shared(rule, self.rule)
+
+
+def _above(address: Address, resource: Topic | Namespace, situation: Situation) -> Iterator[_Above]:
+    full_name = full_name_of(address)
+    home = split_name(full_name)[0] if isinstance(resource, Topic) else full_name.rpartition(":")[0]
+    for tier in situation.nearest(resource.cluster, home):
+        item = situation.wanted.get(tier) or situation.observed.get(tier)
+        if item is not None and isinstance(item.resource, Namespace):
+            below = full_name[len(full_name_of(tier)) + 1 :]
+            for rule in item.resource.spec.acls:
+                yield _Above(tier, rule, below)
+
+
+def _judged(address: Address, rule: TopicAcl, above: list[_Above], situation: Situation) -> Iterator[Finding]:
+    source = situation.wanted[address].source
+    said = f"allow {rule.principal} {', '.join(rule.operations)}"
+    for upper in above:
+        operations = upper.operations(rule) if upper.is_about(rule) else ()
+        if upper.rule.permission == "deny" and operations:
+            yield Finding(
+                address,
+                source,
+                f"{said}: {upper.tier} denies {', '.join(operations)}, and no rule below lifts a denial",
+                f"Remove the denial from {upper.tier}, or give those their own rules that it is about.",
+            )
+            return
+    allowing = next((upper for upper in above if _allows_all(upper, rule)), None)
+    if allowing is not None:
+        yield Finding(
+            address,
+            source,
+            f"{said}: {allowing.tier} allows that already, so this says nothing; what a tier allows only a denial "
+            "takes away below it",
+            "Remove the rule; to allow less here add one with permission: deny.",
+        )
+
+
+def _allows_all(upper: _Above, rule: TopicAcl) -> bool:
+    is_allowing = upper.rule.permission == "allow" and upper.is_about(rule)
+    return is_allowing and set(upper.operations(rule)) == set(rule.operations)
+
+
+def _shared(one: TopicAcl, other: TopicAcl) -> tuple[str, ...]:
+    if "all" in one.operations:
+        return other.operations
+    return tuple(each for each in one.operations if each in other.operations)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+FIXED: Final = frozenset({"mode", "prefix", "source"})
+"""Fields of a link that never change."""
+
+
+def check_topic(
+    topic: Topic, capabilities: Capabilities, *, is_new: bool, told: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield what of a topic is beyond the platform; `told` are configs about which a tier of it says it."""
+    spec = topic.spec
+    if spec.configs:
+        own = {key: value for key, value in spec.configs.items() if key not in told} if told else spec.configs
+        yield from check_configs(own, capabilities)
+    if spec.partitions is not None and spec.partitions > capabilities.max_partitions:
+        yield (
+            f"{spec.partitions:,} partitions are more than the {capabilities.max_partitions:,} a topic can have there",
+            "Lower spec.partitions.",
+        )
+    # What is there stays as it is while a broker is down.
+    if is_new and spec.replication_factor is not None:
+        yield from _replicas(spec.replication_factor, capabilities)
+    if spec.acls and not capabilities.acls:
+        yield beyond(capabilities, "hold ACLs", "acls")
+    elif spec.acls and capabilities.acl_hosts_are_addresses:
+        yield from check_hosts(spec.acls)
+    if spec.recover_from is not None and is_new and not capabilities.recovery:
+        yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
+    if topic.metadata.namespace and not capabilities.namespaces:
+        yield beyond(capabilities, "have namespaces")
+
+
+def check_namespace(
+    namespace: Namespace, capabilities: Capabilities, passed_on: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what of a namespace is beyond the platform; `passed_on` are configs that only its topics have."""
+    spec = namespace.spec
+    if not capabilities.namespaces:
+        yield beyond(capabilities, "have namespaces")
+    yield from check_configs(passed_on or spec.configs, capabilities)
+    if spec.configs.get(RECOVERY) == "true":
+        yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
+    if spec.acls and not capabilities.acls:
+        yield beyond(capabilities, "hold ACLs", "acls")
+    elif spec.acls and capabilities.acl_hosts_are_addresses:
+        yield from check_hosts(spec.acls)
+    if spec.quotas is not None and not capabilities.quotas:
+        yield beyond(capabilities, "hold a namespace to quotas")
+    if spec.encryption is not None and not capabilities.encryption:
+        yield beyond(capabilities, "write a namespace under a key of its own (encryption)")
+
+
+def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield the configs a platform does not know, or could only ignore."""
+    known = capabilities.configs
+    for key in sorted(configs):
+        needs_tiering = not capabilities.tiering and key in NEEDS_TIERING
+        if needs_tiering:
+            default = known[key].default if key in known else None
+            if not is_harmless(key, configs[key], default):
+                yield beyond(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
+        elif key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Remove it."
+            yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
+
+
+def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield the changes that cannot be made in place."""
+    for change in changes:
+        before, after = change.before, change.after
+        if change.path == "partitions" and isinstance(before, int) and isinstance(after, int):
+            if after < before:
+                yield (
+                    f"it has {before} partitions and {after} are declared: partitions only grow in place",
+                    _fewer(before, after, capabilities),
+                )
+            elif not capabilities.partition_growth:
+                yield beyond(capabilities, "add partitions to a topic")
+        elif change.path == "replicationFactor" and not capabilities.replication_change:
+            yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
+        elif change.path == "replicationFactor" and isinstance(after, int):
+            yield from _replicas(after, capabilities)
+        elif change.path == f"configs.{RECOVERY}" and after == "true":
+            yield (
+                f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
+                "Remove it; to recover, declare a topic of another name, with recoverFrom.",
+            )
+        elif change.path in FIXED:
+            yield (
+                f"{change.path} of a link never changes ({before!r} → {after!r})",
+                "Declare a new link under another name, or set it back.",
+            )
+
+
+def _replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    if wanted > capabilities.max_replication_factor:
+        why = capabilities.lacks.get("max_replication_factor")
+        most = f"{capabilities.max_replication_factor}{f': {why}' if why else ''}"
+        yield f"replication factor {wanted} is more than {most}", "Lower spec.replicationFactor."
+
+
+def _fewer(before: int, after: int, capabilities: Capabilities) -> str:
+    """Say how to get fewer partitions: a topic of another name, and where the platform has it, by one move."""
+    if capabilities.copy_move:
+        return (
+            f"Declare {before}, or declare the topic under another name with {after} partitions and movedFrom: its "
+            "records are copied there by key, its groups switched, and this one deleted."
+        )
+    return f"Declare {before}, or make a new topic with {after} partitions, copy into it and switch over."
+
+
+def beyond(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
+    """Say that a platform does not do something that is declared, and why, where `lacks` knows it by its field."""
+    why = capabilities.lacks.get(field)
+    return (
+        f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",
+        "Remove it from the manifest: what cannot be done is never left out silently.",
+    )

@@ -1,0 +1,713 @@
+"""Mirror sources and roles: links, chains, what commands did, and the verbs to a role.
+
+The marks lie among the origins of the mirror's entry, so that whatever writes the entry anew carries them on or drops
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.lifecycles.mirror import (
+    MIRROR,
+    REVERSAL_SUSPENDED,
+    Ask,
+    Held,
+    MirrorStatus,
+    Refuse,
+    Role,
+    Wait,
+    towards,
+)
+from reconciler.planning.findings import Finding
+from reconciler.planning.resolve.limits import beyond, check_configs
+from reconciler.planning.situation import COPYING, is_live, mirror_at, mounted_by, source_of, topic_of
+from reconciler.resources.address import address_of, full_name_of, join_name, kind_of, split_name
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic, takes_name
+from reconciler.resources.mount import Mounting, MountSource, Recoverable
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.lifecycles.mirror import Verdict
+    from reconciler.planning.actions import Value
+    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
+
+
+STATE: Final = "state"
+PEER: Final = "peer"
+"""Where it says that the mirror on the other cluster, which mirrors this one since a reversal, was paused."""
+NOTHING: Final = "nothing"
+_MARK: Final = "a command, while the files said "
+_PAUSED: Final = "a command paused it"
+
+BY_COMMAND: Final = {STATE: f"{_MARK}{NOTHING}"}
+"""The origins of a mirror that a command made, and that no file names."""
+
+
+def origins_by_command(last: Recorded | None, role: Role, *, is_peer_paused: bool = False) -> dict[str, str]:
+    """Return what the record of a mirror says of where its values come from, once a command has given it a role."""
+    if last is None or not isinstance(last.resource, MirrorTopic):
+        return {}
+    kept = without_marks(last)
+    if is_peer_paused:
+        kept[PEER] = _PAUSED
+    said = last.origins.get(STATE, mark(last.resource.state)).removeprefix(_MARK)
+    return kept if said == role else {**kept, STATE: mark(said)}
+
+
+def without_marks(last: Recorded | None) -> dict[str, str]:
+    """Return the origins of a record without what commands did."""
+    return {path: origin for path, origin in (last.origins if last else {}).items() if path not in {STATE, PEER}}
+
+
+def mark(said: str) -> str:
+    """Return the mark of a role that a command gave while the files said another."""
+    return f"{_MARK}{said}"
+
+
+def said_then(origin: str) -> str | None:
+    """Return what the files said when a command gave a mirror its role; `None`: none did."""
+    return origin.removeprefix(_MARK) if origin.startswith(_MARK) else None
+
+
+def is_marked(last: Recorded | None) -> bool:
+    """Tell whether a record says that a command gave a mirror its role."""
+    return last is not None and last.origins.get(STATE, "").startswith(_MARK)
+
+
+def is_made_by_command(last: Recorded | None) -> bool:
+    """Tell whether a record says that a command made a mirror, and that no file has named it since."""
+    return last is not None and last.origins.get(STATE) == mark(NOTHING)
+
+
+# From the role wanted of a mirror to the verbs, as both of its clusters are observed.
+#
+# After a reversal the mirror lives on the other cluster, under the half of its link there. That one is looked for
+# before anything is decided: the verbs are then asked of it.
+
+
+ENDS: Final = {
+    "promote": MirrorStatus.STOPPED,
+    "reverse-and-start": MirrorStatus.STOPPED,
+    "reverse-and-pause": MirrorStatus.STOPPED,
+    "truncate-and-restore": MirrorStatus.ACTIVE,
+}
+"""Where a verb ends that takes more than one step; the others end where the table says."""
+
+_REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
+_COPYING: Final = frozenset({"promote", *_REVERSALS})
+_ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": "reversed", "paused": "reversed"}
+"""What is wanted of the mirror on the other cluster, once the roles were swapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One verb: whom it is asked of, with the role it has after it, and where that leads."""
+
+    mirror: MirrorTopic
+    verb: str
+    from_state: MirrorStatus
+    to_state: MirrorStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """These verbs lead there; none: it is there already."""
+
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """It is on its way there, or in a state this version has no word for."""
+
+    address: Address
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No legal way leads there."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Whether a way leads there cannot be told, or not gone, as long as a cluster is not read."""
+
+    message: str
+    hint: str
+
+
+Way = Asked | Waited | Refused | LeftOut
+
+
+def peer_of(mirror: MirrorTopic) -> MirrorTopic:
+    """Return the mirror that the source of a mirror is once the roles are swapped."""
+    return MirrorTopic(
+        cluster=mirror.source_cluster,
+        link=mirror.link,
+        source_cluster=mirror.cluster,
+        source=mirror.name,
+        name=mirror.source,
+        partitions=mirror.partitions,
+    )
+
+
+def status_of(seen: Observed) -> MirrorStatus | None:
+    """Return the state of an observed mirror; `None` where this version has no word for it."""
+    try:
+        return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
+    except ValueError:
+        return None
+
+
+def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether the roles of a mirror and its source can be swapped: its link is, or is to be, bidirectional."""
+    address = address_of("link", mirror.cluster, mirror.link)
+    item = situation.wanted.get(address) or situation.observed.get(address)
+    return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
+
+
+def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
+    """Return the live mirror on the other cluster that follows what this one is, or was: their roles are swapped."""
+    peer = peer_of(mirror)
+    seen = situation.observed.get(peer.address)
+    if seen is None or not is_live(seen) or not isinstance(seen.resource, MirrorTopic):
+        return None
+    there = seen.resource
+    is_it = (there.link, there.source_cluster, there.source) == (peer.link, peer.source_cluster, peer.source)
+    return seen if is_it else None
+
+
+def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
+    """Return how a mirror gets the role wanted of it; `None`: there is none to begin with, on neither cluster.
+
+    Nothing is asked of one that has its role by a command.
+    """
+    way = _way_of(mirror, situation)
+    item = situation.wanted.get(mirror.address)
+    is_by_command = item is not None and STATE in item.origins
+    return Asked() if is_by_command and isinstance(way, Asked) else way
+
+
+def _way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
+    seen = situation.observed.get(mirror.address)
+    back = None if is_live(seen) else mirrored_back(mirror, situation)
+    if back is not None and mirror.state in _ROLE_OF_PEER:
+        return _of_peer(mirror, back, situation)
+    if seen is None:
+        return None
+    status = status_of(seen)
+    if status is None:
+        return Waited(mirror.address, seen.state or "")
+    if status is MirrorStatus.STOPPED and mirror.state in _ROLE_OF_PEER:
+        return _of_stopped(mirror, seen, situation)
+    return _of_live(mirror, status, situation)
+
+
+def frees(way: Way | None) -> frozenset[Address]:
+    """Return the topics that take records of their own once a way is gone."""
+    steps = way.steps if isinstance(way, Asked) else ()
+    return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
+
+
+def takes(way: Way | None) -> frozenset[Address]:
+    """Return the ordinary topics that are mirrors once a way is gone."""
+    steps = way.steps if isinstance(way, Asked) else ()
+    swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
+    return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
+
+
+def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
+    peer = situation.observed.get(peer_of(mirror).address)
+    is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
+    verdict = towards(mirror.state, status, is_suspended=is_suspended)
+    is_for_both = isinstance(verdict, Ask) and mirror.state in {"promoted", "reversed"}
+    if is_for_both and mirror.source_cluster not in situation.trusted:
+        return LeftOut(
+            f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
+            "Plan again with both clusters. Where the source is lost for good, state failed-over works without it.",
+        )
+    return _source_gone(mirror, status, verdict, situation) or _way(mirror, status, verdict, is_suspended=is_suspended)
+
+
+def _source_gone(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, situation: Situation) -> Refused | None:
+    """Refuse what copies from a topic that is not on its cluster any more."""
+    if not isinstance(verdict, Ask) or not _COPYING.intersection(verdict.verbs):
+        return None
+    source = source_of(mirror)
+    if source in situation.observed or mirror_at(source) in situation.observed:
+        return None
+    return Refused(
+        f"{mirror.address} is {status}, and its source {source} is gone: it can neither be promoted nor reversed",
+        "To keep what it has: state failed-over, or `reconciler mirror failover`.",
+    )
+
+
+def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
+    """Ask of the mirror on the other cluster what leads to the role wanted of this one."""
+    peer = peer_of(mirror)
+    status = status_of(back)
+    if status is None:
+        return Waited(peer.address, back.state or "")
+    seen = situation.observed.get(mirror.address)
+    role = _ROLE_OF_PEER[mirror.state]
+    is_suspended = seen is not None and seen.state == MirrorStatus.PENDING_MIRROR
+    item = situation.wanted.get(mirror.address)
+    if status is MirrorStatus.PAUSED and not is_suspended and item is not None and PEER in item.origins:
+        return Asked()
+    verdict = towards(role, status, is_suspended=is_suspended)
+    if isinstance(verdict, Ask) and mirror.state == "paused":
+        verdict = Ask(tuple("reverse-and-pause" if verb in _REVERSALS else verb for verb in verdict.verbs))
+    if isinstance(verdict, Refuse):
+        legal = ", ".join(MIRROR.legal(status)) or "none"
+        return Refused(
+            f"{peer.address} mirrors it since their roles were swapped, is {status} and cannot become {role}",
+            f"{verdict.hint} Legal from there: {legal}.",
+        )
+    after = peer.model_copy(update={"state": role})
+    return _source_gone(after, status, verdict, situation) or _way(after, status, verdict, is_suspended=is_suspended)
+
+
+def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
+    """A stopped mirror goes on where it is the original source of the other's stopped mirror, and the reverse."""
+    if not is_two_way(mirror, situation):
+        return _way(mirror, MirrorStatus.STOPPED, _refusal(mirror))
+    if mirror.source_cluster not in situation.trusted:
+        return LeftOut(
+            f"it is STOPPED, and whether its source mirrors it cannot be told: cluster {mirror.source_cluster} "
+            "was not read",
+            "Plan again with both clusters.",
+        )
+    peer = peer_of(mirror)
+    there = situation.observed.get(peer.address)
+    is_other_last = there is not None and there.since_ms > seen.since_ms
+    if mirror.state == "mirroring" and is_other_last:
+        return _restore(mirror, MirrorStatus.STOPPED)
+    if mirror.state != "reversed":
+        return _way(mirror, MirrorStatus.STOPPED, _refusal(mirror))
+    if is_other_last:
+        return Refused(
+            f"it is STOPPED and cannot become reversed: {peer.address} stopped after it, so that this one is the "
+            "original source",
+            "What can be restored is this side: state mirroring cuts it to where the other stopped, and mirrors it.",
+        )
+    if there is None and source_of(mirror) not in situation.observed:
+        return Refused(
+            f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
+            f"Mirror it afresh over a link on cluster {mirror.source_cluster}, and remove this entry.",
+        )
+    return _restore(peer, MirrorStatus.REGULAR if there is None else MirrorStatus.STOPPED)
+
+
+def _refusal(mirror: MirrorTopic) -> Verdict:
+    return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
+
+
+def _restore(mirror: MirrorTopic, state: MirrorStatus) -> Asked:
+    verb = "truncate-and-restore"
+    return Asked((Step(mirror, verb, state, ENDS[verb]),))
+
+
+def _way(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False) -> Way:
+    match verdict:
+        case Held():
+            return Asked()
+        case Wait():
+            return Waited(mirror.address, status.value)
+        case Refuse():
+            legal = ", ".join(MIRROR.legal(status)) or "none"
+            return Refused(
+                f"it is {status} and cannot become {mirror.state}", f"{verdict.hint} Legal from there: {legal}."
+            )
+        case Ask():
+            return Asked(tuple(_steps(mirror, status, verdict.verbs, is_suspended=is_suspended)))
+        case _:
+            assert_never(verdict)
+
+
+def _steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *, is_suspended: bool) -> list[Step]:
+    steps: list[Step] = []
+    for verb in verbs:
+        condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
+        reached = MIRROR.step(status, verb, condition=condition)
+        steps.append(Step(mirror, verb, status, ENDS.get(verb, reached)))
+        status = steps[-1].to_state
+    return steps
+
+
+def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
+    """Return the entry whose reversal or restore makes, or made, a topic a mirror; and that mirror, if it lives."""
+    live = situation.observed.get(mirror_at(topic))
+    for entry in situation.entries_of.get(topic, ()):
+        back = mirrored_back(entry, situation)
+        if back is not None and live is back:
+            return entry, back
+        if is_two_way(entry, situation) and topic in takes(way_of(entry, situation)):
+            return entry, None
+    return None
+
+
+# Mirrors and what they lean on: the source topic, its link, and chains of mirrors.
+
+
+_FEW: Final = 3
+
+
+def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why a mirror cannot be."""
+    capabilities = situation.capabilities(mirror.cluster)
+    if not capabilities.links:
+        return  # said of its link
+    if mirror.state not in capabilities.mirror_states:
+        message, hint = beyond(capabilities, f"bring a mirror into state {mirror.state}")
+        if mirror.state == "reversed":
+            hint = (
+                f"To swap roles promote it, let its users write here, and declare a MirrorLink on cluster "
+                f"{mirror.source_cluster} with source: {mirror.cluster} that mirrors it back under a name of its own."
+            )
+        yield message, hint
+        return
+    yield from check_configs(mirror.configs, capabilities)
+    yield from _check_source(mirror, situation)
+    seen = situation.observed.get(mirror.address)
+    if seen is not None and isinstance(seen.resource, MirrorTopic):
+        is_same = (mirror.link, mirror.source_cluster, mirror.source) == (
+            seen.resource.link,
+            seen.resource.source_cluster,
+            seen.resource.source,
+        )
+        if not is_same:
+            another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
+            yield (
+                f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
+                f"Set it back. To follow another: {another}.",
+            )
+
+
+def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
+    if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
+        return
+    if mirrored_back(mirror, situation) is not None:
+        return  # roles are swapped, or on the way to be: the source mirrors this one until they are swapped back
+    if _is_circular(mirror, situation):
+        yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
+    elif not has_source(mirror, situation):
+        near = get_close_matches(mirror.source, topics_on(mirror.source_cluster, situation), n=_FEW)
+        guess = f"Did you mean {' or '.join(near)}? " if near else ""
+        yield (
+            f"its source {source_of(mirror)} is neither there nor declared",
+            f"{guess}Declare {_declared(mirror, situation)}, or correct mirrorTopics.source.",
+        )
+
+
+def _declared(mirror: MirrorTopic, situation: Situation) -> str:
+    """Return what makes a source known: where names are flat a namespace that nobody names is none."""
+    namespace, _ = split_name(mirror.source)
+    cluster = situation.clusters.get(mirror.source_cluster)
+    is_flat = cluster is not None and cluster.spec.provider != "embedded"
+    what = f"Namespace {namespace} or the Topic" if namespace and is_flat else "the Topic"
+    return f"{what} on cluster {mirror.source_cluster}"
+
+
+def topics_on(cluster: str, situation: Situation) -> list[str]:
+    """Return the topics and mirrors that are there, or are declared: those are there after this plan."""
+    found = {
+        full_name_of(address)
+        for address in (*situation.observed, *situation.wanted, *situation.mountings)
+        if kind_of(address) in {"topic", "mirror"} and address.split("/", 2)[1] == cluster
+    }
+    return sorted(found)
+
+
+def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether the source is there, or will be before the mirror is made."""
+    source = source_of(mirror)
+    if any(address in situation.observed for address in (source, mirror_at(source))):
+        return True
+    wanted = situation.wanted.get(source)
+    mounting = situation.mountings.get(source)
+    is_mounted = mounting is not None and mounting.spec.state == "mounted" and situation.is_chosen(mounting.address)
+    is_planned = wanted is not None and situation.is_chosen(source)
+    return (
+        is_planned or is_mounted or (mirror_at(source) in situation.wanted and situation.is_chosen(mirror_at(source)))
+    )
+
+
+def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
+    seen: set[Address] = {mirror.address}
+    here = _above(mirror, situation)
+    while here is not None and here.address not in seen:
+        seen.add(here.address)
+        here = _above(here, situation)
+    return here is not None
+
+
+def _above(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
+    """Return the mirror that a mirror follows: one that is declared, is there, or that a link would make by itself."""
+    source = source_of(mirror)
+    entry = situation.entries.get(mirror_at(source))
+    if entry is not None:
+        return entry if entry.state in COPYING else None
+    there = situation.mirrors.get(mirror_at(source))
+    if there is not None:
+        return there if is_live(situation.observed[there.address]) else None
+    is_topic = source in situation.observed or source in situation.wanted
+    return None if is_topic else _made_by_link(mirror.source_cluster, mirror.source, situation)
+
+
+def _made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
+    """Return the mirror that the filters of a cluster's links would make under a name."""
+    namespace, name = split_name(full_name)
+    for address, wanted in sorted(situation.wanted.items()):
+        link = wanted.resource
+        if not isinstance(link, MirrorLink) or link.cluster != cluster or not name.startswith(link.spec.prefix):
+            continue
+        making, source = link.spec.auto_create, join_name(namespace, name.removeprefix(link.spec.prefix))
+        if making is not None and making.enabled and takes_name(making.filters, source):
+            return MirrorTopic(
+                cluster=cluster,
+                link=full_name_of(address),
+                source_cluster=link.spec.source,
+                source=source,
+                name=full_name,
+            )
+    return None
+
+
+def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
+    """Return what a mirror takes from its source when it is made: `partitions`, synced `configs`, its `incarnation`."""
+    source = source_of(mirror)
+    chain = _chain(source, situation)
+    configs: dict[str, object] = {}
+    for key in _synced(mirror, situation):
+        value = next((layer[key] for layer in chain if key in layer), None)
+        if value is not None:
+            configs[key] = value
+    parameters: dict[str, Value] = {"configs": configs}
+    partitions = _partitions(source, situation)
+    if partitions is not None:
+        parameters["partitions"] = partitions
+    seen = situation.observed.get(source) or situation.observed.get(mirror_at(source))
+    if seen is not None and seen.incarnation is not None:
+        parameters["incarnation"] = seen.incarnation
+    return parameters
+
+
+def _partitions(source: Address, situation: Situation) -> int | None:
+    """Return how many partitions a source will have, through chains of mirrors."""
+    wanted, seen = situation.wanted.get(source), situation.observed.get(source)
+    for item in (wanted, seen):
+        if item is not None and isinstance(item.resource, Topic) and item.resource.spec.partitions is not None:
+            return item.resource.spec.partitions
+    above = situation.observed.get(mirror_at(source))
+    if above is not None and isinstance(above.resource, MirrorTopic) and above.resource.partitions is not None:
+        return above.resource.partitions
+    chained = situation.wanted.get(mirror_at(source))
+    if chained is not None and isinstance(chained.resource, MirrorTopic):
+        return _partitions(source_of(chained.resource), situation)
+    match _comes(source, situation):
+        case Recoverable() as found:
+            return found.partitions
+        case Mounting() as leaving:
+            return _partitions(mounted_by(leaving), situation)
+        case None:
+            return None
+
+
+def _comes(source: Address, situation: Situation) -> Recoverable | Mounting | None:
+    """Return what a source is that this plan mounts: as it lies detached, or what detaches it in this plan."""
+    mounting = situation.mountings.get(source)
+    found = situation.given.mounts.get(mounting.address) if mounting is not None else None
+    if not isinstance(found, MountSource) or source in situation.observed:
+        return None
+    leaving = situation.wanted.get(found.unmounts) if found.unmounts is not None else None
+    return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else found.found
+
+
+def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
+    """Return the configs of a source topic and of the tiers above it, nearest first: wanted ones over observed ones."""
+    _, cluster, _ = source.split("/", 2)
+    topic = situation.wanted.get(source) or situation.observed.get(source)
+    if topic is None or not isinstance(topic.resource, Topic):
+        chained = situation.wanted.get(mirror_at(source))
+        if chained is not None and isinstance(chained.resource, MirrorTopic):
+            return _chain(source_of(chained.resource), situation)
+        match _comes(source, situation):
+            case Recoverable() as lying:
+                return [lying.configs]
+            case Mounting() as leaving:
+                return _chain(mounted_by(leaving), situation)
+            case None:
+                return []
+    tiers = situation.nearest(cluster, topic.resource.metadata.namespace)
+    found = (
+        inventory.get(address) for address in (source, *tiers) for inventory in (situation.wanted, situation.observed)
+    )
+    return [item.resource.spec.configs for item in found if item and isinstance(item.resource, Topic | Namespace)]
+
+
+def _synced(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
+    link = situation.wanted.get(link_of(mirror))
+    if link is not None and isinstance(link.resource, MirrorLink) and link.resource.spec.topic_config_sync is not None:
+        return link.resource.spec.topic_config_sync.include
+    return SYNCED_BY_DEFAULT
+
+
+def link_of(mirror: MirrorTopic) -> Address:
+    """Return the address of the link a mirror belongs to."""
+    return address_of("link", mirror.cluster, mirror.link)
+
+
+# What commands did to mirrors: it holds until the files say something else than they said then.
+#
+# On the day itself nobody edits files first. The record keeps the role that a command made, and which one the files
+# had; while these go on saying that, a plan leaves the mirror as it is and says so, and `drift --accept` writes it
+# down. What was done without the state is found by looking: nothing but a command stops a mirror.
+
+
+_ROLE_BY_VERB: Final[Mapping[str, Role]] = {"failover": "failed-over", "promote": "promoted"}
+"""What a stopped mirror is, by what stopped it: neither needs anything of the other cluster to be told."""
+_UNNAMED: Final = "it was made by a command, and the files do not name it"
+_LEFT: Final = "it is left as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """A mirror that is not what the files say."""
+
+    mirror: MirrorTopic
+    """With the role it has."""
+    said: Role | None
+    """What the files say, and said then; `None`: they do not name it."""
+    is_peer_paused: bool = False
+    """Whether the mirror on the other cluster, which follows this one since a reversal, was paused by a command."""
+
+    @property
+    def is_of_role(self) -> bool:
+        """Whether the files can say it."""
+        return self.mirror.state != self.said
+
+    @property
+    def message(self) -> str:
+        """What it is, in words."""
+        said = [] if not self.is_of_role else [_said(self.mirror.state, self.said)]
+        return "; ".join([*said, *([self.peer] if self.is_peer_paused else [])])
+
+    @property
+    def peer(self) -> str:
+        """What became of the mirror on the other cluster, in words."""
+        return _peer_paused(self.mirror)
+
+
+def as_commanded(wanted: dict[Address, Wanted], recorded: Record, observed: Inventory) -> dict[Address, Wanted]:
+    """Return what is wanted, with the roles that commands gave to mirrors of which the files say nothing new."""
+    mirrors = {address: item.resource for address, item in wanted.items() if isinstance(item.resource, MirrorTopic)}
+    for found in _commanded(mirrors, recorded, observed):
+        address = found.mirror.address
+        item = wanted[address]
+        marks = {STATE: mark(found.said or "")} if found.is_of_role else {}
+        if found.is_peer_paused:
+            marks[PEER] = recorded[address].origins[PEER]
+        resource = mirrors[address].model_copy(update={"state": found.mirror.state})
+        wanted[address] = replace(item, resource=resource, origins={**item.origins, **marks})
+    return wanted
+
+
+def commanded(desired: Desired, recorded: Record, observed: Inventory) -> tuple[Commanded, ...]:
+    """Return the mirrors of which the files do not say yet what they are, or that they are there."""
+    links = {address: each.resource for address, each in desired.items() if isinstance(each.resource, MirrorLink)}
+    mirrors = {mirror.address: mirror for link in links.values() for mirror in link.mirrors()}
+    made = (
+        Commanded(last.resource, None)
+        for address, last in sorted(recorded.items())
+        if isinstance(last.resource, MirrorTopic)
+        and address not in mirrors
+        and address in observed
+        and is_made_by_command(last)
+        and link_of(last.resource) in links
+    )
+    return (*_commanded(mirrors, recorded, observed), *made)
+
+
+def is_left(address: Address, situation: Situation) -> bool:
+    """Tell whether a mirror that no file names is left alone: a command made it, over a link that they do name."""
+    last = situation.recorded[address]
+    if situation.given.is_destroy or not isinstance(last.resource, MirrorTopic):
+        return False
+    return is_made_by_command(last) and link_of(last.resource) in situation.wanted
+
+
+def warnings_of_commanded(review: Review) -> Iterator[Finding]:
+    """Yield the mirrors that are left as a command made them."""
+    situation = review.situation
+    for address, item in sorted(situation.wanted.items()):
+        mirror = item.resource
+        if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
+            continue
+        said = said_then(item.origins.get(STATE, ""))
+        if said is not None:
+            hint = f"Write it into the files: reconciler drift --accept {address}"
+            yield Finding(address, item.source, f"{_said(mirror.state, said)}: {_LEFT}", hint, item.marks)
+        if PEER in item.origins:
+            hint = f"It goes on with: reconciler mirror resume {peer_of(mirror).address}"
+            yield Finding(address, item.source, f"{_peer_paused(mirror)}: {_LEFT}", hint, item.marks)
+    for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
+        if address in situation.observed and situation.is_decidable(address) and is_left(address, situation):
+            hint = f"Write it into the files: reconciler drift --accept {address}"
+            yield Finding(address, None, f"{_UNNAMED}: {_LEFT}", hint)
+
+
+def _commanded(mirrors: Mapping[Address, MirrorTopic], recorded: Record, observed: Inventory) -> Iterator[Commanded]:
+    for address, mirror in mirrors.items():
+        last, seen = recorded.get(address), observed.get(address)
+        if last is None or not isinstance(last.resource, MirrorTopic):
+            role = None if _is_followed(mirror, seen, observed) else _seen_role(mirror, seen)
+        elif last.origins.get(STATE) == mark(mirror.state) and not _is_taken_back(last.resource, mirror, seen):
+            role = last.resource.state
+        else:
+            role = _seen_role(mirror, seen) if last.resource.state == mirror.state else None
+        state = role or mirror.state
+        is_paused = state == "reversed" and last is not None and PEER in last.origins
+        if state != mirror.state or is_paused:
+            yield Commanded(mirror.model_copy(update={"state": state}), mirror.state, is_paused)
+
+
+def _seen_role(mirror: MirrorTopic, seen: Observed | None) -> Role | None:
+    """Return the role a mirror was given by who told no state of it."""
+    is_stopped = mirror.state in COPYING and seen is not None and seen.state == MirrorStatus.STOPPED
+    return _ROLE_BY_VERB.get(seen.stopped_by or "") if is_stopped and seen is not None else None
+
+
+def _is_followed(mirror: MirrorTopic, seen: Observed | None, observed: Inventory) -> bool:
+    """Tell whether the other cluster went on after a mirror was stopped: what then is to be done, both say."""
+    there = observed.get(peer_of(mirror).address)
+    return there is not None and (is_live(there) or seen is None or there.since_ms > seen.since_ms)
+
+
+def _is_taken_back(done: MirrorTopic, said: MirrorTopic, seen: Observed | None) -> bool:
+    """Tell whether a mirror is again what the files say, by who told no state of it."""
+    status = None if seen is None else status_of(seen)
+    is_as_said = status is not None and isinstance(towards(said.state, status), Held)
+    return is_as_said and status is not None and not isinstance(towards(done.state, status), Held)
+
+
+def _said(role: str, said: str | None) -> str:
+    if said is None:
+        return _UNNAMED
+    return f"it was made {role} by a command, and the files still say {said}"
+
+
+def _peer_paused(mirror: MirrorTopic) -> str:
+    return f"{peer_of(mirror).address}, which mirrors it since their roles were swapped, was paused by a command"

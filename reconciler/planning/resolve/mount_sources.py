@@ -1,0 +1,248 @@
+"""Which topic in object storage a mounting means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.resources.address import join_name, split_name
+from reconciler.resources.mount import MountSource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.resources.address import Address
+    from reconciler.resources.mount import Mountable, Mounting
+
+
+_NAMED: Final = 10
+_SEE: Final = "See what lies there: reconciler mount list"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A topic that a cluster which was read has, and where it lies for life."""
+
+    cluster: str
+    name: str
+    location: str
+    leaves_by: Address | None = None
+    """The mounting of this plan that detaches it, where one does."""
+
+
+@dataclass(frozen=True)
+class Lying:
+    """One object storage as the clusters that share it see it."""
+
+    url: str
+    cluster_id: str | None
+    """Of the cluster that mounts; `None`: it is still to be made."""
+    mountables: Sequence[Mountable] = ()
+    attached: Sequence[Attached] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What clusters that were read are called in the files, by their ids."""
+
+    def whose(self, owner: str | None) -> str:
+        """Return a cluster as a message names it: by its id, and by its name where that is known."""
+        if owner is None:
+            return "another cluster"
+        name = self.names.get(owner)
+        return f"cluster {owner}" if name is None else f"cluster {owner} ({name})"
+
+    @cached_property
+    def at(self) -> Mapping[tuple[str, str], tuple[list[Attached], list[Mountable]]]:
+        """Return what lies at each place, by cluster id and revision: of a thousand mountings each looks once."""
+        found: dict[tuple[str, str], tuple[list[Attached], list[Mountable]]] = {}
+        for each in self.attached:
+            found.setdefault(_place(each.location), ([], []))[0].append(each)
+        for one in self.mountables:
+            found.setdefault(_place(one.location), ([], []))[1].append(one)
+        return found
+
+    @cached_property
+    def called(self) -> Mapping[str, tuple[list[Attached], list[Mountable]]]:
+        """Return what was made with each name; of what is attached the register says nothing new."""
+        found: dict[str, tuple[list[Attached], list[Mountable]]] = {}
+        taken = {each.location for each in self.attached}
+        for each in self.attached:
+            found.setdefault(_topic(each.location), ([], []))[0].append(each)
+        for one in self.mountables:
+            if one.location not in taken:
+                found.setdefault(one.full_name, ([], []))[1].append(one)
+        return found
+
+
+def found_source(mounting: Mounting, kept: str | None, lying: Lying) -> MountSource | UserError | None:
+    """Return what a mounting takes, or why it cannot; `None`: this object storage knows of no such topic.
+
+    `kept` is the location that this very mounting detached last, which its name means before any other.
+    """
+    source = mounting.spec.source
+    if source is None and kept is not None and _is_free(kept, lying):
+        source = kept
+    if source is not None and "/" in source:
+        return _at(source, lying)
+    return _named(wanted_name(mounting), lying)
+
+
+def found_beside(mounting: Mounting, lying: Lying) -> MountSource | None:
+    """Return what a mounting would take by name alone, were there not a topic that has its name on the cluster."""
+    attached, called = lying.called.get(wanted_name(mounting), ((), ()))
+    leaving = (MountSource(each.location, None, each.leaves_by) for each in attached if each.leaves_by is not None)
+    free = (MountSource(each.location, None) for each in called if each.state == "detached")
+    return next(free, next(leaving, None))
+
+
+def found_detached(mounting: Mounting, lying: Lying) -> MountSource | UserError | None:
+    """Return where the topic of an unmounted mounting lies that is not there; `None`: it cannot be told.
+
+    A topic that never was is a slip: nothing could ever be unmounted.
+    """
+    last = [
+        each.location
+        for each in lying.mountables
+        if (each.state, each.owner, each.name) == ("detached", lying.cluster_id, mounting.topic_name)
+    ]
+    if len(last) == 1:
+        return MountSource(last[0], None)
+    match found_source(mounting, None, lying):
+        case MountSource() as found:
+            return found
+        case UserError():
+            return None
+        case None:
+            message = f"there is no topic {mounting.topic_name}, and none of that name lies detached in {lying.url}"
+            return UserError(message, hint="Correct its name, or remove the Mounting: there is nothing to unmount.")
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Tell whether two locations are one: the namespace may be left out, as people do."""
+    (here, name), (there, other_name) = split_name(_topic(one)), split_name(_topic(other))
+    return (_place(one), name) == (_place(other), other_name) and (here == there or not here or not there)
+
+
+def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, Lying]]) -> UserError | None:
+    """Return that what a mounting asks for lies in the object storage of other clusters, by their names."""
+    for cluster, lying in others:
+        match found_source(mounting, None, lying):
+            case None:
+                pass
+            case MountSource() as found:
+                message = f"{found.location} lies in {lying.url}, the objectStorage of cluster {cluster}"
+                hint = f"Mount it on a cluster with that objectStorage: this one has {url}."
+                return UserError(message, hint=hint)
+            case UserError() as error:
+                message = f"{error.message}, in {lying.url}, the objectStorage of cluster {cluster}"
+                return UserError(message, hint=f"This cluster has another one, {url}. {error.hint}")
+    return None
+
+
+def wanted_name(mounting: Mounting) -> str:
+    """Return the full name that a mounting's source has, where it is no location."""
+    return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
+
+
+def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
+    """Return the error for a topic that nobody knows of.
+
+    `leaves_by` is a mounting that unmounts a topic of that name, which has no location before: copies make it.
+    """
+    source = mounting.spec.source
+    if source is not None and "/" in source:
+        owner = source.split("/")[1]
+        return UserError(
+            f"no detached topic lies at {source} in {url}",
+            hint=f"{_SEE}. What was never detached belongs to the cluster that made it, {owner}: unmount it there. "
+            f"Where it is not, its register is lost; whose it is says: "
+            f"reconciler mount release {source} --owner {owner}",
+        )
+    message = f"no detached topic {wanted_name(mounting)} lies in {url}"
+    if leaves_by is not None:
+        hint = f"It lies there once {leaves_by} has been applied: apply that without this Mounting, then add it."
+        return UserError(f"{message} yet", hint=hint)
+    return UserError(message, hint=f"{_SEE}, or correct source.")
+
+
+def _at(location: str, lying: Lying) -> MountSource | UserError | None:
+    attached, mountables = lying.at.get(_place(location), ((), ()))
+    for leaving in attached:
+        if is_same_place(location, leaving.location):
+            return _taken_from(leaving)
+    for found in mountables:
+        if is_same_place(location, found.location):
+            return MountSource(found.location, None) if found.state == "detached" else _owned(found, lying)
+    for other in mountables:
+        message = f"at {location} in {lying.url} lies topic {other.full_name}"
+        return UserError(message, hint=f"Write {other.location}, or correct the cluster id and revision.")
+    return None
+
+
+def _named(full_name: str, lying: Lying) -> MountSource | UserError | None:
+    attached, called = lying.called.get(full_name, ((), ()))
+    leaving = [each for each in attached if each.leaves_by is not None]
+    free = [each.location for each in called if each.state == "detached"]
+    found = sorted({*free, *(each.location for each in leaving)})
+    if len(found) > 1:
+        message = f"{len(found)} topics called {full_name} lie in {lying.url}: {_some(found)}"
+        return UserError(message, hint="Write the location of the one that is meant as source.")
+    if leaving:
+        return _taken_from(leaving[0])
+    if free:
+        return MountSource(free[0], None)
+    if called:
+        return _owned(called[0], lying)
+    return _taken_from(attached[0]) if attached else _called_otherwise(full_name, lying)
+
+
+def _called_otherwise(full_name: str, lying: Lying) -> UserError | None:
+    """Return where a topic lies that somebody may mean by a name that it was not made with."""
+    free = [each for each in lying.mountables if each.state == "detached"]
+    renamed = sorted(each.location for each in free if each.name == full_name)
+    own = split_name(full_name)[1]
+    found = renamed or sorted(each.location for each in free if split_name(each.full_name)[1] == own)
+    if not found:
+        return None
+    why = "what was called so last lies" if renamed else "in another namespace that name lies"
+    message = f"no detached topic {full_name} lies in {lying.url}; {why} at {_some(found)}"
+    return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
+
+
+def _taken_from(attached: Attached) -> MountSource | UserError:
+    if attached.leaves_by is not None:
+        return MountSource(attached.location, None, attached.leaves_by)
+    message = f"{attached.location} is attached to cluster {attached.cluster} as {attached.name}"
+    hint = f"Unmount it there first: a Mounting of {attached.name} on {attached.cluster} with state: unmounted."
+    return UserError(message, hint=hint)
+
+
+def _owned(found: Mountable, lying: Lying) -> UserError:
+    word = "mounted on" if found.state == "mounted" else "being mounted on"
+    release = f"reconciler mount release {found.location} --owner {found.owner} --allow release:{found.location}"
+    if found.owner is not None and found.owner == lying.cluster_id and found.state == "mounted":
+        message = f"{found.location} was mounted on this cluster as {found.name}, and somebody deleted it there"
+        hint = f"Make what is left of it mountable again: {release}"
+        return UserError(message, hint=hint)
+    message = f"{found.location} is {word} {lying.whose(found.owner)} as {found.name}"
+    hint = f"Unmount it there first. Where that cluster is gone for good: {release}"
+    return UserError(message, hint=hint)
+
+
+def _is_free(location: str, lying: Lying) -> bool:
+    _, mountables = lying.at.get(_place(location), ((), ()))
+    return any(each.location == location and each.state == "detached" for each in mountables)
+
+
+def _place(location: str) -> tuple[str, str]:
+    _, cluster_id, revision = location.rsplit("/", 2)
+    return cluster_id.lower(), revision
+
+
+def _topic(location: str) -> str:
+    return location.rsplit("/", 2)[0]
+
+
+def _some(locations: Sequence[str]) -> str:
+    return ", ".join(locations[:_NAMED]) + (" …" if locations[_NAMED:] else "")

@@ -1,1 +1,0 @@
-"""What the files want, effective: policies compiled, tiers implied, mirrors derived."""

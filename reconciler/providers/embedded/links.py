@@ -1,0 +1,280 @@
+"""Links of an embedded cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from reconciler.embedded.catalog.mirror_moves import Peer, link_of, mirror_named
+from reconciler.embedded.link_groups import bring_offsets, group_offsets, group_versions
+from reconciler.embedded.link_side import (
+    bring_rules,
+    follow_sources,
+    make_mirrors,
+    meet_source,
+    note_troubles,
+    offered_in,
+    rules_in,
+)
+from reconciler.embedded.segments.head import position_of, read_heads
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.providers.models import link_in
+from reconciler.providers.protocol import go_on
+from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Operation, Trouble, TroubleEntry, link_status, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.link_side import Linking
+    from reconciler.errors import ReconcilerError
+    from reconciler.records.log import Bounds
+    from reconciler.resources.mirrors import (
+        AccessRules,
+        Brought,
+        GroupOffsets,
+        MirrorEntry,
+        Offered,
+        Position,
+        SourceTopic,
+        Truncated,
+    )
+
+
+@dataclass(frozen=True)
+class EmbeddedLinks:
+    """`LinksOfCluster` over an embedded cluster; `name` is what manifests call it."""
+
+    cluster: EmbeddedCluster
+    name: str
+
+    @property
+    def syncs(self) -> EmbeddedSyncs:
+        """What links keep in step beside records."""
+        return EmbeddedSyncs(self.cluster)
+
+    def links(self) -> Sequence[LinkSeen]:
+        """Return the links, by name: the catalog alone is read."""
+        catalog = self.cluster.catalog.read()
+        return [
+            LinkSeen(
+                link_in(name, self.name, link),
+                link.id,
+                link_status(link),
+                _told(link.trouble),
+                {task: _trouble(trouble) for task, trouble in sorted(link.tasks.items())},
+                link.source_cluster_id,
+            )
+            for name, link in sorted(catalog.links.items())
+        ]
+
+    def mirrors(self, link: str | None = None) -> Sequence[MirrorSeen]:
+        """Return the mirrors by full name, of one link or of all: the catalog alone is read."""
+        catalog = self.cluster.catalog.read()
+        found = (
+            self._seen(catalog, name) for name, topic in sorted(catalog.topics.items()) if topic.mirror is not None
+        )
+        return [mirror for mirror in found if link is None or mirror.link == link]
+
+    def mirror(self, full_name: str) -> MirrorSeen:
+        """Return one mirror.
+
+        Raises:
+            UserError: There is no such topic, or it is not mirrored.
+        """
+        return self._seen(self.cluster.catalog.read(), full_name)
+
+    def positions(self, full_name: str) -> Mapping[int, Position]:
+        """Return where partitions stand; those never written stand at the beginning."""
+        topic = self.cluster.topic(full_name)
+        heads = read_heads(self.cluster.store, topic.id)
+        return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
+
+    def ask(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Ask for a verb of the table on this side."""
+        self._linking(may_go_on).ask(full_name, verb, operation=operation)
+        return self.mirror(full_name)
+
+    def join(
+        self, full_name: str, of: MirrorSeen, *, operation: str, verb: str, may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Let an ordinary topic become the mirror of `of`, its own mirror on the peer."""
+        self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), verb, operation=operation)
+        return self.mirror(full_name)
+
+    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
+        """Write down where an operation is to end; the first ones count."""
+        self.cluster.linking.aim(full_name, ends, operation=operation)
+        return self.mirror(full_name)
+
+    def advance(
+        self, full_name: str, to: MirrorStatus, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Let a mirror go to the next state of its operation."""
+        self._linking(may_go_on).advance(full_name, to, operation=operation)
+        return self.mirror(full_name)
+
+    def truncate(
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> Mapping[int, Truncated]:
+        """Cut what a restore has to cut."""
+        return self._linking(may_go_on).truncate(full_name, operation=operation)
+
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+        """Note that a new mirror equals its source up to its own ends."""
+        self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
+
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
+        """Note where a new mirror begins."""
+        self.cluster.linking.begin(full_name, offsets)
+        return self.mirror(full_name)
+
+    def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+        """Let go of what lies below the log starts of the source."""
+        from reconciler.embedded.link_side import follow_starts  # noqa: PLC0415 - brings Arrow
+
+        follow_starts(self.cluster, full_name, starts)
+
+    def trouble(
+        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
+        """Note why a mirror cannot fetch or go on, or that it can again."""
+        self.cluster.linking.set_trouble(full_name, self._kept(trouble), fails=fails, operation=operation)
+
+    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
+        """Note whether a link reaches its source."""
+        self.cluster.linking.set_link_trouble(link, status, self._kept(trouble))
+
+    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
+        """Note what is wrong with a task of a link."""
+        self.cluster.linking.set_task_trouble(link, task, self._kept(trouble))
+
+    def _linking(self, may_go_on: Callable[[], None]) -> Linking:
+        return replace(self.cluster.linking, may_go_on=may_go_on)
+
+    def _kept(self, trouble: Trouble | None) -> TroubleEntry | None:
+        if trouble is None:
+            return None
+        return TroubleEntry(trouble.code, trouble.message, trouble.since_ms or self.cluster.now_ms())
+
+    def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
+        topic, mirror = mirror_named(catalog, full_name)
+        # Without its link, which only damage takes from it, it can be looked at and failed over all the same.
+        name, link = link_of(catalog, mirror) or (mirror.link_id, None)
+        return MirrorSeen(
+            self.name,
+            full_name,
+            topic.id,
+            name,
+            "" if link is None else link.source_cluster,
+            mirror.source,
+            status_of(mirror, link),
+            topic.partitions,
+            mirror.since_ms,
+            mirror.source_topic_id,
+            _operation(mirror),
+            _told(mirror.trouble),
+            mirror.stopped_by,
+            mirror.is_automatic,
+            mirror.first_copy_done,
+            mirror.begins,
+        )
+
+
+def _operation(mirror: MirrorEntry) -> Operation | None:
+    kept = mirror.operation
+    return None if kept is None else Operation(kept.id, kept.verb, kept.ends or {})
+
+
+def _told(trouble: TroubleEntry | None) -> Trouble | None:
+    return None if trouble is None else _trouble(trouble)
+
+
+def _trouble(trouble: TroubleEntry) -> Trouble:
+    return Trouble(trouble.code, trouble.message, trouble.since_ms)
+
+
+# What links keep in step beside records, on an embedded cluster: a look at its catalog, or one commit of it.
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class EmbeddedSyncs:
+    """`SyncsOfCluster` over an embedded cluster."""
+
+    cluster: EmbeddedCluster
+
+    def version(self) -> str:
+        """Return the last commit of the catalog."""
+        return self.cluster.catalog.read().id
+
+    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
+        """Return topics as a link sees them: the catalog alone is read."""
+        return offered_in(self.cluster.catalog.read(), principal, only)
+
+    def group_versions(self) -> Mapping[str, str]:
+        """Return every group and what changes with it."""
+        return group_versions(self.cluster.store)
+
+    def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
+        """Return where groups go on reading: a GET each."""
+        return group_offsets(self.cluster, groups)
+
+    def rules(self) -> AccessRules:
+        """Return all access rules: the catalog alone is read."""
+        return rules_in(self.cluster.catalog.read())
+
+    def meet(self, link: str, source_cluster_id: str) -> None:
+        """Write down which cluster a link was made to."""
+        self._commit(f"change link {link}", lambda draft: meet_source(draft, link, source_cluster_id))
+
+    def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
+        """Bring mirrors to the shape of their sources."""
+        if not sources:
+            return {}
+        return self._commit("change mirrors", lambda draft: follow_sources(draft, sources))
+
+    def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
+        """Note what is wrong with mirrors."""
+        if troubles:
+            kept = {name: self._kept(trouble) for name, trouble in troubles.items()}
+            self._commit("change mirrors", lambda draft: note_troubles(draft, kept, failed))
+
+    def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
+        """Make mirrors as auto-create does."""
+        if not sources:
+            return {}
+        new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()
+        return self._commit(
+            f"create mirrors of link {link}",
+            lambda draft: make_mirrors(draft, link, sources, new_id=new_id, now_ms=now_ms),
+        )
+
+    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, Brought | ReconcilerError]:
+        """Set what links brought of groups."""
+        self.cluster.permissions.check_super_user("change groups for a link")
+        return bring_offsets(self.cluster, groups)
+
+    def bring_rules(self, link: str, rules: AccessRules) -> int:
+        """Give mirrors and namespaces the access rules of a source."""
+        return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
+
+    def _commit(self, what: str, decide: Callable[[Draft], R]) -> R:
+        self.cluster.permissions.check_super_user(what)
+        found: list[R] = []
+
+        def decided(draft: Draft) -> None:
+            found[:] = [decide(draft)]  # It decides anew where another commit was faster.
+
+        self.cluster.catalog.commit(decided)
+        return found[0]
+
+    def _kept(self, trouble: Trouble | None) -> TroubleEntry | None:
+        if trouble is None:
+            return None
+        return TroubleEntry(trouble.code, trouble.message, trouble.since_ms or self.cluster.now_ms())

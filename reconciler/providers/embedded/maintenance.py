@@ -1,0 +1,184 @@
+"""Maintenance of an embedded cluster, and producing into one topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from reconciler.embedded.acl import check_writing, topic_shown
+from reconciler.embedded.clients.producer import Producer
+from reconciler.embedded.segments.gate import check_writer
+from reconciler.embedded.segments.head import PRODUCERS
+from reconciler.embedded.tiered.cache import taken_of_caches
+from reconciler.embedded.tiered.idle_work import Housekeeping, Tidying
+from reconciler.embedded.tiered.usage import CountingStore
+from reconciler.errors import IncompleteError, UserError
+from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, unmetered
+from reconciler.providers.embedded.recovery import upkept
+from reconciler.providers.protocol import Upkept
+from reconciler.resources.address import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import pyarrow as pa
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.maintenance.passes import Upkeep
+    from reconciler.embedded.maintenance.survey import Tended
+    from reconciler.embedded.segments.entries import Entry
+    from reconciler.providers.protocol import Means
+    from reconciler.records.log import OffsetRange
+    from reconciler.resources.mirrors import MirrorEntry
+
+
+def jobs_of(
+    name: str, cluster: EmbeddedCluster, means: Means, keeping: Housekeeping | None = None
+) -> Mapping[str, Callable[[], Upkept]]:
+    """Return one pass over the cluster called `name`; jobs that follow each other share what they read.
+
+    What tidies the remote tier waits until the others' requests, which `keeping` counts, leave it room.
+    """
+    keeping = keeping or Housekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
+
+    def is_wanted(full_name: str) -> bool:
+        topic = cluster.catalog.known().topics.get(full_name)
+        is_mirror = topic is not None and topic.follows is not None
+        return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
+
+    counting = None if cluster.storage is None else CountingStore(unmetered(cluster.storage))
+    cluster = copy(cluster)
+    cluster.storage = None if counting is None else MeteredStore(counting, keeping.meter)
+    upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
+    tidy = replace(upkeep, storage=counting, tidying=Tidying(keeping, drains=means.is_asked))
+    jobs = {
+        "migrations": lambda: _migrated(cluster, means, is_wanted),
+        "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
+        "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
+        "recoveries": lambda: _recovered(cluster, means, is_wanted),
+        "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
+        "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
+        "retention": lambda: _tended(upkeep.retain()),
+        "roll": lambda: _tended(upkeep.roll(means.spread)),
+        "upload": lambda: _tended(upkeep.upload(means.spread)),
+        "compact": lambda: _tended(tidy.compact(means.spread)),
+        "merge": lambda: _tended(tidy.merge(means.spread)),
+        "scrub": lambda: _scrubbed(tidy, means),
+        "sweep": lambda: _swept(cluster, means),
+    }
+    if counting is None:
+        return jobs
+    return {job: _counted(do, (counting.taken, keeping.taken, taken_of_caches)) for job, do in jobs.items()}
+
+
+def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
+    """Return a job that says what it did with object storage, too."""
+
+    def done() -> Upkept:
+        upkept = do()
+        counts = Counter(upkept.counts)
+        for take in taken:
+            counts.update(take())
+        return replace(upkept, counts={name: count for name, count in sorted(counts.items()) if count})
+
+    return done
+
+
+def _tended(done: Tended) -> Upkept:
+    errors = tuple(done.errors)
+    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels)
+
+
+def _scrubbed(upkeep: Upkeep, means: Means) -> Upkept:
+    from reconciler.embedded.maintenance.passes import scrub  # noqa: PLC0415 - brings Arrow
+
+    return _tended(scrub(upkeep, is_named=means.is_named))
+
+
+def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+    copied = list[tuple[int, int]]()
+
+    def count(segment: Entry) -> None:
+        copied.append((segment.digest.records, segment.bytes))
+
+    found = upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count))
+    return replace(found, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
+
+
+def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+    """Go on with what whoever began it left. Counted are the topics of those that came further, and did not fail."""
+    before, stored = cluster.mounts.under_way(), list[int]()
+    if not before:
+        return Upkept("topic")
+    may_go_on = _go_on("all was mounted and unmounted", means)
+    mounts = replace(cluster.mounts, may_go_on=may_go_on, spread=means.spread, flushed=stored.append)
+    ended = mounts.finish(is_wanted)
+    left, errors = mounts.under_way(), []
+    for number, error in ended.items():
+        if error is not None:
+            error.message = f"migration {number}: {error.message.removeprefix(f'migration {number}: ')}"
+            errors.append(error)
+    done = sum(
+        len(before[number].topics)
+        for number, error in ended.items()
+        if error is None and number in before and (number not in left or left[number].state != before[number].state)
+    )
+    return Upkept("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
+
+
+def _go_on(what: str, means: Means) -> Callable[[], None]:
+    def go_on() -> None:
+        if means.is_stopped():
+            raise IncompleteError(f"stopped before {what}", hint="Go on with: reconciler run --once")
+
+    return go_on
+
+
+def _swept(cluster: EmbeddedCluster, means: Means) -> Upkept:
+    swept = cluster.sweep(unless_recent=not means.is_asked)
+    return Upkept("object", swept.objects, bytes=swept.bytes)
+
+
+# A producer of the embedded cluster, kept to one topic.
+
+
+@dataclass(frozen=True, slots=True)
+class OneTopic:
+    """New records of one topic go in here."""
+
+    producer: Producer
+    full_name: str
+
+    @classmethod
+    def of(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
+        """Return where records of a topic go in, before the first of them is read; `name` is the cluster's.
+
+        Raises:
+            NotAuthorizedError: It may not be written to.
+            UserError: It does not exist, or it is a mirror.
+        """
+        catalog = cluster.catalog.read()
+        check_writing(cluster.permissions, catalog, full_name)
+        topic = topic_shown(cluster.permissions, catalog, full_name)
+        if topic.follows is not None:
+            raise _is_mirror(catalog, name, full_name, topic.follows)
+        check_writer(full_name, topic, PRODUCERS)
+        return cls(cluster.producer(), full_name)
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Take a batch; it is written when there is enough."""
+        self.producer.append(self.full_name, records)
+
+    def flush(self) -> Mapping[int, OffsetRange]:
+        """Write all that was taken, and return what each partition gained since the last call."""
+        return self.producer.flush().get(self.full_name, {})
+
+
+def _is_mirror(catalog: Catalog, name: str, full_name: str, mirror: MirrorEntry) -> UserError:
+    source = next((link.source_cluster for link in catalog.links.values() if link.id == mirror.link_id), None)
+    of = f"topic/{source}/{mirror.source}" if source is not None else mirror.source
+    message = f"mirror/{name}/{full_name} is a mirror of {of}: only its link writes to it"
+    return UserError(message, hint="Produce to the source, or promote the mirror first.")

@@ -1,1 +1,0 @@
-"""Topics mounted and unmounted by plans, and migrations as the mount commands see them."""

@@ -1,0 +1,191 @@
+"""Topics made from object storage, in plans and batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.acl import entries_of
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.catalog.topics import TopicShape, recover_topic
+from reconciler.embedded.keys import topic_manifest_key
+from reconciler.embedded.tiered.ownership import Owning, ownerships
+from reconciler.embedded.tiered.recoverable import location_named, lying_in, recoverable
+from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.planning.actions import Create
+from reconciler.providers.protocol import Done, Failed, Upkept
+from reconciler.resources.address import full_name_of, kind_of
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.mount import Recoverable
+from reconciler.resources.topic import Topic
+from reconciler.runtime.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.acl import Permissions
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.protocol import Outcome
+    from reconciler.resources.address import Address
+    from reconciler.resources.mount import Recoveries
+
+
+_FROM: Final = "recoverFrom"
+_CONFIGS: Final = "configs."
+_NAMED: Final = 10
+
+
+def looked_up(
+    storage: ObjectStore | None, cluster_id: str | None, asked: Mapping[Address, str | None], who: Permissions
+) -> Recoveries:
+    """Return what object storage has of new topics, each by its location or, without one, by its name.
+
+    What lies there may be anybody's, and says nothing of who may read it: it is the super user's to recover.
+    """
+
+    def look(address: Address, location: str | None) -> Recoverable | UserError:
+        try:
+            who.check_super_user(f"{'mount' if kind_of(address) == 'mounting' else 'recover'} {address}")
+            if storage is None:
+                return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+            name = full_name_of(address)
+            where = location_named(storage, name) if location is None else TopicLocation.parse(location)
+            return recoverable(storage, where, cluster_id)
+        except UserError as error:
+            return error
+
+    found = side_by_side(lambda each: look(*each), asked.items(), name="recoverable")
+    return dict(zip(asked, found, strict=True))
+
+
+def archived_in(
+    cluster: Address, storage: ObjectStore | None, cluster_id: str | None
+) -> Iterator[tuple[str, Recoverable | UserError]]:
+    """Yield every topic of an object storage that one cluster made, by its place there, in a lasting order.
+
+    Then why each topic is no use yet that others made and that is mounted on it: it has to be released first.
+
+    Raises:
+        UserError: There is no object storage; `cluster_id` is not said, and several clusters have topics there; or the
+            one that is said has none there, and others have.
+    """
+    if storage is None:
+        raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
+    lying = lying_in(storage, cluster_id)
+    mounted = dict(_mounted_on(cluster_id or next((made_by for made_by, _ in lying), None), storage))
+    if not (lying or mounted) or cluster_id is None:
+        _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in lying or lying_in(storage)}))
+    for (made_by, revision), there in lying.items():
+        place = topic_manifest_key(made_by, revision)
+        try:
+            found = read_topic_manifest(storage, made_by, revision)
+            if found is None and there.manifests:
+                raise _undescribed(storage, place, there.manifests)
+            if found is not None:
+                yield place, recoverable(storage, found.location, None)
+        except UserError as error:
+            yield place, error
+    yield from mounted.items()
+
+
+def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
+    """Yield the topics of other clusters that a cluster had mounted, by their registers, and registers nobody can read.
+
+    To copy what is another's by its register is refused, and to mount it copies nothing: so its manifest is a Mounting.
+    """
+    for place, found in ownerships(storage) if cluster_id is not None else ():
+        if isinstance(found, UserError):
+            yield place, found
+        elif found.state is not Owning.DETACHED and found.owner == cluster_id != found.location.cluster_id:
+            location = found.location
+            hint = (
+                f"Where that cluster is gone for good: reconciler mount release {location} --owner {cluster_id} "
+                f"--allow release:{location}. Then declare a Mounting with source: {location} on the new one."
+            )
+            yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {found.name}", hint=hint)
+
+
+def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
+    """Let nobody take the topics of one cluster for those of another."""
+    if cluster_id is None and len(made_by) <= 1:
+        return
+    others = ", ".join(made_by[:_NAMED]) + (" …" if made_by[_NAMED:] else "")
+    if cluster_id is None:
+        message = f"topics of {len(made_by)} clusters lie in {storage.url}: {others}"
+        raise UserError(message, hint="Choose one with --cluster-id: which of them this cluster was is not known.")
+    if made_by:
+        message = f"no topic of cluster {cluster_id} lies in {storage.url}; there are topics of {others}"
+        raise UserError(message, hint="Choose one of those with --cluster-id. Nothing was written.")
+
+
+def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
+    count = f"{manifests} partition" + ("" if manifests == 1 else "s")
+    message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
+    hint = (
+        "Where its cluster is there: reconciler run --once --only scrub writes it anew. Else restore it from a version "
+        "or copy of the bucket. Where the topic is being deleted, leave it."
+    )
+    return UserError(message, hint=hint)
+
+
+def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
+    """Return where the new topics of a batch are to be made from."""
+    return {
+        action.address: str(action.parameters[_FROM])
+        for action in actions
+        if isinstance(action, Create) and isinstance(action.after, Topic) and _FROM in action.parameters
+    }
+
+
+def begin(draft: Draft, action: Create, topic: Topic, found: Recoverable | UserError, topic_id: str) -> str:
+    """Make a topic that is to be filled, or find that it was begun or done before; return its id.
+
+    Raises:
+        UserError: It cannot be made from there, or another topic has its name.
+    """
+    if isinstance(found, UserError):
+        raise found
+    spec, existing = topic.spec, draft.topics.get(topic.full_name)
+    if existing is None:
+        shape = TopicShape(
+            partitions=spec.partitions or found.partitions,
+            replication_factor=spec.replication_factor or found.replication_factor,
+            configs=spec.configs,
+            acls=entries_of(spec.acls),
+        )
+        unset = {path.removeprefix(_CONFIGS) for path, origin in action.origins.items() if origin == DEFAULT}
+        kept = {key: value for key, value in found.configs.items() if key not in unset}
+        recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=found.location, found=kept)
+    elif existing.recovering not in {None, found.location} or not spec.configs.items() <= existing.configs.items():
+        message = f"topic {topic.full_name} exists and differs from what was to be recovered"
+        raise UserError(message, hint="Somebody made it since the plan: plan again.")
+    return draft.topics[topic.full_name].id
+
+
+def ended(
+    cluster: EmbeddedCluster,
+    outcomes: Iterable[Outcome],
+    names: Mapping[str, str],
+    may_go_on: Callable[[], None],
+) -> Iterator[Outcome]:
+    """Yield outcomes, those of topics that recover once they have come to their end; `names` are theirs, by action."""
+    begun = []
+    for outcome in outcomes:
+        if outcome.id in names and isinstance(outcome, Done):
+            begun.append(outcome)
+        else:
+            yield outcome
+    wanted = {names[outcome.id] for outcome in begun}
+    errors = cluster.finish_recoveries(wanted.__contains__, may_go_on=may_go_on) if begun else {}
+    for outcome in begun:
+        error = errors.get(outcome.incarnation or "")
+        yield outcome if error is None else Failed(outcome.id, error)
+
+
+def upkept(found: Mapping[str, ReconcilerError | None]) -> Upkept:
+    """Return what one pass of the job came to."""
+    errors = tuple(error for error in found.values() if error is not None)
+    return Upkept("topic", len(found) - len(errors), failed=len(errors), errors=errors)

@@ -1,0 +1,546 @@
+"""Requests that change topics, configs and replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import BrokenInvariantError, UserError
+from reconciler.planning.actions import Change, Create, Delete, Transition, Update
+from reconciler.providers.kafka.client import create_bindings, delete_bindings
+from reconciler.providers.kafka.connection import in_rounds, pause
+from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.metadata import BROKER, TOPIC, own_values
+from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic
+from reconciler.providers.models import moved
+from reconciler.providers.protocol import go_on
+from reconciler.resources.acls import rule_at
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.errors import ReconcilerError
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.offsets import Place
+    from reconciler.providers.kafka.translate import Naming
+    from reconciler.resources.acls import Binding
+    from reconciler.resources.inventory import Resource
+    from reconciler.resources.topic import TopicSpec
+
+
+PLATFORM: Final = "a Kafka cluster"
+
+
+@dataclass
+class Asked:
+    """One action in the making: what is left of it to do, and what came of it."""
+
+    action: ControlAction
+    name: str
+    """The flat name of a topic; what every name of a namespace begins with."""
+    is_namespace: bool = False
+    new: Topic | None = None
+    is_gone: bool = False
+    incarnation: str | None = None
+    """Of what is deleted, as it was looked at; of what is there, once it is done."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    partitions: int | None = None
+    replicas: int | None = None
+    binds: tuple[Binding, ...] = ()
+    unbinds: tuple[Binding, ...] = ()
+    changes: Sequence[Change] = ()
+    error: ReconcilerError | None = None
+    is_bound: bool = False
+    """Whether one of its access rules was made."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there, or something of it, though its access rules were refused."""
+        return isinstance(self.action, Create) and (self.incarnation is not None or self.is_bound)
+
+    @property
+    def spec(self) -> TopicSpec:
+        """What a new topic is to be."""
+        if self.new is None:
+            message = f"{self.action.address} makes no topic"
+            raise BrokenInvariantError(message, hint="Please report it.")
+        return self.new.spec
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing has refused it."""
+        return self.error is None
+
+
+def asked(action: ControlAction, naming: Naming) -> Asked:
+    """Return what an action on a namespace or topic asks for.
+
+    Raises:
+        UserError: A Kafka cluster cannot do that.
+    """
+    match action:
+        case Create(after=Topic() as topic):
+            name = naming.physical(topic.full_name)
+            return Asked(action, name, new=topic, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
+        case Create(after=Namespace() as namespace):
+            prefix = naming.prefix(namespace.metadata.name)
+            return Asked(
+                action, prefix, is_namespace=True, binds=tuple(bindings_of_namespace(prefix, namespace.spec.acls))
+            )
+        case Delete(before=Topic() as topic):
+            name = naming.physical(topic.full_name)
+            rules = tuple(bindings_of_topic(name, topic.spec.acls))
+            return Asked(action, name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
+        case Delete(before=Namespace() as namespace):
+            prefix = naming.prefix(namespace.metadata.name)
+            rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
+            return Asked(action, prefix, is_namespace=True, is_gone=True, unbinds=rules)
+        case Update() | Transition(after=Topic()):
+            return _changed(action, action.after, naming)
+        case _:
+            raise cannot(action)
+
+
+def _changed(action: Update | Transition, after: Resource, naming: Naming) -> Asked:
+    if isinstance(after, Namespace):
+        name, is_namespace = naming.prefix(after.metadata.name), True
+    elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
+        name, is_namespace = naming.physical(after.full_name), False
+    else:
+        raise cannot(action)
+    wanted = moved(action.address, action.changes, platform=PLATFORM)
+    if wanted.keys or (is_namespace and wanted.configs):
+        raise cannot(action)
+    rules = [change for change in action.changes if change.path in wanted.rules]
+    before = {each for rule in rules for each in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
+    now = {each for rule in rules for each in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
+    return Asked(
+        action,
+        name,
+        is_namespace,
+        configs=wanted.configs,
+        partitions=wanted.partitions,
+        replicas=wanted.replication_factor,
+        binds=tuple(sorted(now - before)),
+        unbinds=tuple(sorted(before - now)),
+        changes=action.changes,
+    )
+
+
+def _bound(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[Binding]:
+    if not isinstance(operations, tuple):
+        return
+    rule = rule_at(path, operations)
+    yield from bindings_of_namespace(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
+
+
+def cannot(action: ControlAction) -> UserError:
+    """Return the refusal of what no Kafka cluster does in place."""
+    message = f"{action.address}: {PLATFORM} cannot {action.verb} it"
+    return UserError(message, hint="Set it back in the files, and plan again.")
+
+
+def open_ones(all_asked: Iterable[Asked]) -> list[Asked]:
+    """Return those that nothing has refused yet."""
+    return [each for each in all_asked if each.is_open]
+
+
+# Configs of topics and brokers, set and reset: one request for many, a key that is `None` is reset.
+
+
+_SET, _DELETE = 0, 1
+
+
+def altered(
+    client: KafkaClient,
+    wanted: Sequence[tuple[int, str, Mapping[str, str | None]]],
+    *,
+    doing: str,
+    is_trial: bool = False,
+) -> Sequence[Any]:
+    """Return the answer about each resource, by type, name and configs; as a trial nothing is done."""
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+    resources = [
+        (kind, name, [(key, _DELETE if value is None else _SET, value) for key, value in sorted(configs.items())])
+        for kind, name, configs in wanted
+    ]
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=is_trial)
+    answers: Sequence[Any] = client.send(request, doing=doing).responses
+    return answers
+
+
+def alter(
+    client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
+) -> None:
+    """Set and reset all, where what is refused of one thing is refused as a whole; `what` names what has no name.
+
+    Raises:
+        ReconcilerError: The brokers refuse one.
+    """
+    for answer in altered(client, wanted, doing=doing):
+        if answer.error_code:
+            raise of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
+
+
+# Requests that change something, each about many things; what they answer goes to each action it is about.
+
+
+# Only who connects pays for the library.
+# ruff: noqa: PLC0415
+
+RECORDS_AT_ONCE: Final = 9_000
+"""The controller takes 10,000 records in one operation, one for each topic, partition and config (6.2)."""
+TIMEOUT_MS: Final = 60_000
+EXISTS: Final = 36
+ABSENT: Final = frozenset({3, 100})
+
+
+def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]]) -> Any:
+    """Return the request that makes topics: name, partitions, replicas and configs; `None`: as many as brokers give."""
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    kind = CreateTopicsRequest.CreatableTopic
+    made = [
+        kind(
+            name=name,
+            num_partitions=partitions or -1,
+            replication_factor=replicas or -1,
+            assignments=[],
+            configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
+        )
+        for name, partitions, replicas, configs in topics
+    ]
+    return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=False, min_version=7)
+
+
+def deletion(ids: Iterable[str]) -> Any:
+    """Return the request that deletes topics by their ids: one made anew under the same name is another one."""
+    from uuid import UUID
+
+    from kafka.protocol.admin import DeleteTopicsRequest
+
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(each)) for each in ids]
+    return DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
+
+
+def create(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on) -> list[Asked]:
+    """Make new topics; return those that are there already, for their looks tell whose they are."""
+    there: list[Asked] = []
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+        request = creation(
+            (each.name, each.spec.partitions, each.spec.replication_factor, each.spec.configs) for each in some
+        )
+        answers = {each.name: each for each in client.send(request, doing="creating topics").topics}
+        return [(each, answers[each.name]) for each in some]
+
+    for some in _by_records(asked, _records_of_new):
+        for each, answer in in_rounds(some, ask, _code, may_go_on):
+            if answer.error_code == EXISTS:
+                there.append(each)
+            elif answer.error_code:
+                each.error = _refusal(each, answer)
+            else:
+                each.incarnation = str(answer.topic_id)
+    return there
+
+
+def grow(
+    client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on, *, is_trial: bool = False
+) -> None:
+    """Give topics more partitions; as a trial nothing is done, and what would be refused is."""
+    from kafka.protocol.admin import CreatePartitionsRequest
+
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+        topics = [kind(name=each.name, count=each.partitions, assignments=None) for each in some]
+        request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
+        answers = {each.name: each for each in client.send(request, doing="adding partitions").results}
+        return [(each, answers[each.name]) for each in some]
+
+    for some in _by_records(asked, lambda each: each.partitions or 0):
+        _refuse(in_rounds(some, ask, _code, may_go_on))
+
+
+def configure(
+    client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on, *, is_trial: bool = False
+) -> None:
+    """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+        wanted = [(TOPIC, each.name, each.configs) for each in some]
+        found = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
+        answers = {each.resource_name: each for each in found}
+        return [(each, answers[each.name]) for each in some]
+
+    for some in _by_records(asked, lambda each: len(each.configs)):
+        _refuse(in_rounds(some, ask, _code, may_go_on))
+
+
+def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
+    """Set and reset properties of all brokers.
+
+    Raises:
+        ReconcilerError: The brokers refuse one; nothing was changed.
+    """
+    alter(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
+
+
+def delete(
+    client: KafkaClient, asked: Sequence[Asked], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+) -> None:
+    """Delete topics by their ids: one that was made anew under the same name is another one."""
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+        request = deletion(ids[each.name] for each in some)
+        answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
+        return [(each, answers[ids[each.name]]) for each in some]
+
+    for some in _by_records(asked, lambda _each: 1):
+        for each, answer in in_rounds(some, ask, _code, may_go_on):
+            if answer.error_code and answer.error_code not in ABSENT:
+                each.error = _refusal(each, answer)
+
+
+def bind(client: KafkaClient, asked: Sequence[Asked]) -> None:
+    """Make and take away access rules."""
+    _each_binding(client, asked, create_bindings, lambda each: each.binds)
+    _each_binding(client, asked, delete_bindings, lambda each: each.unbinds)
+
+
+def _each_binding(
+    client: KafkaClient,
+    asked: Sequence[Asked],
+    do: Callable[[KafkaClient, Sequence[Binding]], list[tuple[int, str]]],
+    wanted: Callable[[Asked], Sequence[Binding]],
+) -> None:
+    for some in _by_records([each for each in asked if each.is_open and wanted(each)], lambda each: len(wanted(each))):
+        answers = iter(do(client, [bound for each in some for bound in wanted(each)]))
+        for each in some:
+            for _ in wanted(each):
+                code, message = next(answers)
+                each.is_bound |= not code
+                if code and each.error is None:
+                    each.error = of_code(code, message, what=str(each.action.address))
+
+
+def _records_of_new(each: Asked) -> int:
+    return 1 + (each.spec.partitions or 1) + len(each.spec.configs)
+
+
+def _by_records(asked: Sequence[Asked], records: Callable[[Asked], int]) -> Iterator[list[Asked]]:
+    """Yield actions in portions that one request may have; one that is too large alone is refused by the broker."""
+    some: list[Asked] = []
+    taken = 0
+    for each in asked:
+        count = records(each)
+        if some and taken + count > RECORDS_AT_ONCE:
+            yield some
+            some, taken = [], 0
+        some.append(each)
+        taken += count
+    if some:
+        yield some
+
+
+def _refuse(answered: Iterable[tuple[Asked, Any]]) -> None:
+    for each, answer in answered:
+        if answer.error_code:
+            each.error = _refusal(each, answer)
+
+
+def _code(answer: Any) -> int:
+    return int(answer.error_code)
+
+
+def _refusal(each: Asked, answer: Any) -> Any:
+    return of_code(answer.error_code, answer.error_message or "", what=str(each.action.address))
+
+
+# Replication factors, changed by moving replicas (6.2), throttled.
+#
+# A reassignment goes on in the brokers whoever asked for it: this waits until it is done, and one that was left alone
+# is found by the next look, which counts the replicas there are to be. Asking for the old number again takes back what
+# was not done yet. What was moved at most at a time is lifted once nothing moves any more.
+
+
+# Only who connects pays for the library.
+# ruff: noqa: PLC0415
+
+RATE: Final = 50 * 1024 * 1024
+"""Bytes a second that a broker sends, and takes, of replicas that move, where nobody has said it."""
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_NOTHING_MOVES: Final = 85
+"""What brokers answer where there is nothing to take back."""
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Of a partition whose replicas move: the brokers that come, and those that go."""
+
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def factor_of(seen: TopicSeen) -> int:
+    """Return how many replicas each partition has; of several numbers the smallest, for fewer is what hurts."""
+    return min(map(len, seen.replicas), default=1)
+
+
+def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -> dict[str, TopicSeen]:
+    """Return topics with the replicas their partitions are going to have: what was begun is not planned again."""
+    found = dict(topics)
+    for (name, number), each in moving.items():
+        if name in found:
+            replicas = list(found[name].replicas)
+            replicas[number] = tuple(broker for broker in replicas[number] if broker not in each.removing)
+            found[name] = replace(found[name], replicas=tuple(replicas))
+    return found
+
+
+def reassign(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None]) -> None:
+    """Give every partition of topics as many replicas as are asked for, and return once they are there.
+
+    Raises:
+        LeaseError: By `may_go_on`; the brokers go on by themselves, and the next look counts what there is to be.
+    """
+    every, cluster = client.topics(), client.cluster()
+    seen = {each.name: every[each.name] for each in asked}
+    moving = reassigning(client)
+    wanted: dict[Place, list[int] | None] = {}
+    loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
+    for each in asked:
+        factor = each.replicas or 1
+        if factor > len(cluster.brokers):
+            message = (
+                f"{each.action.address}: {factor} replicas need as many brokers, and {len(cluster.brokers)} are alive"
+            )
+            each.error = UserError(message, hint="Set a smaller replicationFactor, or add brokers.")
+            continue
+        for number, replicas in enumerate(seen[each.name].replicas):
+            place = each.name, number
+            wanted[place] = target(replicas, factor, moving.get(place), loads, cluster.racks)
+    throttle(client, {place: replicas or [] for place, replicas in wanted.items()}, seen)
+    _start(client, asked, wanted)
+    _wait(client, {each.name for each in asked if each.is_open}, may_go_on)
+    unthrottle(client, sorted({name for name, _ in wanted}))
+
+
+def reassigning(client: KafkaClient) -> dict[Place, Moving]:
+    """Return the partitions whose replicas move now, and which come and go; nothing where that may not be seen."""
+    from kafka.protocol.admin import ListPartitionReassignmentsRequest
+
+    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
+    answer = client.send(request, doing="looking for reassignments")
+    if answer.error_code:
+        return {}
+    return {
+        (topic.name, each.partition_index): Moving(tuple(each.adding_replicas), tuple(each.removing_replicas))
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def target(
+    replicas: Sequence[int], factor: int, moving: Moving | None, loads: Counter[int], racks: Mapping[int, str | None]
+) -> list[int] | None:
+    """Return the brokers a partition is to have, those it has first; `None`: what is under way is taken back."""
+    adding = () if moving is None else moving.adding
+    if moving is not None and len(replicas) - len(adding) == factor:
+        return None
+    kept = [broker for broker in replicas if moving is None or broker not in moving.removing][:factor]
+    while len(kept) < factor:
+        used = {racks.get(broker) for broker in kept}
+        free = [broker for broker in racks if broker not in kept]
+        # The emptiest of another rack; of equals always the same.
+        best = min(
+            free, key=lambda broker: (racks[broker] in used and racks[broker] is not None, loads[broker], broker)
+        )
+        kept.append(best)
+        loads[best] += 1
+    return kept
+
+
+def swept(client: KafkaClient) -> int:
+    """Lift the limits that moves left which nobody waited for to the end; return of how many topics."""
+    there = client.broker_configs()
+    if not any((found := there.get(key)) is not None and found.value == str(RATE) for key in _RATES):
+        return 0  # The limits of topics are somebody else's, if there are any.
+    moving = {name for name, _ in reassigning(client)}
+    names = sorted(name for name, seen in client.topics().items() if not seen.error and name not in moving)
+    limits = client.configs(names, (LEADERS, FOLLOWERS))
+    left = [name for name, configs in limits if not isinstance(configs, int) and own_values(configs)]
+    unthrottle(client, left)
+    return len(left)
+
+
+def _start(client: KafkaClient, asked: Sequence[Asked], wanted: Mapping[Place, list[int] | None]) -> None:
+    from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
+
+    topics: dict[str, list[Any]] = {}
+    for (name, number), replicas in wanted.items():
+        part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
+        topics.setdefault(name, []).append(part)
+    named = [Request.ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()]
+    answer = client.send(Request(timeout_ms=TIMEOUT_MS, topics=named), doing="moving replicas")
+    refused = {
+        topic.name: (part.error_code, part.error_message or "")
+        for topic in answer.responses
+        for part in topic.partitions
+        if part.error_code and part.error_code != _NOTHING_MOVES
+    }
+    for each in asked:
+        code, message = refused.get(each.name, (answer.error_code, answer.error_message or ""))
+        if code and each.error is None:
+            each.error = of_code(code, message, what=str(each.action.address))
+
+
+def _wait(client: KafkaClient, names: set[str], may_go_on: Callable[[], None]) -> None:
+    while any(name in names for name, _ in reassigning(client)):
+        may_go_on()
+        pause(_LOOK_S)
+
+
+def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicSeen]) -> None:
+    """Let the replicas that come, and those they are copied from, take no more than the rate that is set, or ours."""
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    for (name, number), replicas in wanted.items():
+        has = seen[name].replicas[number]
+        coming = [broker for broker in replicas if broker not in has]
+        if coming:
+            leaders.setdefault(name, []).extend(f"{number}:{broker}" for broker in has)
+            followers.setdefault(name, []).extend(f"{number}:{broker}" for broker in coming)
+    if not followers:
+        return
+    there = client.broker_configs()
+    missing = {key: str(RATE) for key in _RATES if key not in there}
+    if missing:
+        _limit(client, [(BROKER, "", missing)])
+    _limit(
+        client,
+        [(TOPIC, name, {LEADERS: ",".join(leaders[name]), FOLLOWERS: ",".join(followers[name])}) for name in followers],
+    )
+
+
+def unthrottle(client: KafkaClient, names: Iterable[str]) -> None:
+    """Lift what was set for topics, and our rate once nothing moves any more; another rate is somebody's wish."""
+    _limit(client, [(TOPIC, name, {LEADERS: None, FOLLOWERS: None}) for name in names])
+    there = client.broker_configs()
+    ours = {key: None for key in _RATES if (found := there.get(key)) is not None and found.value == str(RATE)}
+    if ours and not reassigning(client):
+        _limit(client, [(BROKER, "", ours)])
+
+
+def _limit(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+    alter(client, wanted, doing="limiting moves", what="the brokers")

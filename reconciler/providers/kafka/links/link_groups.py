@@ -1,0 +1,342 @@
+"""Group offsets and access rules that a link syncs.
+
+Brokers do not tell who committed an offset. What a link brings is in the ledger before it is committed, with what stood
+there: whatever else a group has here, it committed itself, and that wins.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import ReconcilerError
+from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
+from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, writer_of
+from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, states_of
+from reconciler.providers.kafka.records.copy_progress import map_of
+from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, placed
+from reconciler.resources.acls import rule_at, rule_fields
+from reconciler.resources.mirrors import AccessRules, Brought, GroupPosition, brought
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from reconciler.providers.kafka.ledger import Changes, Entries, Key
+    from reconciler.providers.kafka.links.link_site import Site
+    from reconciler.providers.kafka.links.link_states import States
+    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.records.offset_map import OffsetMap
+    from reconciler.resources.acls import Binding
+    from reconciler.resources.mirrors import GroupOffsets, RuleFields
+
+
+BROUGHT: Final = "brought"
+"""Kind of the entries of groups: by topic and partition, what is committed for it, and what was before."""
+_MEMBERS: Final = frozenset({25, 68, 82})
+"""The group has members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP, and their like."""
+_READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+
+_Committed = dict[tuple[str, int], GroupPosition]
+
+
+def group_versions(site: Site) -> dict[str, str]:
+    """Return what changes whenever a group commits, by its name."""
+    found = _committed(site, _states(site))
+    return {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8).hexdigest() for group, of in found.items()}
+
+
+def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets]:
+    """Return where groups go on reading, by full names of topics that are there."""
+    there = site.seen()
+    return {
+        group: {(site.naming.full_name(topic), number): at for (topic, number), at in of.items() if topic in there}
+        for group, of in _committed(site, groups).items()
+    }
+
+
+def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, Brought | ReconcilerError]:
+    """Set where groups go on reading mirrors; what is brought of all is noted at once."""
+    return _Bringing(site, groups).brought() if groups else {}
+
+
+@dataclass
+class _Bringing:
+    """One look at the ledger and at the groups; each map is read once."""
+
+    site: Site
+    groups: Mapping[str, GroupOffsets]
+    _maps: dict[tuple[str, int], OffsetMap] = field(default_factory=dict)
+    _news: dict[str, _Committed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Look."""
+        names = {name for offsets in self.groups.values() for name, _ in offsets}
+        self.topics: dict[str, TopicSeen] = self.site.seen({self.site.naming.physical(name) for name in names})
+        self.entries: Entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
+        ids = {name: seen.id for name, seen in self.topics.items()}
+        self.states: States = states_of(self.entries).live(ids)
+        self.members = {name for name, state in _states(self.site).items() if state in _READING}
+        self.there = _committed(self.site, self.groups)
+        self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
+
+    def brought(self) -> dict[str, Brought | ReconcilerError]:
+        """Note what is to be committed, then commit it."""
+        found: dict[str, Brought | ReconcilerError] = {}
+        by_link: dict[str, dict[str, _Committed]] = defaultdict(dict)
+        clamped: set[str] = set()
+        for group, offsets in self.groups.items():
+            wanted, is_clamped = self._wanted(offsets)
+            if is_clamped:
+                clamped.add(group)
+            if group in self.members and wanted:
+                found[group] = Brought(reading=self._names(wanted))
+                continue
+            for place, at in wanted.items():
+                by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
+        for link, of in sorted(by_link.items()):
+            self._note(link, of)
+        for group in self.groups:
+            if group not in found:
+                found[group] = self._settled(group, is_clamped=group in clamped)
+        return found
+
+    def _note(self, link: str, wanted: Mapping[str, _Committed]) -> None:
+        """Write down what is brought over one link, and what stood there; keep what is to be committed."""
+
+        def decide(entries: Entries) -> Changes:
+            changes: dict[Key, Any] = {}
+            for group, of in wanted.items():
+                key, there = (BROUGHT, link, group), self.there.get(group, {})
+                known = _noted(entries.get(key, {}))
+                own = {place for place, at in of.items() if _is_own(there.get(place), at, known.get(place, ()))}
+                self.own[group] = (self.own[group] - of.keys()) | own
+                news = {
+                    place: at
+                    for place, at in of.items()
+                    if there.get(place) != at and _is_ours(there.get(place), known.get(place, ()))
+                }
+                self._news[group] = {**self._news.get(group, {}), **news}
+                after = {**known, **{place: (at.offset, _offset(there.get(place))) for place, at in news.items()}}
+                if after != known:
+                    changes[key] = _document(after)
+            return changes
+
+        self.site.ledger.change(writer_of(link), decide, BROUGHT)
+
+    def _settled(self, group: str, *, is_clamped: bool) -> Brought | ReconcilerError:
+        news = self._news.get(group, {})
+        try:
+            if news and not self._commit(group, news):
+                return Brought(reading=self._names(news))
+        except ReconcilerError as error:
+            return error
+        return Brought(is_changed=bool(news), is_clamped=is_clamped, own=self._names(self.own.get(group, ())))
+
+    def _wanted(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
+        """Return where a group goes on in mirrors, and whether some partition has not come that far."""
+        found: _Committed = {}
+        is_clamped = False
+        for (name, number), position in offsets.items():
+            topic = self.site.naming.physical(name)
+            kept = self.states.mirrors.get(topic)
+            if kept is None or not kept.follows:
+                continue  # It was deleted or stopped meanwhile.
+            if number >= len(self.topics[topic].replicas):
+                is_clamped = True
+                continue
+            known = self._map(topic, number)
+            at = known.target_of(position.offset)
+            if at is None:
+                at = max((piece.target_end for piece in known), default=0)
+                is_clamped = is_clamped or position.offset > known.through
+            found[topic, number] = GroupPosition(at, position.metadata)
+        return found, is_clamped
+
+    def _map(self, topic: str, number: int) -> OffsetMap:
+        if (topic, number) not in self._maps:
+            self._maps[topic, number] = map_of(self.entries, topic, number)
+        return self._maps[topic, number]
+
+    def _commit(self, group: str, offsets: _Committed) -> bool:
+        """Commit for a group that has no members; tell whether it was possible."""
+        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - only who drives links pays
+
+        asked = {TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()}
+        admin = self.site.client.admin
+        answers = self.site.client.asked_of_group("committing offsets", admin.alter_group_offsets, group, asked)
+        for place, answer in answers.items():
+            code = getattr(answer, "errno", 0)
+            if code in _MEMBERS:
+                return False
+            if code:
+                raise of_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
+        return True
+
+    def _names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+        return tuple(sorted({self.site.naming.full_name(topic) for topic, _ in places}))
+
+
+def _is_ours(there: GroupPosition | None, brought: tuple[int, ...]) -> bool:
+    """Tell whether what a group has here was brought, or is what was there before that was: then it was not yet."""
+    return there is None or there.offset in brought
+
+
+def _is_own(there: GroupPosition | None, wanted: GroupPosition, brought: tuple[int, ...]) -> bool:
+    """Tell whether a group goes on elsewhere here than a link would bring it, because it said so itself."""
+    return not _is_ours(there, brought) and _offset(there) != wanted.offset
+
+
+def _offset(position: GroupPosition | None) -> int:
+    return -1 if position is None else position.offset
+
+
+def _noted(document: Mapping[str, Any]) -> dict[tuple[str, int], tuple[int, ...]]:
+    return {(topic, int(number)): tuple(pair) for topic, of in document.items() for number, pair in of.items()}
+
+
+def _document(brought: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, Any]:
+    found: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for (topic, number), pair in brought.items():
+        found[topic][str(number)] = list(pair)
+    return dict(found)
+
+
+def _states(site: Site) -> dict[str, str]:
+    found = site.client.asked("listing groups", site.client.admin.list_groups)
+    return {each["group_id"]: each.get("group_state") or "" for each in found}
+
+
+def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
+    """Return what groups have committed, by the names brokers give topics; those that are gone are absent."""
+    wanted = dict.fromkeys(groups)
+    if not wanted:
+        return {}
+    found = site.client.asked("reading offsets of groups", site.client.admin.list_group_offsets, wanted)
+    return {
+        group: {
+            (at.topic, at.partition): GroupPosition(each.offset, each.metadata or "")
+            for at, each in of.items()
+            if each.offset >= 0
+        }
+        for group, of in found.items()
+    }
+
+
+# Access rules that a link brings to a Kafka cluster.
+#
+# What is the link's is in the ledger before it is bound, and as long as it may be: no rule is left that nobody knows.
+
+
+_NONE: Final[RuleFields] = {}
+
+
+def rules(site: Site) -> AccessRules:
+    """Return the access rules of topics and of known namespaces, in two requests.
+
+    Raises:
+        NotAuthorizedError: Whoever acts may not see them.
+    """
+    return _rules(site, site.seen())
+
+
+def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
+    bindings, code = read_bindings(site.client)
+    if code:
+        raise of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
+    found = placed(bindings, site.naming, topics.keys())
+    return AccessRules(
+        {name: rule_fields(acls) for name, acls in found.topics.items()},
+        {name: rule_fields(acls) for name, acls in found.namespaces.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A mirror, by the name its broker gives it, or a namespace: what changes there, and what is the link's then."""
+
+    name: str
+    is_namespace: bool
+    changes: Mapping[str, tuple[str, ...] | None]
+    there: RuleFields
+    before: RuleFields
+    own: Mapping[str, tuple[str, ...]]
+
+
+def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
+    """Give the mirrors of a link, and namespaces that are known here, the rules of a source; return how many changed.
+
+    Raises:
+        UserError: There is no such link.
+    """
+    topics = site.seen()
+    states = site.states().live({name: seen.id for name, seen in topics.items()})
+    places = _places(site, states, link, wanted, _rules(site, topics))
+    if not any(each.changes or each.own != each.before for each in places):
+        return 0
+    site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=False))
+    binds, unbinds = (_bound(site, places, is_new=is_new) for is_new in (True, False))
+    _check(create_bindings(site.client, sorted(binds - unbinds)) if binds - unbinds else [], site)
+    _check(delete_bindings(site.client, sorted(unbinds - binds)) if unbinds - binds else [], site)
+    site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=True))
+    return sum(bool(each.changes) for each in places)
+
+
+def _places(site: Site, states: States, link: str, wanted: AccessRules, here: AccessRules) -> list[_Place]:
+    found = []
+    for topic, kept in states.of(link):
+        if kept.follows:
+            there, before = here.topics.get(kept.name, _NONE), kept.entry.rules
+            changes, own = brought(there, before, wanted.topics.get(kept.entry.source, _NONE))
+            found.append(_Place(topic, False, changes, there, before, own))  # noqa: FBT003 - it has a name there
+    known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
+    for name in sorted({*wanted.namespaces, *of_link} & known):
+        there, before = here.namespaces.get(name, _NONE), of_link.get(name, _NONE)
+        changes, own = brought(there, before, wanted.namespaces.get(name, _NONE))
+        found.append(_Place(name, True, changes, there, before, own))  # noqa: FBT003 - as above
+    return found
+
+
+def _bound(site: Site, places: list[_Place], *, is_new: bool) -> set[Binding]:
+    """Return the bindings of what changes, as they are to be, or as they are."""
+    found: set[Binding] = set()
+    for each in places:
+        for path, after in each.changes.items():
+            operations = after if is_new else each.there.get(path)
+            if operations and each.is_namespace:
+                found.update(bindings_of_namespace(site.naming.prefix(each.name), [rule_at(path, operations)]))
+            elif operations:
+                found.update(bindings_of_topic(each.name, [rule_at(path, operations)]))
+    return found
+
+
+def _kept(entries: Entries, link: str, places: list[_Place], *, is_done: bool) -> Changes:
+    """Return what is noted of places: what is the link's; until it is bound, what was the link's, too."""
+    states = states_of(entries)
+    changes: dict[Key, Mapping[str, object] | None] = {}
+    of_link = dict(states.link(link).rules)
+    for each in places:
+        own = dict(each.own) if is_done else _both(each.before, each.own)
+        kept = states.mirrors.get(each.name)
+        if each.is_namespace:
+            of_link.pop(each.name, None)
+            if own:
+                of_link[each.name] = own
+        elif kept is not None and kept.entry.rules != own:
+            changes |= mirror_changes(each.name, replace(kept, entry=replace(kept.entry, rules=own)))
+    if of_link != states.link(link).rules:
+        changes |= link_changes(link, replace(states.link(link), rules=of_link))
+    return changes
+
+
+def _both(before: RuleFields, own: RuleFields) -> dict[str, tuple[str, ...]]:
+    paths = sorted({*before, *own})
+    return {path: tuple(sorted({*before.get(path, ()), *own.get(path, ())})) for path in paths}
+
+
+def _check(answers: list[tuple[int, str]], site: Site) -> None:
+    for code, message in answers:
+        if code:
+            raise of_code(code, message, what=f"access rules of cluster {site.cluster}")

@@ -1,0 +1,229 @@
+"""What links need of their destination and source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.planning.fields import CONFIGS
+from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
+from reconciler.providers.kafka.ledger import REPLICAS, TOPIC
+from reconciler.providers.kafka.links.link_states import states_of
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
+from reconciler.providers.kafka.translate import is_internal
+from reconciler.providers.protocol import Failed, Marked
+from reconciler.resources.address import address_of, split_name
+from reconciler.resources.base import InNamespace
+from reconciler.resources.kafka_configs import PASSING
+from reconciler.resources.mirrors import Offered, SourceTopic
+from reconciler.resources.topic import Topic, TopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Ledger
+    from reconciler.providers.kafka.links.link_states import States
+    from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen
+    from reconciler.providers.kafka.translate import Naming
+    from reconciler.providers.protocol import Outcome
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Capabilities
+
+
+@dataclass(frozen=True)
+class Site:
+    """One destination. Safe to share between threads."""
+
+    client: KafkaClient
+    naming: Naming
+    ledger: Ledger
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    capabilities: Callable[[], Capabilities]
+
+    @property
+    def cluster(self) -> str:
+        """What manifests call it."""
+        return self.client.name
+
+    def states(self) -> States:
+        """Return its links and mirrors, also those whose topics are gone."""
+        return states_of(self.ledger.read())
+
+    def check_no_mirror(self, full_name: str, seen: TopicSeen) -> None:
+        """Refuse what producers want of a mirror: its brokers would let them in, and it would be no copy any more.
+
+        Raises:
+            UserError: It follows a source.
+        """
+        states = self.states().live({seen.name: seen.id})
+        kept = states.mirrors.get(seen.name)
+        if kept is None or not kept.follows:
+            return
+        link = states.found(kept)
+        of = kept.entry.source if link is None else f"topic/{link[1].source_cluster}/{kept.entry.source}"
+        message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
+        raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+
+    def topic(self, full_name: str) -> tuple[str, TopicSeen | None]:
+        """Return what its brokers call a topic, and the topic where it is there."""
+        name = self.naming.physical(full_name)
+        seen = self.client.topics([name]).get(name)
+        return name, None if seen is None or seen.error else seen
+
+    def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
+        """Return topics that are there, by the names their brokers give them."""
+        return {name: each for name, each in self.client.topics(names).items() if not each.error}
+
+    def make(
+        self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
+    ) -> dict[str, str | ReconcilerError]:
+        """Make topics, by full name with partitions and configs, and return the id of each, or why there is none.
+
+        One that is there already and is like that is left alone.
+        """
+        actions = [
+            Create(address=self._address(name), after=self._topic(name, partitions, configs))
+            for name, (partitions, configs) in topics.items()
+        ]
+        return self._done(dict(zip(topics, actions, strict=True)), may_go_on)
+
+    def shape(
+        self,
+        full_name: str,
+        before: tuple[int, Mapping[str, str]],
+        after: tuple[int, Mapping[str, str | None]],
+        may_go_on: Callable[[], None],
+    ) -> None:
+        """Change partitions and configs of a topic; `None` resets one.
+
+        Raises:
+            ReconcilerError: The brokers refuse it.
+        """
+        keys = [key for key, value in sorted(after[1].items()) if before[1].get(key) != value]
+        changes = [Change(f"{CONFIGS}{key}", before[1].get(key), after[1][key]) for key in keys]
+        if after[0] != before[0]:
+            changes.append(Change("partitions", before[0], after[0]))
+        if not changes:
+            return
+        topic = self._topic(full_name, after[0], {})
+        action = Update(address=self._address(full_name), before=topic, after=topic, changes=tuple(changes))
+        found = self._done({full_name: action}, may_go_on)[full_name]
+        if isinstance(found, ReconcilerError):
+            raise found
+
+    def remove(self, topics: Mapping[str, str], may_go_on: Callable[[], None]) -> dict[str, str | ReconcilerError]:
+        """Delete topics, by full name with their ids, and return why some could not be."""
+        actions = {
+            name: Delete(address=self._address(name), before=self._topic(name, 1, {}), incarnation=topic_id)
+            for name, topic_id in topics.items()
+        }
+        return self._done(actions, may_go_on)
+
+    def _done(
+        self, actions: Mapping[str, ControlAction], may_go_on: Callable[[], None]
+    ) -> dict[str, str | ReconcilerError]:
+        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - who looks needs none of it
+
+        asked: Sequence[ControlAction] = list(actions.values())
+        outcomes: Iterable[Outcome] = Batch(self.client, self.naming, asked, may_go_on).outcomes()
+        return {
+            name: found.error if isinstance(found, Failed) else found.incarnation or ""
+            for name, found in zip(actions, outcomes, strict=True)
+        }
+
+    def _address(self, full_name: str) -> Address:
+        return address_of("mirror", self.cluster, full_name)
+
+    def _topic(self, full_name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        namespace, name = split_name(full_name)
+        spec = TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
+        return Topic(metadata=InNamespace(name=name, namespace=namespace, cluster=self.cluster), spec=spec)
+
+
+def make_ledger(client: KafkaClient) -> None:
+    """Make the topic of the ledger, on as many brokers as hold three replicas; one that is there stays.
+
+    Raises:
+        ReconcilerError: The brokers refuse it.
+    """
+    from reconciler.providers.kafka import admin  # noqa: PLC0415 - only who changes links pays
+
+    seen = admin.seen(client, TOPIC)
+    if seen is None or seen.error:
+        shape = 1, min(REPLICAS, len(client.cluster().brokers))
+        admin.create(client, TOPIC, shape, LEDGER_CONFIGS)
+
+
+# What mirrors of topics of a Kafka cluster follow, and what changes whenever anything of that does.
+
+
+_DEFAULT: Final = 5
+"""Source of a config that nobody has set (6.1)."""
+_UNAUTHORIZED: Final = 29
+_MARK_BYTES: Final = 8
+
+
+def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen]) -> dict[str, SourceTopic]:
+    """Return what mirrors of topics follow, by the names their broker gives them: what they set or their brokers do."""
+    found: dict[str, SourceTopic] = {}
+    for name, configs in client.configs(sorted(topics)):
+        if not isinstance(configs, int):
+            seen = topics[name]
+            found[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=_set(configs))
+    return found
+
+
+def _set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+    return {
+        key: each.value
+        for key, each in sorted(configs.items())
+        if each.source != _DEFAULT and each.value is not None and key not in PASSING
+    }
+
+
+def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offered]:
+    """Return topics as a link sees them, by full name: two requests, and the ledger."""
+    names = None if only is None else {site.naming.physical(name) for name in only}
+    seen = site.client.topics(names)
+    there = {name: each for name, each in seen.items() if not each.error and not is_internal(each)}
+    live = site.states().live({name: each.id for name, each in there.items()})
+    found = {
+        site.naming.full_name(name): Offered(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
+        for name, topic in source_topics(site.client, there).items()
+    }
+    hidden = Offered(SourceTopic(partitions=0), is_readable=False)
+    return found | {site.naming.full_name(name): hidden for name, each in seen.items() if each.error == _UNAUTHORIZED}
+
+
+def marks(site: Site) -> dict[str, Marked]:
+    """Return every topic by full name, and what changes whenever one of its partitions does: four requests."""
+    there = {name: each for name, each in site.seen().items() if not is_internal(each)}
+    places = [(name, number) for name, each in there.items() for number in range(len(each.replicas))]
+    starts, ends = (offsets_at(site.client, places, spec) for spec in (EARLIEST, LATEST))
+    found: dict[str, dict[int, str]] = {name: {} for name in there}
+    for name, number in places:
+        if ends[name, number]:
+            found[name][number] = f"{starts[name, number]}-{ends[name, number]}"
+    return {
+        site.naming.full_name(name): Marked(topic, found[name])
+        for name, topic in source_topics(site.client, there).items()
+    }
+
+
+def version(site: Site) -> str:
+    """Return a word that changes whenever topics, their configs, access rules or links do."""
+    from reconciler.providers.kafka.client import read_bindings  # noqa: PLC0415 - only who drives links pays
+
+    topics = site.seen()
+    shapes = sorted((name, each.id, len(each.replicas)) for name, each in topics.items())
+    configs = sorted((name, sorted(each.configs.items())) for name, each in source_topics(site.client, topics).items())
+    bindings, _ = read_bindings(site.client)
+    entries = sorted((str(key), str(value)) for key, value in site.ledger.read().items())
+    everything = repr((shapes, configs, sorted(map(repr, bindings)), entries))
+    return blake2b(everything.encode(), digest_size=_MARK_BYTES).hexdigest()

@@ -1,0 +1,154 @@
+"""One sync of a link: topics, configs, groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from reconciler.errors import ReconcilerError, SourceChangedError, UserError
+from reconciler.providers.kafka.ledger import writer_of
+from reconciler.providers.kafka.links import link_groups, link_site
+from reconciler.providers.kafka.links.link_changes import Changing, Making, New
+from reconciler.providers.kafka.links.link_states import mirror_changes, noted, states_of, taken_configs
+from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.protocol import go_on
+from reconciler.resources.mirror_link import is_never_made, takes_name
+from reconciler.resources.mirrors import AUTO_CREATE, SOURCE_TOPIC_ID_CHANGED, filters_of, mirror_name, troubled
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from reconciler.providers.kafka.ledger import Changes, Entries, Key
+    from reconciler.providers.kafka.links.link_site import Site
+    from reconciler.providers.kafka.links.link_states import Kept, States
+    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.resources.mirrors import AccessRules, Brought, GroupOffsets, Offered, SourceTopic, Trouble
+
+
+@dataclass(frozen=True)
+class KafkaSyncs:
+    """`SyncsOfCluster` over a Kafka cluster."""
+
+    site: Site
+
+    def version(self) -> str:
+        """Return a word for all but records and groups."""
+        return link_site.version(self.site)
+
+    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
+        """Return topics as a link sees them: whoever we connect as reads them, whatever the link is called."""
+        del principal
+        return link_site.offered(self.site, only)
+
+    def group_versions(self) -> Mapping[str, str]:
+        """Return every group and what changes with it."""
+        return link_groups.group_versions(self.site)
+
+    def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
+        """Return where groups go on reading."""
+        return link_groups.group_offsets(self.site, groups)
+
+    def rules(self) -> AccessRules:
+        """Return all access rules of namespaces that are known and of topics that are there."""
+        return link_groups.rules(self.site)
+
+    def meet(self, link: str, source_cluster_id: str) -> None:
+        """Write down which cluster a link was made to."""
+        Changing(self.site).change_link(
+            link, lambda here: here if here.source_cluster_id else replace(here, source_cluster_id=source_cluster_id)
+        )
+
+    def follow(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
+        """Bring mirrors to the shape of their sources: two requests where nothing differs."""
+        if not followed:
+            return {}
+        states = self.site.states()
+        topics = self.site.seen([self.site.naming.physical(name) for name in followed])
+        live = states.live({name: seen.id for name, seen in topics.items()})
+        wanted = {
+            name: (self.site.naming.physical(name), source)
+            for name, source in followed.items()
+            if (kept := live.mirrors.get(self.site.naming.physical(name))) is not None and kept.follows
+        }
+        own = {
+            topic: own_values(configs)
+            for topic, configs in self.site.client.configs([topic for topic, _ in wanted.values()])
+            if not isinstance(configs, int)
+        }
+        failed: dict[str, ReconcilerError] = {}
+        for name, (topic, source) in wanted.items():
+            try:
+                self._follow(name, live, (topics[topic], own.get(topic, {})), source)
+            except ReconcilerError as error:
+                failed[name] = error
+        return failed
+
+    def _follow(
+        self, name: str, states: States, here: tuple[TopicSeen, Mapping[str, str]], source: SourceTopic
+    ) -> None:
+        topic, configs = here
+        kept = states.mirrors[topic.name]
+        _check_same(name, kept, source)
+        found, partitions = states.found(kept), len(topic.replicas)
+        if source.partitions < partitions:
+            message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
+            raise UserError(message, hint="Partitions only grow: delete the mirror and make it again.")
+        taken = {} if found is None else taken_configs(source, found[1], self.site.capabilities(), configs)
+        self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
+        if kept.entry.source_topic_id is None and source.incarnation is not None:
+            known = source.incarnation
+            Changing(self.site).change(name, kept.link, lambda now: replace(now.entry, source_topic_id=known))
+
+    def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
+        """Note what is wrong with mirrors, those of one link at once."""
+        now_ms = self.site.now_ms()
+        links: dict[str, set[str]] = {}
+        for topic, kept in self.site.states().mirrors.items():
+            if kept.name in troubles and kept.follows:
+                links.setdefault(kept.link, set()).add(topic)
+
+        def decide(topics: Collection[str], entries: Entries) -> Changes:
+            mirrors = states_of(entries).mirrors
+            changes: dict[Key, Mapping[str, object] | None] = {}
+            for topic in sorted(topics):
+                kept = mirrors.get(topic)
+                if kept is None or not kept.follows:
+                    continue
+                trouble = noted(troubles[kept.name], now_ms)
+                after = replace(kept, entry=troubled(kept.entry, trouble, fails=kept.name in failed))
+                changes.update({} if after == kept else mirror_changes(topic, after))
+            return changes
+
+        for link, topics in sorted(links.items()):
+            self.site.ledger.change(writer_of(link), partial(decide, topics))
+
+    def make_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
+        """Make mirrors as auto-create does."""
+        if not wanted:
+            return {}
+        found = self.site.states().link(link)
+        filters, there = filters_of(found, AUTO_CREATE), self.site.client.topics()
+        names = {
+            mirror_name(source, found): New(source, of, {}, is_automatic=True)
+            for source, of in sorted(wanted.items())
+            if takes_name(filters, source) and not is_never_made(source)
+        }
+        free = {name: new for name, new in names.items() if self.site.naming.physical(name) not in there}
+        made = Making(self.site).make(link, free)
+        return {name: each if isinstance(each, ReconcilerError) else None for name, each in made.items()}
+
+    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, Brought | ReconcilerError]:
+        """Set where groups go on reading mirrors, exactly where they were at their sources."""
+        return link_groups.bring_offsets(self.site, groups)
+
+    def bring_rules(self, link: str, rules: AccessRules) -> int:
+        """Give mirrors and namespaces the access rules of a source."""
+        return link_groups.bring_rules(self.site, link, rules)
+
+
+def _check_same(name: str, kept: Kept, source: SourceTopic) -> None:
+    if source.incarnation is not None and kept.entry.source_topic_id not in {None, source.incarnation}:
+        message = f"the source {kept.entry.source} of mirror {name} was deleted and made anew (its topic id changed)"
+        hint = "Delete the mirror and make it again to copy the new topic."
+        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)

@@ -1,0 +1,489 @@
+"""Links of a Kafka cluster, their actions, and the sink of a mirror.
+
+Offsets of a mirror are those of its source here: its own are others, and the offset map says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from reconciler.errors import ReconcilerError, StalePlanError, UserError
+from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.planning.actions import Create, Delete, Transition, Update
+from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, PROGRESS, progress_key, writer_of
+from reconciler.providers.kafka.links.link_changes import Changing, Making, New
+from reconciler.providers.kafka.links.link_site import make_ledger
+from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, noted, states_of, synced_keys
+from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.kafka.offsets import bounds_of
+from reconciler.providers.kafka.records.copy_sink import CopySink, Target
+from reconciler.providers.models import declared_after, link_entry, link_in, moved, source_taken
+from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.resources.address import full_name_of
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirrors import (
+    ONE_SIDED,
+    REVERSALS,
+    LinkSeen,
+    MirrorSeen,
+    Operation,
+    Position,
+    Trouble,
+    aimed,
+    begun,
+    check_own,
+    check_synced,
+    link_status,
+    link_troubled,
+    task_troubled,
+    troubled,
+    with_filters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.kafka.ledger import Changes, Entries
+    from reconciler.providers.kafka.links.link_site import Site
+    from reconciler.providers.kafka.links.link_states import Kept, States
+    from reconciler.providers.kafka.links.link_sync import KafkaSyncs
+    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.protocol import Outcome
+    from reconciler.records.log import Bounds
+    from reconciler.resources.mirrors import Json, LinkEntry, OperationEntry, TroubleEntry, Truncated
+
+
+@dataclass(frozen=True)
+class KafkaLinks:
+    """`LinksOfCluster` over the ledger of a Kafka cluster."""
+
+    site: Site
+
+    @property
+    def syncs(self) -> KafkaSyncs:
+        """What links keep in step beside records."""
+        from reconciler.providers.kafka.links.link_sync import KafkaSyncs  # noqa: PLC0415 - only who drives links pays
+
+        return KafkaSyncs(self.site)
+
+    def links(self) -> Sequence[LinkSeen]:
+        """Return the links, by name: the ledger alone is read."""
+        return [
+            LinkSeen(
+                link_in(name, self.site.cluster, link),
+                link.id,
+                link_status(link),
+                _told(link.trouble),
+                {task: _trouble(trouble) for task, trouble in sorted(link.tasks.items())},
+                link.source_cluster_id,
+            )
+            for name, link in sorted(self.site.states().links.items())
+        ]
+
+    def mirrors(self, link: str | None = None) -> Sequence[MirrorSeen]:
+        """Return the mirrors whose topics are there, by full name: the ledger, and one request."""
+        states = self.site.states()
+        wanted = [topic for topic, kept in sorted(states.mirrors.items()) if link in {None, kept.link}]
+        topics = self.site.seen(wanted)
+        live = states.live({name: seen.id for name, seen in topics.items()})
+        found = [_seen(self.site, live, kept, topics[topic]) for topic, kept in live.mirrors.items() if topic in wanted]
+        return sorted(found, key=lambda each: each.name)
+
+    def mirror(self, full_name: str) -> MirrorSeen:
+        """Return one mirror.
+
+        Raises:
+            UserError: There is no such topic, or it is not mirrored.
+        """
+        topic, seen = self.site.topic(full_name)
+        states = self.site.states()
+        if seen is None:
+            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+        return _seen(self.site, states, states.mirror(topic, full_name, seen.id), seen)
+
+    def positions(self, full_name: str) -> Mapping[int, Position]:
+        """Return how far the partitions of a mirror have come, in offsets of its source; else where a topic stands."""
+        topic, seen = self.site.topic(full_name)
+        if seen is None:
+            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+        numbers = range(len(seen.replicas))
+        entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
+        kept = states_of(entries).live({topic: seen.id}).mirrors.get(topic)
+        if kept is None or not kept.follows:
+            bounds = bounds_of(self.site.client, [(topic, number) for number in numbers])
+            return {number: Position(at.start, at.end, at.epochs) for (_, number), at in bounds.items()}
+        return {number: _position(kept, entries.get(progress_key(topic, number)), number) for number in numbers}
+
+    def ask(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Ask for a verb of the table; one that stops has shut out whoever copied when this returns."""
+        if verb in REVERSALS:
+            _cannot(full_name, "reversed")
+        found = self._changing(may_go_on).ask({full_name: self.mirror(full_name).link}, verb, operation)[full_name]
+        if isinstance(found, ReconcilerError):
+            raise found
+        return self.mirror(full_name)
+
+    def join(
+        self, full_name: str, of: MirrorSeen, *, operation: str, verb: str, may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Refuse: nobody keeps producers from writing to a topic, so it cannot become a mirror of its own mirror."""
+        del of, operation, may_go_on
+        _cannot(full_name, "reversed" if verb in REVERSALS else "restored")
+
+    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
+        """Write down where an operation is to end; the first ones count."""
+        return self._changed(full_name, lambda kept: aimed(full_name, kept.entry, operation, ends))
+
+    def advance(
+        self, full_name: str, to: MirrorStatus, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Let a mirror go to the next state of its operation."""
+        self._changing(may_go_on).advance(full_name, self.mirror(full_name).link, to, operation)
+        return self.mirror(full_name)
+
+    def truncate(
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> Mapping[int, Truncated]:
+        """Refuse: no broker cuts the end of a log."""
+        del operation, may_go_on
+        _cannot(full_name, "restored")
+
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+        """Refuse: only reversals and restores need it."""
+        del source_topic_id, bounds, operation
+        _cannot(full_name, "reversed")
+
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
+        """Note where a new mirror begins, in offsets of its source, for copiers too: both at once."""
+        topic, seen = self.site.topic(full_name)
+
+        def decide(entries: Entries) -> Changes:
+            kept = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
+            after = replace(kept, entry=begun(kept.entry, offsets))
+            missing = {
+                number: at
+                for number, at in (after.entry.begins or {}).items()
+                if progress_key(topic, number) not in entries
+            }
+            at_start = {**_BEGUN, "copy_id": kept.topic_id}
+            started = {progress_key(topic, number): {**at_start, "through": at} for number, at in missing.items()}
+            return {**started, **({} if after == kept else mirror_changes(topic, after))}
+
+        self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
+        return self.mirror(full_name)
+
+    def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+        """Do nothing: mirrors have the retention of their sources, and brokers expire by the records' own times."""
+
+    def trouble(
+        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
+        """Note why a mirror cannot fetch or go on, or that it can again."""
+        kept = noted(trouble, self.site.now_ms())
+        self._changed(full_name, lambda here: troubled(here.entry, kept, fails=fails, operation=operation))
+
+    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
+        """Note whether a link reaches its source."""
+        kept = noted(trouble, self.site.now_ms())
+        Changing(self.site).change_link(link, lambda here: link_troubled(here, status, kept))
+
+    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
+        """Note what is wrong with a task of a link."""
+        kept = noted(trouble, self.site.now_ms())
+        Changing(self.site).change_link(link, lambda here: task_troubled(here, task, kept))
+
+    def complete(self, full_name: str) -> None:
+        """Note that a mirror's first copy has reached the end its source had when it began."""
+        self._changed(full_name, lambda kept: replace(kept.entry, first_copy_done=True))
+
+    def _changed(self, full_name: str, of: Callable[[Kept], object]) -> MirrorSeen:
+        Changing(self.site).change(full_name, self.mirror(full_name).link, of)  # type: ignore[arg-type]
+        return self.mirror(full_name)
+
+    def _changing(self, may_go_on: Callable[[], None]) -> Changing:
+        return Changing(self.site, may_go_on)
+
+
+_BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0}
+
+
+def _seen(site: Site, states: States, kept: Kept, topic: TopicSeen) -> MirrorSeen:
+    found = states.found(kept)
+    mirror = kept.entry
+    return MirrorSeen(
+        site.cluster,
+        kept.name,
+        topic.id,
+        kept.link,
+        "" if found is None else found[1].source_cluster,
+        mirror.source,
+        states.status(kept),
+        len(topic.replicas),
+        mirror.since_ms,
+        mirror.source_topic_id,
+        _operation(kept.operation),
+        _told(mirror.trouble),
+        mirror.stopped_by,
+        mirror.is_automatic,
+        mirror.first_copy_done,
+        mirror.begins,
+    )
+
+
+def _position(kept: Kept, progress: Mapping[str, object] | None, number: int) -> Position:
+    begins = (kept.entry.begins or {}).get(number, 0)
+    if progress is None or progress.get("copy_id") not in {None, kept.topic_id}:
+        return Position(begins, begins)
+    through, epochs = progress["through"], progress["epochs"]
+    assert isinstance(through, int)  # noqa: S101 - we wrote it
+    assert isinstance(epochs, list)  # noqa: S101 - as above
+    topic_id = progress["topic_id"]
+    return Position(
+        begins,
+        through,
+        source_topic_id=None if topic_id is None else str(topic_id),
+        source_epochs=tuple((epoch, start) for epoch, start in epochs),
+        fetched=through,
+    )
+
+
+def _operation(kept: OperationEntry | None) -> Operation | None:
+    return None if kept is None else Operation(kept.id, kept.verb, kept.ends or {})
+
+
+def _told(trouble: TroubleEntry | None) -> Trouble | None:
+    return None if trouble is None else _trouble(trouble)
+
+
+def _trouble(trouble: TroubleEntry) -> Trouble:
+    return Trouble(trouble.code, trouble.message, trouble.since_ms)
+
+
+def _cannot(full_name: str, what: str) -> NoReturn:
+    message = f"mirror {full_name} cannot be {what}: a Kafka cluster keeps nobody from writing to a topic"
+    raise UserError(message, hint="Promote or fail it over, and link the other way.")
+
+
+# Which actions are about links and mirrors: others carry them out than those about topics.
+
+
+def is_about_links(action: ControlAction) -> bool:
+    """Tell whether an action is about a link or a mirror."""
+    match action:
+        case Create(after=MirrorLink() | MirrorTopic()) | Update(after=MirrorLink() | MirrorTopic()):
+            return True
+        case Delete(before=MirrorLink() | MirrorTopic()):
+            return True
+        case Transition(machine=machine):
+            return machine == MIRROR.name
+        case _:
+            return False
+
+
+# Actions about links and mirrors carried out: those of one link at once.
+
+
+_FIRST: Final = (Delete, Transition)
+
+
+def carried_out(site: Site, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+    """Do actions about links and mirrors and yield one outcome each; what was done before is done once.
+
+    Raises:
+        LeaseError: By `may_go_on`; what was begun is finished by whoever comes next.
+    """
+    carrying = _Carrying(site, may_go_on)
+    ordered = sorted(actions, key=lambda action: not isinstance(action, _FIRST))
+    found: dict[str, str | ReconcilerError | None] = {}
+    found |= carrying.transitions([each for each in ordered if isinstance(each, Transition)])
+    for action in ordered:
+        if action.id not in found and not (isinstance(action, Create) and isinstance(action.after, MirrorTopic)):
+            try:
+                found[action.id] = carrying.one(action)
+            except ReconcilerError as error:
+                found[action.id] = error
+    found |= carrying.mirrors([each for each in ordered if isinstance(each, Create) and each.id not in found])
+    for action in actions:
+        outcome = found[action.id]
+        if isinstance(outcome, ReconcilerError):
+            yield Failed(action.id, outcome)
+        else:
+            yield Done(action.id, outcome, _physical(site, action))
+
+
+def _physical(site: Site, action: ControlAction) -> str | None:
+    is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
+    return site.naming.physical(full_name_of(action.address)) if is_mirror else None
+
+
+class _Carrying:
+    def __init__(self, site: Site, may_go_on: Callable[[], None]) -> None:
+        self._site, self._may_go_on = site, may_go_on
+
+    def transitions(self, asked: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
+        """Pause, resume and fail over mirrors; what needs both clusters is driven by who knows both."""
+        found: dict[str, str | ReconcilerError] = {}
+        of = {kept.name: kept.link for kept in self._site.states().mirrors.values()} if asked else {}
+        for verb in sorted({action.verb for action in asked}):
+            some = {full_name_of(action.address): action for action in asked if action.verb == verb}
+            if verb not in ONE_SIDED:
+                found |= {action.id: cannot(action) for action in some.values()}
+                continue
+            known = {name: of[name] for name in some if name in of}
+            outcomes = Changing(self._site, self._may_go_on).ask_once(known, verb)
+            for name, action in some.items():
+                message = f"topic {name} is not mirrored"
+                missing = UserError(message, hint="See the mirrors with: reconciler mirror list")
+                found[action.id] = outcomes.get(name, missing)
+        return found
+
+    def mirrors(self, asked: Sequence[Create]) -> dict[str, str | ReconcilerError]:
+        """Make mirrors, those of one link at once."""
+        found: dict[str, str | ReconcilerError] = {}
+        by_link: dict[str, dict[str, tuple[Create, New]]] = {}
+        for action in asked:
+            mirror = action.after
+            assert isinstance(mirror, MirrorTopic)  # noqa: S101 - the rest was done before
+            try:
+                new = New(mirror.source, source_taken(mirror.address, action.parameters), mirror.configs)
+            except ReconcilerError as error:
+                found[action.id] = error
+            else:
+                by_link.setdefault(mirror.link, {})[mirror.name] = (action, new)
+        for link, some in by_link.items():
+            made = self._made(link, {name: new for name, (_, new) in some.items()})
+            found |= {action.id: made[name] for name, (action, _) in some.items()}
+        return found
+
+    def _made(self, link: str, wanted: dict[str, New]) -> dict[str, str | ReconcilerError]:
+        try:
+            return Making(self._site, self._may_go_on).make(link, wanted)
+        except ReconcilerError as error:
+            return dict.fromkeys(wanted, error)
+
+    def one(self, action: ControlAction) -> str | None:
+        """Do one action that is about a link, changes a mirror, or deletes one; return what it leaves."""
+        match action:
+            case Create(after=MirrorLink() as link):
+                return self._make_link(link)
+            case Update(after=MirrorLink() as link):
+                name = link.metadata.name
+                return self._change_link(name, lambda here: self._altered(name, here, action)).id
+            case Update(after=MirrorTopic() as mirror):
+                return self._configure(mirror, action)
+            case Delete(before=MirrorLink() as link):
+                self._delete_link(link.metadata.name, action.incarnation)
+                return None
+            case Delete(before=MirrorTopic() as mirror):
+                Making(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
+                return None
+            case _:
+                raise cannot(action)
+
+    def _make_link(self, link: MirrorLink) -> str:
+        """Make a link. One that is there and asks for the same is left alone."""
+        name = link.metadata.name
+        new = link_entry(link, self._site.new_id())
+        check_synced(name, new)
+        declared = with_filters(name, new.declared)
+
+        def decide(entries: Entries) -> Changes:
+            there = states_of(entries).links.get(name)
+            if there is None:
+                return link_changes(name, _with(new, declared))
+            if (there.source_cluster, there.declared) != (new.source_cluster, declared):
+                raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+            return {}
+
+        self._may_go_on()
+        return states_of(self._site.ledger.change(writer_of(name), decide)).links[name].id
+
+    def _altered(self, name: str, here: LinkEntry, action: Update) -> LinkEntry:
+        after = _with(here, with_filters(name, declared_after(here.declared, action.changes)))
+        check_synced(name, after)
+        return after
+
+    def _change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
+        return Changing(self._site, self._may_go_on).change_link(name, of)
+
+    def _delete_link(self, name: str, link_id: str | None) -> None:
+        there = self._site.states().links.get(name)
+        if there is not None and link_id not in {None, there.id}:
+            raise StalePlanError(f"link {name} was deleted and made anew since it was looked at", hint="Plan again.")
+        Making(self._site, self._may_go_on).delete_link(name)
+
+    def _configure(self, mirror: MirrorTopic, action: Update) -> str:
+        """Change a mirror's own configs."""
+        topic, seen = self._site.topic(mirror.name)
+        states = self._site.states()
+        kept = states.mirror(topic, mirror.name, None if seen is None else seen.id)
+        wanted = moved(action.address, action.changes, platform=PLATFORM)
+        link = states.link(kept.link)
+        check_own(mirror.name, synced_keys(link), wanted.configs)
+        partitions = 0 if seen is None else len(seen.replicas)
+        ((_, configs),) = self._site.client.configs([topic])
+        own = {} if isinstance(configs, int) else own_values(configs)
+        self._site.shape(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
+        return kept.topic_id or ""
+
+
+def _with(link: LinkEntry, declared: Json) -> LinkEntry:
+
+    return replace(link, declared=declared)
+
+
+# Which sink a topic has: that of its link where it is a mirror, else that of whoever copies into it.
+
+
+COPY: Final = "copy"
+"""Who copies into a topic that is no mirror: restores and moves, one of them at a time."""
+_BATCH_BYTES: Final = 1_000_000
+_BATCH_OVERHEAD: Final = 1_024
+_LZ4: Final = "lz4"
+_AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
+
+
+def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink:
+    """Return where records of a topic are copied to; `settings` are those of confluent-kafka, secrets hidden.
+
+    Raises:
+        UserError: There is no such topic.
+    """
+    topic, seen = site.topic(full_name)
+    if seen is None:
+        message = f"cluster {site.cluster} has no topic {topic}"
+        raise UserError(message, hint="See which there are: reconciler topic list")
+    kept = site.states().live({topic: seen.id}).mirrors.get(topic)
+    more = _writing(site, topic)
+    partitions = len(seen.replicas)
+    if kept is None or not kept.follows:
+        make_ledger(site.client)
+        return CopySink(Target(settings, site.cluster, topic, seen.id, partitions, COPY, writing=more))
+    owner, begins = kept.entry.link_id, kept.entry.begins or {}
+    target = Target(settings, site.cluster, topic, seen.id, partitions, owner, kept.link, begins, writing=more)
+    return CopySink(target, partial(_complete, site, full_name))
+
+
+def _complete(site: Site, full_name: str) -> None:
+    """Note the first copy once: what is noted again would be looked at by every copier."""
+    links = KafkaLinks(site)
+    if not links.mirror(full_name).first_copy_done:
+        links.complete(full_name)
+
+
+def _writing(site: Site, topic: str) -> dict[str, Any]:
+    """Return how batches are sent: as the topic keeps them, so that its brokers need not pack them anew."""
+    ((_, configs),) = site.client.configs([topic])
+    values = {} if isinstance(configs, int) else {key: each.value for key, each in configs.items()}
+    kept_as = values.get("compression.type") or "producer"
+    most = int(values.get("max.message.bytes") or _BATCH_BYTES)
+    return {
+        "compression.type": _AS_SENT.get(kept_as, kept_as),
+        "batch.size": max(1, min(_BATCH_BYTES, most - _BATCH_OVERHEAD)),
+    }

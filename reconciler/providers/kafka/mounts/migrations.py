@@ -1,0 +1,257 @@
+"""Migrations and mounts of a Kafka cluster, for plans and `mount status`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.archive import Archive, give_back
+from reconciler.embedded.tiered.recoverable import location_named, recoverable
+from reconciler.errors import UserError
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
+from reconciler.providers.kafka.admin import seen
+from reconciler.providers.kafka.ledger import TOPIC
+from reconciler.providers.kafka.mounts.mount_ledger import KINDS, SEALED, cluster_uuid, moves_in, places_in, seals_in
+from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
+from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
+from reconciler.providers.kafka.seal import Seals, refusal
+from reconciler.providers.migration_views import detached_in, mountable_in, releasable_in, released_in
+from reconciler.providers.protocol import go_on
+from reconciler.providers.secrets import opened
+from reconciler.resources.address import Address, address_of, full_name_of, split_name
+from reconciler.resources.base import InNamespace
+from reconciler.resources.inventory import Observed, RemoteLegacy
+from reconciler.resources.mount import MIGRATING, Migrant, Migration, Mounting, MountingSpec
+from reconciler.runtime.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Ledger
+    from reconciler.providers.kafka.mounts.mount_ledger import Seal
+    from reconciler.providers.kafka.translate import Naming
+    from reconciler.providers.protocol import Edge, GroupsOfCluster, Hibernation, Kept
+    from reconciler.records.log import TopicLog
+    from reconciler.resources.cluster import Cluster
+    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+
+
+_CLOSED: Final = "inbound"
+"""Of a topic that is filled nobody may take what is there for all; brokers keep nobody out, so it is only said."""
+
+
+@dataclass(frozen=True)
+class KafkaMigrations:
+    """The moves of one cluster. Only an apply goes on with one: it takes jobs."""
+
+    hibernation: KafkaHibernation
+    now_ms: Callable[[], int]
+
+    @property
+    def by_jobs(self) -> Hibernation:
+        """What jobs ask of the cluster."""
+        return self.hibernation
+
+    @property
+    def copies(self) -> KafkaCopyMoves:
+        """What jobs ask of the cluster to move a topic by copying it."""
+        here = self.hibernation
+        return KafkaCopyMoves(here.client, here.naming, here.ledger, here.groups, here.capabilities, here.log)
+
+    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
+        """Return the moves the ledger keeps; their ids are the moments in which they began."""
+        entries = self.hibernation.ledger.read(*KINDS, SEALED)
+        seals = seals_in(entries)
+        return [_migration(move, seals.get(move.topic_id or "")) for move in moves_in(entries)]
+
+    def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
+        """Cancel a move: the claim is given back, what was restored is deleted; what was archived stays unnamed.
+
+        Of an unmount producers are let in again.
+        """
+        moves = moves_in(self.hibernation.ledger.read(*KINDS))
+        move = next((move for move in moves if move.at_ms == migration), None)
+        if move is None:
+            message = f"migration {migration}: Data migration does not exist"
+            raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+        after = (MOUNT if move.direction == "inbound" else UNMOUNT).step(move.state, verb)
+        if after is not MigrationState.CANCELING:
+            message = f"migration {migration} is {move.state}: it goes on by itself"
+            raise UserError(message, hint="The next apply brings it to its end; before that it can be cancelled.")
+        may_go_on()
+        self._undo(move, may_go_on)
+        return _migration(replace(move, state=MigrationState.CANCELLED))
+
+    def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
+        """Yield what the registers of the object storage say."""
+        return detached_in(self.hibernation.storage)
+
+    def releasable(self, location: str, owner: str) -> Mountable:
+        """Return what a release would make mountable."""
+        return releasable_in(self.hibernation.storage, location, owner)
+
+    def release(self, location: str, owner: str) -> Mountable:
+        """Take a topic from an owner that will not come back."""
+        return released_in(self.hibernation.storage, location, owner, now_ms=self.now_ms())
+
+    def _undo(self, move: Kept, may_go_on: Callable[[], None]) -> None:
+        here = self.hibernation
+        if move.direction == "inbound":
+            if move.topic_id is not None:
+                here.remove(move.topic, move.topic_id)
+            may_go_on()
+            place = TopicLocation.parse(move.location)
+            give_back(Archive(here.storage, place, here.cluster_id), move.claim, now_ms=self.now_ms())
+        else:
+            here.let_in(move)
+        may_go_on()
+        here.end(replace(move, topic_id=None))
+
+
+def mountings_in(
+    moves: Iterable[Kept], cluster: str, is_wanted: Callable[[str], bool] | None
+) -> Iterator[tuple[Address, Observed]]:
+    """Yield the moves under way as plans see them, by the addresses of their mountings."""
+    for move in moves:
+        address = address_of("mounting", cluster, move.mounting)
+        if is_wanted is None or is_wanted(address):
+            yield address, Observed(_mounting(cluster, move), state=str(move.state))
+
+
+def _mounting(cluster: str, move: Kept) -> Mounting:
+    namespace, name = split_name(move.mounting)
+    topic = split_name(move.topic)[1]
+    state = "mounted" if move.direction == "inbound" else "unmounted"
+    spec = {"state": state, "source": move.location, "as": None if topic == name else topic}
+    return Mounting(
+        metadata=InNamespace(name=name, namespace=namespace, cluster=cluster), spec=MountingSpec.model_validate(spec)
+    )
+
+
+def _migration(move: Kept, seal: Seal | None = None) -> Migration:
+    migrant = Migrant(move.topic, move.location, move.mounting, is_closed=move.direction == _CLOSED)
+    return Migration(
+        id=move.at_ms,
+        direction=move.direction,
+        state=str(move.state),
+        topics=(migrant,),
+        created_ms=move.at_ms,
+        is_automatic=False,
+        by_jobs=True,
+        waits=("the next `reconciler apply` goes on with it", *_sealed(move, seal)),
+    )
+
+
+def _sealed(move: Kept, seal: Seal | None) -> tuple[str, ...]:
+    if seal is None:
+        return ()
+    return (f"topic {move.topic} is sealed: its brokers refuse every record until it is deleted, or this is cancelled",)
+
+
+# The mountings of one cluster, opened: its object storage, its ledger, and what plans are told of both.
+
+
+@dataclass(frozen=True)
+class Mountings:
+    """What a provider says of mountings. Nothing is read before it is asked."""
+
+    declared: Cluster
+    edge: Edge
+    client: KafkaClient
+    ledger: Ledger
+
+    @cached_property
+    def storage(self) -> ObjectStore | None:
+        """The object storage, where one is declared."""
+        location = self.declared.spec.object_storage
+        return None if location is None else opened(location, self.edge)
+
+    def migrations(
+        self,
+        naming: Naming,
+        groups: GroupsOfCluster,
+        capabilities: Callable[[], Capabilities],
+        log: Callable[[Address], TopicLog],
+    ) -> KafkaMigrations:
+        """Return the mounts and unmounts of the cluster."""
+        name = self.declared.metadata.name
+        hibernation = KafkaHibernation(
+            self.declared.address,
+            self.client,
+            naming,
+            self.ledger,
+            groups,
+            capabilities,
+            self.storage,
+            lambda full_name: log(address_of("topic", name, full_name)),
+            self.edge.now_ms,
+        )
+        return KafkaMigrations(hibernation, self.edge.now_ms)
+
+    def laid_over(
+        self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None
+    ) -> dict[Address, Observed]:
+        """Return an inventory with what the ledger says: moves under way, and where mounted topics lie."""
+        found = dict(inventory)
+        if seen(self.client, TOPIC) is None:
+            return found
+        entries, name = self.ledger.read(*KINDS), self.declared.metadata.name
+        moves, places = list(moves_in(entries)), places_in(entries)
+        filled = {address_of("topic", name, move.topic) for move in moves if move.direction == "inbound"}
+        for address, there in inventory.items():
+            if address in filled:
+                found[address] = replace(there, state=MIGRATING)
+            elif there.incarnation in places:
+                found[address] = replace(there, legacy=RemoteLegacy(places[there.incarnation], is_deleted=False))
+        found.update(mountings_in(moves, name, is_wanted))
+        return found
+
+    def check_open(self, full_name: str, topic_id: str) -> None:
+        """Refuse what producers want of a topic that is being mounted, or sealed.
+
+        Brokers would let them into one that is filled, too early.
+
+        Raises:
+            UserError: It is not whole yet, or about to be deleted.
+        """
+        sealed = Seals(self.client, self.ledger).of(topic_id)
+        if sealed is not None:
+            raise refusal(sealed)
+        moves = moves_in(self.ledger.read(*KINDS))
+        move = next((each for each in moves if each.direction == "inbound" and each.topic == full_name), None)
+        if move is None:
+            return
+        message = f"topic {full_name} of cluster {self.client.name} is being mounted from {move.location}"
+        hint = f"Write to it once it is whole: see `reconciler mount status {move.at_ms} --cluster {self.client.name}`."
+        raise UserError(message, hint=hint)
+
+    def mountable(self) -> Sequence[Mountable]:
+        """Return what was ever detached; this very cluster is named as its brokers do, as plans compare it."""
+        found = mountable_in(self.declared.address, self.storage)
+        cluster_id = self.client.cluster().id
+        mine = cluster_uuid(cluster_id)
+        return [replace(each, owner=cluster_id) if each.owner == mine else each for each in found]
+
+    def recoverable(self, topics: Mapping[Address, str | None]) -> Recoveries:
+        """Return what object storage has of topics that are to be mounted."""
+        if not topics:
+            return {}
+        here = cluster_uuid(self.client.cluster().id)
+
+        def look(address: Address, location: str | None) -> Recoverable | UserError:
+            try:
+                if self.storage is None:
+                    return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+                name = full_name_of(address)
+                where = location_named(self.storage, name) if location is None else TopicLocation.parse(location)
+                return recoverable(self.storage, where, here)
+            except UserError as error:
+                return error
+
+        found = side_by_side(lambda each: look(*each), topics.items(), name="recoverable")
+        return dict(zip(topics, found, strict=True))

@@ -1,0 +1,272 @@
+"""Move a Kafka topic by copying it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError
+from reconciler.providers.kafka import admin
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED
+from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.kafka.mounts.mount_ledger import FILLED, LEFT, WRITER, seal_key
+from reconciler.providers.kafka.offsets import bounds_of
+from reconciler.providers.kafka.records.copy_progress import map_of
+from reconciler.providers.kafka.records.copy_sink import CopySink, Target
+from reconciler.providers.kafka.records.rekey_copy import KeyedSink, Rekeyed
+from reconciler.providers.kafka.seal import Seals
+from reconciler.providers.protocol import CopyMove
+from reconciler.records.log import came_since
+from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from reconciler.embedded.tiered.topic_manifest import TopicManifest
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Changes, Ledger
+    from reconciler.providers.kafka.translate import Naming
+    from reconciler.providers.protocol import GroupsOfCluster
+    from reconciler.records.log import Digest, TopicLog
+    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.kafka_configs import ConfigKey
+
+
+# Configs of a topic on its way between brokers and object storage. Pure.
+#
+# While a topic is filled nothing of it may expire, be compacted, or get another time: what a restore has written is
+# compared first, and only then has the topic the configs it had (facts, 7: old records were gone within a second).
+
+
+_MAX_LONG: Final = str(2**63 - 1)
+_LARGEST_RECORD: Final = str(100 << 20)
+"""As large as a request may be (`socket.request.max.bytes`)."""
+FILLING: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": _MAX_LONG,
+    "message.timestamp.after.max.ms": _MAX_LONG,
+    "max.message.bytes": _LARGEST_RECORD,
+}
+"""What holds for a topic while it is filled."""
+_ELSEWHERE: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
+_OF_BROKERS: Final = PASSING | {"unclean.leader.election.enable"}
+_KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "max.message.bytes")
+"""What a topic must not lose by coming to a cluster with other defaults."""
+
+
+def filling(known: Mapping[str, ConfigKey]) -> dict[str, str]:
+    """Return what a topic is made with, as far as this version of the brokers knows it."""
+    return {key: value for key, value in FILLING.items() if key in known}
+
+
+def finished(
+    found: TopicManifest, known: Mapping[str, ConfigKey], defaults: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return the changes after which a topic has the configs it had; `None`: what its cluster says is the same."""
+    changes: dict[str, str | None] = dict.fromkeys(filling(known))
+    for key in sorted({*found.configs, *found.effective, *_KEPT}):
+        value = found.configs.get(key, found.effective.get(key, _default(key)))
+        if (
+            key not in KAFKA_CONFIGS
+            or key not in known
+            or key.startswith(_ELSEWHERE)
+            or key in _OF_BROKERS
+            or value is None
+        ):
+            continue
+        is_own = key in found.configs
+        if is_own or canonical_value(key, value, KAFKA_CONFIGS) != defaults.get(key, KAFKA_CONFIGS[key].default):
+            changes[key] = value
+    return changes
+
+
+def archived(own: Mapping[str, str], said: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return a topic's own configs, and all that are set for it, without what is about where its records lie."""
+
+    def kept(configs: Mapping[str, str]) -> dict[str, str]:
+        return {key: value for key, value in sorted(configs.items()) if not _is_elsewhere(key)}
+
+    return kept(own), kept({**said, **own})
+
+
+def _is_elsewhere(key: str) -> bool:
+    """Tell whether a config is about where records lie, or was put there by the brokers."""
+    return key.startswith(_ELSEWHERE) or key in _OF_BROKERS
+
+
+def _default(key: str) -> str | None:
+    """Return what an embedded cluster has where nothing is set: it keeps what is set alone."""
+    return EMBEDDED_CONFIGS[key].default if key in EMBEDDED_CONFIGS else None
+
+
+@dataclass(frozen=True)
+class KafkaCopyMoves:
+    """One cluster: its brokers, its ledger, and its groups."""
+
+    client: KafkaClient
+    naming: Naming
+    ledger: Ledger
+    groups: GroupsOfCluster
+    capabilities: Callable[[], Capabilities]
+    log: Callable[[str], TopicLog]
+    """Opens the records of a topic, by its full name."""
+
+    @property
+    def seals(self) -> Seals:
+        """The seals of its topics."""
+        return Seals(self.client, self.ledger)
+
+    def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
+        """Return a move of topics that are there."""
+        ids = [self._id(name) for name in (old, new)]
+        if old_id is not None and ids[0] != old_id:
+            message = f"topic {old} was deleted and made anew since it was looked at (its topic id changed)"
+            raise StalePlanError(message, hint="Nothing was deleted. Plan again.")
+        return CopyMove(old, ids[0], new, ids[1], is_keyed)
+
+    def begin(self, move: CopyMove) -> None:
+        """Set what holds while it is filled, once what it said itself is in the ledger."""
+        name, wanted = self.naming.physical(move.new), filling(self.capabilities().configs)
+        own = self._own(name)
+        key = (FILLED, move.new_id)
+        if key not in self.ledger.read(FILLED):
+            self._write({key: {"configs": own}}, FILLED)
+        elif any(own.get(config) != value for config, value in wanted.items()):
+            kept = {config: value for config, value in own.items() if wanted.get(config) != value}
+            self._write({key: {"configs": {**self.ledger.read(FILLED)[key]["configs"], **kept}}}, FILLED)
+        admin.configure(self.client, name, dict(wanted))
+
+    def sink(self, move: CopyMove) -> CopySink:
+        """Return a sink whose progress, and where records went, are written with the records."""
+        sources = self._seen(move.old)
+        target = Target(
+            self.ledger.settings,
+            self.client.name,
+            self.naming.physical(move.new),
+            move.new_id,
+            len(sources),
+            f"move.{move.old_id}",
+        )
+        return KeyedSink(target, into=len(self._seen(move.new))) if move.is_keyed else CopySink(target)
+
+    def written(self, move: CopyMove) -> Callable[[], Digest] | None:
+        """Return what tells what the ledger says was written by key."""
+        if not move.is_keyed:
+            return None
+        name = self.naming.physical(move.new)
+        return lambda: Rekeyed.of(self.ledger.read(REKEYED), name).digest
+
+    def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Seal the old topic."""
+        return self.seals.put(self.naming.physical(move.old), move.old_id, may_go_on)
+
+    def let_in(self, move: CopyMove) -> None:
+        """Take the seal off again."""
+        self.seals.take_off(move.old_id)
+
+    def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
+        """Commit places in the new topic: by the exact map, or by key so that nothing is skipped."""
+        place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
+        count = 0
+        for group in self.groups.names():
+            committed = self.groups.committed(group, [move.old])
+            if not committed:
+                continue
+            found = place({partition: offset for (_, partition), offset in committed.items()})
+            if found:
+                self.groups.commit(group, {(move.new, partition): offset for partition, offset in found.items()})
+                count += 1
+        return count
+
+    def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:
+        """Give back the configs, then keep where the old topic ended and forget how the new one was filled."""
+        name, kept = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
+        if kept is not None:
+            wanted: dict[str, str | None] = {**dict.fromkeys(filling(self.capabilities().configs)), **kept["configs"]}
+            admin.configure(self.client, name, wanted)
+        kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
+        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": kept_ends, "new": name}}
+        self._write(changes, FILLED, LEFT)
+
+    def shut_out_left(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
+        """Seal a topic that was left, and refuse to delete it where it has records that were not copied.
+
+        Raises:
+            RetryableError: It has; producers are let in again.
+        """
+        name = self.naming.physical(full_name)
+        said = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
+        if topic_id is None or said is None:
+            return
+        try:
+            self.seals.put(name, topic_id, may_go_on)
+            ends = {int(number): end for number, (_, end) in said["ends"].items()}
+            came = came_since(self.log(full_name), ends)
+            if came or not self.seals.is_on(name, topic_id):
+                message = f"topic {name}: somebody wrote to it since all of it had been copied to {said['new']}"
+                hint = "Let its producers write to the new topic, then apply again: what is new is copied first."
+                raise RetryableError(message, hint=hint)
+        except LeaseError:
+            raise
+        except ReconcilerError:
+            self.seals.take_off(topic_id)
+            raise
+
+    def let_in_left(self, topic_id: str) -> None:
+        """Let producers in again to a topic that was left and is not deleted."""
+        self.seals.take_off(topic_id)
+
+    def forget_left(self, topic_ids: Iterable[str]) -> None:
+        """Forget what was kept of topics that are deleted, and of how the ones they moved to were filled."""
+        entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
+        gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
+        seals = [seal_key(str(key[1])) for key in sorted(gone)]
+        filled = {entries[key]["new"] for key in gone}
+        rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
+        if gone:
+            self._write(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
+
+    def _places_by_map(self, move: CopyMove, ends: Mapping[int, int]) -> Callable[[Mapping[int, int]], dict[int, int]]:
+        name, entries = self.naming.physical(move.new), self.ledger.read(PROGRESS, MAP)
+        maps = {number: map_of(entries, name, number) for number in ends}
+
+        def place(committed: Mapping[int, int]) -> dict[int, int]:
+            found = {
+                number: maps[number].target_of(min(offset, ends[number]))
+                for number, offset in sorted(committed.items())
+                if number in maps
+            }
+            return {number: 0 if target is None else target for number, target in found.items()}
+
+        return place
+
+    def _places_by_key(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
+        name = self.naming.physical(move.new)
+        rows = Rekeyed.of(self.ledger.read(REKEYED), name)
+        now = bounds_of(self.client, [(name, number) for number in range(len(self._seen(move.new)))])
+        ends = {number: found.stable for (_, number), found in now.items()}
+        return lambda committed: rows.place(committed, ends)
+
+    def _own(self, name: str) -> dict[str, str]:
+        configs = dict(self.client.configs([name])).get(name, 0)
+        if isinstance(configs, int):
+            message = f"the configs of topic {name} cannot be read"
+            raise StalePlanError(message, hint="Allow DESCRIBE_CONFIGS on it, and plan again.")
+        return own_values(configs)
+
+    def _id(self, full_name: str) -> str:
+        seen = admin.seen(self.client, self.naming.physical(full_name))
+        if seen is None:
+            raise StalePlanError(f"topic {full_name} is gone since it was looked at", hint="Plan again.")
+        return seen.id
+
+    def _seen(self, full_name: str) -> tuple[tuple[int, ...], ...]:
+        seen = admin.seen(self.client, self.naming.physical(full_name))
+        return () if seen is None else seen.replicas
+
+    def _write(self, changes: Changes, *kinds: str) -> None:
+        self.ledger.change(WRITER, lambda _entries: changes, *kinds)

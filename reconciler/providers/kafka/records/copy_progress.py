@@ -1,0 +1,169 @@
+"""Progress and offset map of a copy, kept in the ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.providers.kafka.ledger import (
+    LINK_ENTRY,
+    MAP,
+    MIRROR_ENTRY,
+    PROGRESS,
+    TOPIC,
+    Tail,
+    map_key,
+    message,
+    progress_key,
+)
+from reconciler.records.log import Reached
+from reconciler.records.offset_map import Chunk, OffsetMap, appended, chunk_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from reconciler.providers.kafka.ledger import Entries
+    from reconciler.records.log import Bounds
+    from reconciler.records.offset_map import Piece
+
+
+_NOTHING: Final = Chunk()
+_NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One partition: everything below `through` of that source was copied; `last` is the open chunk of its map."""
+
+    through: int = 0
+    topic_id: str | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    last: Chunk = _NOTHING
+    copy_id: str | None = None
+    """Which topic was copied into: what is said of one that was deleted says nothing of its successor."""
+
+    @property
+    def reached(self) -> Reached:
+        """The same as a copying job knows it: offsets are those of the source."""
+        return Reached(self.through, self.topic_id, self.epochs, self.through)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for the ledger; the open chunk has an entry of its own."""
+        epochs = [list(epoch) for epoch in self.epochs]
+        return {
+            "through": self.through,
+            "topic_id": self.topic_id,
+            "epochs": epochs,
+            "chunk": self.last.number,
+            "copy_id": self.copy_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The source of a partition as it was seen before a round."""
+
+    topic_id: str | None
+    bounds: Bounds
+
+    def epochs_below(self, offset: int) -> tuple[tuple[int, int], ...]:
+        """Return the epochs that have offsets below one."""
+        return tuple((epoch, start) for epoch, start in self.bounds.epochs if start < offset)
+
+
+def advanced(
+    before: Progress, through: int, pieces: Iterable[Piece], source: Followed
+) -> tuple[Progress, Sequence[Chunk]]:
+    """Return the progress after a transaction, and the chunks of the map that it must write."""
+    chunks = appended(before.last, pieces)
+    last = chunks[-1] if chunks else before.last
+    epochs = source.epochs_below(through)
+    return replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last), chunks
+
+
+def messages_of(
+    topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
+) -> list[tuple[bytes, bytes | None]]:
+    """Return what a transaction writes into the ledger."""
+    written = [message(map_key(topic, partition, chunk.number), chunk.document()) for chunk in chunks]
+    return [*written, message(progress_key(topic, partition), progress.document())]
+
+
+def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
+    """Return the map of a partition from the ledger's entries of the kinds `PROGRESS` and `MAP`."""
+    chunks = [chunk_of(int(key[3]), value) for key, value in entries.items() if key[:3] == (MAP, topic, partition)]
+    through = entries.get(progress_key(topic, partition), {}).get("through", 0)
+    return OffsetMap(chunks, through)
+
+
+@dataclass
+class Ledgers:
+    """What the ledger says of the copying of one topic, read on from where it stopped before."""
+
+    tail: Tail
+    topic: str
+    link: str | None = None
+    changes: int = 0
+    """How often the state of the mirror or of its link was written."""
+    is_over: bool = False
+    """Whether the mirror's mirroring is over, or has not begun: it may be shown as under way until copiers are out."""
+    _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _last: dict[int, Chunk] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Read what is committed now.
+
+        Raises:
+            RetryableError: The cluster does not answer, or a transaction stays open.
+        """
+        for key, value in self.tail.news(self._forget):
+            self._take(tuple(json.loads(key)), value)
+
+    def of(self, partition: int) -> Progress | None:
+        """Return how far a partition was; `None`: nothing of it was ever copied."""
+        found = self._progress.get(partition)
+        if found is None:
+            return None
+        epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
+        last = self._last.get(partition, _NOTHING)
+        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"))
+
+    def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
+        """Return all, or some."""
+        found = {number: self.of(number) for number in self._progress if only is None or number in only}
+        return {number: progress for number, progress in found.items() if progress is not None}
+
+    def put(self, known: Mapping[int, Progress]) -> None:
+        """Begin with what somebody else has read up to where this reader begins."""
+        for number, progress in known.items():
+            self._progress[number] = progress.document()
+            self._last[number] = progress.last
+
+    def _take(self, key: tuple[Any, ...], value: bytes | None) -> None:
+        if key in {(MIRROR_ENTRY, self.topic), (LINK_ENTRY, self.link)}:
+            self.changes += 1
+        if key == (MIRROR_ENTRY, self.topic):
+            self.is_over = value is None or json.loads(value).get("state") in _NOT_COPIED
+        if key[0] not in {PROGRESS, MAP} or key[1] != self.topic:
+            return
+        number = int(key[2])
+        if key[0] == PROGRESS:
+            if value is None:
+                self._progress.pop(number, None)
+                self._last.pop(number, None)
+            else:
+                self._progress[number] = json.loads(value)
+        elif value is not None:
+            # The open one is always written last.
+            self._last[number] = chunk_of(int(key[3]), json.loads(value))
+
+    def _forget(self) -> None:
+        self.changes += 1
+        self._progress.clear()
+        self._last.clear()
+
+
+def opened(settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0) -> Ledgers:
+    """Return a reader of the ledger from an offset on."""
+    return Ledgers(Tail(settings, TOPIC, cluster, start), topic, link)

@@ -1,0 +1,236 @@
+"""The sink of a copy into a Kafka topic: exactly once, one task a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import UserError
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, starts_of
+from reconciler.providers.kafka.records.copy_progress import (
+    Followed,
+    Ledgers,
+    Progress,
+    advanced,
+    map_of,
+    messages_of,
+    opened,
+)
+from reconciler.providers.kafka.records.copy_transaction import Transactions, batches_of, check_in_order
+from reconciler.records.log import (
+    Bounds,
+    Copied,
+    OffsetRange,
+    Reached,
+    SourceSeen,
+    Spans,
+    check_current,
+    check_followed,
+)
+from reconciler.records.offset_map import pieces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+
+    from reconciler.providers.kafka.records.copy_transaction import RawTransactions
+    from reconciler.records.log import TopicLog
+
+
+if TYPE_CHECKING:
+    Writer = Transactions | RawTransactions
+
+_NOTHING: Final = Progress()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a transaction is committed: whatever comes first."""
+
+    records: int = 100_000
+    bytes: int = 64 << 20
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The topic that is copied into. Picklable."""
+
+    settings: Mapping[str, Any]
+    """Of confluent-kafka clients, secrets hidden."""
+    cluster: str
+    topic: str
+    """As its brokers call it."""
+    topic_id: str | None
+    partitions: int
+    owner: str
+    """Id of the link, or of whatever else copies: it tells one copier from another of the same topic."""
+    link: str | None = None
+    """Name of the link; `None`: no state says whether it is to be copied."""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    """Where its partitions begin that do not begin where the source does."""
+    limits: Limits = field(default_factory=Limits)
+    writing: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of the producer: how batches are packed."""
+
+
+@dataclass
+class CopySink:
+    """A `TransactionalSink`. The driver reads the ledger once and on; tasks read only what was written since."""
+
+    target: Target
+    on_complete: Callable[[], None] | None = None
+    source: SourceSeen | None = None
+    ledgers: Ledgers | None = None
+    known: Mapping[int, Progress] = field(default_factory=dict)
+    read_to: int = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without connections."""
+        return type(self), (self.target, None, self.source, None, self.known, self.read_to)
+
+    def check_shared(self) -> None:
+        """Return: brokers are seen from everywhere, or say so themselves."""
+
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+        """Return how far each partition was copied, in offsets of its source."""
+        target = self.target
+        if self.ledgers is None:
+            self.ledgers = opened(target.settings, target.cluster, target.topic, target.link)
+        self.ledgers.read()
+        if target.link is not None and self.ledgers.is_over:
+            message = f"{target.topic} of cluster {target.cluster} is no mirror that records are copied to"
+            raise UserError(message, hint="It was stopped meanwhile: see `reconciler mirror list`.")
+        self.read_to = self.ledgers.tail.position
+        self.known = self.ledgers.all(only)
+        numbers = [number for number in range(target.partitions) if only is None or number in only]
+        return {number: self._valid(self.known.get(number), number).reached for number in numbers}
+
+    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
+        """Return what both have by the offset map, the copy's range first; what either let go of counts for none."""
+        target = self.target
+        entries = Ledger(target.settings, target.cluster).read(PROGRESS, MAP)
+        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in source])
+        found: dict[int, Spans] = {}
+        for number, bounds in source.items():
+            offsets = map_of(entries, target.topic, number)
+            start = max(bounds.start, offsets.source_of(starts[target.topic, number]))
+            stop = max(start, min(offsets.through, bounds.stable))
+            ends = offsets.target_of(start), offsets.target_of(stop)
+            both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
+            found[number] = Spans(both, OffsetRange(start, stop), offsets)
+        return found
+
+    def following(self, source: SourceSeen) -> CopySink:
+        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        return replace(self, source=source)
+
+    def complete(self) -> None:
+        """Record that the first copy has reached the end its source had at the start."""
+        if self.on_complete is not None:
+            self.on_complete()
+
+    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
+        """Copy a range, and say so after each transaction; goes on where a copier before this one stopped.
+
+        Nothing is copied where the state of the mirror or its link was written since the driver looked.
+
+        Raises:
+            LostRaceError: Somebody else copies this partition now.
+            SourceChangedError: What is there is no copy of that log.
+            RetryableError: Brokers do not answer; what is committed stays.
+        """
+        through, is_odd = offsets.start, False
+        while through < offsets.stop:
+            # Each fences the one before it, and then looks how far that came: nobody else copied in between unnoticed.
+            transactions = self._opened(partition, is_odd=is_odd)
+            try:
+                progress = self._progress(partition)
+                if progress is None or progress.through >= offsets.stop:
+                    return
+                through = yield from self._copied(transactions, partition, source, (progress, offsets))
+            finally:
+                transactions.close()
+            is_odd = not is_odd
+
+    def _opened(self, partition: int, *, is_odd: bool) -> Writer:
+        """Return who writes: librdkafka, or the protocol itself what that cannot write."""
+        if not is_odd:
+            return Transactions(*self._writes(partition))
+        from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - as its records
+
+        return RawTransactions(*self._writes(partition))
+
+    def _writes(self, partition: int) -> tuple[dict[str, Any], tuple[str, int], str]:
+        """Return the settings of who copies a partition, where it does, and the cluster."""
+        target = self.target
+        place = (target.topic, partition)
+        transactional_id = copier_of(target.owner, *place)
+        return {**target.settings, **target.writing, "transactional.id": transactional_id}, place, target.cluster
+
+    def _progress(self, partition: int) -> Progress | None:
+        """Return how far it is under the fence; `None`: states were written meanwhile, so somebody must look again."""
+        target = self.target
+        ledgers = opened(target.settings, target.cluster, target.topic, target.link, self.read_to)
+        ledgers.put({number: known for number, known in self.known.items() if number == partition})
+        try:
+            ledgers.read()
+        finally:
+            ledgers.tail.close()
+        if ledgers.changes:
+            return None
+        progress = self._valid(ledgers.of(partition), partition)
+        seen = self._seen
+        check_followed(target.topic, partition, progress.reached, seen)
+        check_current(target.topic, partition, progress.reached, seen)
+        return progress
+
+    def _copied(
+        self, transactions: Writer, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
+    ) -> Generator[Copied, None, int]:
+        """Copy, and return how far: up to records that the other way of writing is for."""
+        progress, offsets = work
+        followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
+        limits = self.target.limits
+        records = taken = 0
+        began = monotonic()
+        rest = OffsetRange(progress.through, offsets.stop)
+        for batch in batches_of(source, partition, rest):
+            if not transactions.takes(batch):
+                rest = OffsetRange(rest.start, batch[0][4])
+                break
+            transactions.take(batch)
+            records += len(batch)
+            taken += sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
+            is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
+            if is_full or transactions.is_calm:
+                through = batch[-1][4] + 1
+                progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, through), partition)
+                yield Copied(partition, through, records, taken)
+                if transactions.is_calm:
+                    return through
+                rest, records, taken, began = OffsetRange(through, rest.stop), 0, 0, monotonic()
+        if rest.length:
+            self._commit(transactions, (progress, followed), rest, partition)
+            yield Copied(partition, rest.stop, records, taken)
+        return rest.stop
+
+    def _commit(
+        self, transactions: Writer, state: tuple[Progress, Followed], within: OffsetRange, partition: int
+    ) -> Progress:
+        sources, targets = transactions.settle()
+        check_in_order(sources, targets, within)
+        progress, chunks = advanced(state[0], within.stop, pieces_of(sources, targets), state[1])
+        transactions.commit(messages_of(self.target.topic, partition, progress, chunks))
+        return progress
+
+    @property
+    def _seen(self) -> SourceSeen:
+        return self.source or SourceSeen(None, {})
+
+    def _valid(self, progress: Progress | None, partition: int) -> Progress:
+        """Return what the ledger says of this very topic; of one that was deleted it says nothing."""
+        target = self.target
+        if progress is None or progress.copy_id not in {None, target.topic_id}:
+            return replace(_NOTHING, through=target.begins.get(partition, 0), copy_id=target.topic_id)
+        return progress

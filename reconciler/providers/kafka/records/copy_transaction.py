@@ -1,0 +1,430 @@
+"""Transactions of a copy, by librdkafka or by the protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from operator import itemgetter
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from reconciler.errors import LostRaceError, ProducerFencedError, ReconcilerError, RetryableError
+from reconciler.providers.kafka.faults import behind, named, of_code
+from reconciler.providers.kafka.ledger import SLICE_S, TOPIC, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
+from reconciler.providers.kafka.records.record_batches import BatchWriter, Producer, asking, know, until_told
+from reconciler.providers.kafka.security import as_admin, revealed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from reconciler.providers.kafka.records.columns import Headers
+    from reconciler.records.log import OffsetRange, TopicLog
+
+
+_ROWS: Final = 5_000
+"""Records turned into Python objects at once: they stay in the caches of the processor."""
+
+Sent: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
+"""Value, key, time, headers, and the offset in the source. A plain tuple: there are millions of them."""
+_time: Final = itemgetter(2)
+_headers: Final = itemgetter(3)
+
+
+class Odd(list["Sent"]):
+    """Records of which librdkafka cannot write one as it is: names that are bytes (see `columns.py`), or time 0."""
+
+
+@runtime_checkable
+class MessageLog(Protocol):
+    """A log that hands on its client's own objects: a copy from Kafka to Kafka needs no columns in between."""
+
+    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
+        """Yield what `read` would, as lists of confluent-kafka messages."""
+        ...
+
+
+def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Sent]]:
+    """Yield the records of a range, in order; no batch is empty."""
+    if isinstance(source, MessageLog):
+        for messages in source.messages(partition, offsets):
+            yield told_apart(
+                [(each.value(), each.key(), each.timestamp()[1], each.headers(), each.offset()) for each in messages]
+            )
+    else:
+        for batch in source.read(partition, offsets):
+            for start in range(0, batch.num_rows, _ROWS):
+                yield rows_of(batch.slice(start, _ROWS))
+
+
+def told_apart(rows: list[Sent]) -> list[Sent]:
+    """Return the records, as `Odd` where one of them is."""
+    if 0 in map(_time, rows):
+        return Odd(rows)
+    if any(map(_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
+        return Odd(rows)
+    return rows
+
+
+def rows_of(batch: pa.RecordBatch) -> list[Sent]:
+    """Return the records of a batch of `RECORD_SCHEMA`."""
+    from reconciler.providers.kafka.records.columns import contents_of, headers_of
+
+    columns = (
+        contents_of(batch.column("value")),
+        contents_of(batch.column("key")),
+        batch.column("timestamp_ms").to_pylist(),
+        headers_of(batch.column("headers")),
+        batch.column("offset").to_pylist(),
+    )
+    return told_apart(list(zip(*columns, strict=True)))
+
+
+# One producer of one transactional id that copies one partition: from here on, all others of that id are fenced.
+
+
+# ruff: noqa: PLC0415 - whoever copies nothing imports no client
+
+_ABORT_S: Final = 10.0
+_FULL_S: Final = 0.1
+_QUEUED_MESSAGES: Final = 200_000
+_WRITING: Final = {
+    "retry.backoff.ms": 20,
+    "transaction.timeout.ms": TRANSACTION_MS,
+    # A batch is sent when it is full, or when there is nothing more to come.
+    "linger.ms": 20,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": _QUEUED_MESSAGES,
+    "queue.buffering.max.kbytes": 256 << 10,
+    "message.max.bytes": 1_000_000_000,  # The broker judges what is too large.
+    "compression.type": "lz4",
+}
+
+
+class Transactions:
+    """Writes records, and what the ledger says of them, all or nothing."""
+
+    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
+        """Fence whoever else copies the partition."""
+        from confluent_kafka import Producer
+
+        self._topic, self._partition = place
+        self._settings, self._cluster = settings, cluster
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._errors: list[Any] = []
+        self._is_open = False
+        self._producer: Any = Producer(revealed({**_WRITING, **settings}))
+        self._asked(self._producer.init_transactions, SLICE_S)
+
+    @property
+    def is_calm(self) -> bool:
+        """Tell whether another way of writing does better from here on."""
+        return False
+
+    def takes(self, batch: Sequence[Sent]) -> bool:
+        """Tell whether it can write all records of a batch as they are."""
+        return not isinstance(batch, Odd)
+
+    def take(self, batch: Sequence[Sent], into: int | None = None) -> None:
+        """Write records, into another partition where one is named; they are readable once they are committed.
+
+        Raises:
+            UserError: One cannot be written as it is.
+        """
+        self._partition = self._partition if into is None else into
+        if not self._is_open:
+            self._asked(self._producer.begin_transaction)
+            self._is_open = True
+        with self._in_our_words():
+            self._produce(batch)
+            self._producer.poll(0)
+        self._sources += [row[4] for row in batch]
+        self._check()
+
+    def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return where the records of this transaction were in the source, and where they are in the copy.
+
+        Raises:
+            LostRaceError: Somebody else copies this partition now.
+            RetryableError: The cluster does not answer.
+        """
+        until = monotonic() + WAIT_S
+        while self._flush(1.0):
+            self._check()
+            if monotonic() > until:
+                message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
+                raise RetryableError(
+                    message, hint="See whether its brokers are alive, then run the same command again."
+                )
+        self._check()
+        return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
+
+    def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Make it readable, together with what the ledger says of it."""
+        if not self._is_open:
+            self._asked(self._producer.begin_transaction)
+        for key, value in ledger:
+            self._asked(self._producer.produce, TOPIC, value, key, 0)
+        self._asked(self._producer.commit_transaction, SLICE_S)
+        self._is_open = False
+        self._sources, self._targets = [], []
+
+    def close(self) -> None:
+        """Abort what is open: nobody has to wait for it then."""
+        from confluent_kafka import KafkaException
+
+        if self._is_open:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_S)
+        self._is_open = False
+
+    def _produce(self, batch: Sequence[Sent]) -> None:
+        produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._delivered
+        for value, key, timestamp_ms, headers, _ in batch:
+            try:
+                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+            except BufferError:
+                self._wait_for_room()
+                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+
+    def _flush(self, seconds: float) -> int:
+        with self._in_our_words():
+            return int(self._producer.flush(seconds))
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        """Translate what the client raises."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except (KafkaException, SystemError) as error:
+            if (found := behind(error)) is None:
+                raise
+            raise self._told(found) from error
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self._targets.append(message.offset())
+        else:
+            self._errors.append(error)
+
+    def _wait_for_room(self) -> None:
+        until = monotonic() + WAIT_S
+        while len(self._producer) > _QUEUED_MESSAGES // 2 and monotonic() < until:
+            self._producer.poll(_FULL_S)
+            self._check()
+
+    def _check(self) -> None:
+        if self._errors:
+            raise self._told(self._errors[0])
+
+    def _asked(self, call: Callable[..., Any], *given: Any) -> None:
+        with self._in_our_words():
+            patiently(partial(call, *given), self._settings, doing=self._doing, cluster=self._cluster)
+
+    def _told(self, error: Any) -> ReconcilerError:
+        where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
+        error = named(self._producer, error)
+        if is_fenced(error):
+            return LostRaceError(where, None, hint="Somebody else copies it now: it is looked at again next time.")
+        return told(error, self._settings, self._doing, self._cluster)
+
+    @property
+    def _doing(self) -> str:
+        return f"copying into {self._topic}, partition {self._partition}"
+
+
+def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
+    """Return if what was read is what was asked for, and was written once each, in that order.
+
+    Raises:
+        RetryableError: It was not; nothing of it is committed.
+    """
+    is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
+    is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
+    if not (is_asked and is_whole):
+        message = "the source changed while it was read"
+        raise RetryableError(message, hint="Nothing of that was committed: run the same command again.")
+
+
+# What `transaction.py` does, by the protocol itself: for records that librdkafka cannot write as they are.
+
+
+# Whoever meets no such record imports no client.
+# ruff: noqa: PLC0415
+
+_TRANSACTIONAL_ID: Final = 1
+"""What kind of coordinator is looked for."""
+_AGAIN: Final = frozenset({3, 7, 13, 14, 15, 16, 51})
+"""Codes of a coordinator that moves or loads, or still ends the transaction before."""
+_CALM: Final = 2_000
+"""After so many records that librdkafka can write, it goes on."""
+
+
+class RawTransactions:
+    """As `Transactions`. Slow: each batch is packed here, and waits for the one before it."""
+
+    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
+        """Fence whoever else copies the partition, the client of this process included."""
+        self._topic, self._partition = place
+        self._cluster = cluster
+        self._client = asking(as_admin(settings), cluster)
+        self._id: str = settings["transactional.id"]
+        self._coordinator: int | None = None
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._places: list[tuple[int, int]] = []
+        self._opened: set[tuple[str, int]] = set()
+        self._calm = 0
+        with self._in_our_words():
+            self._producer = self._begun()
+        self._writer = BatchWriter(settings, cluster, self._producer)
+
+    @property
+    def is_calm(self) -> bool:
+        """Tell whether librdkafka could have written the last records."""
+        return self._calm >= _CALM
+
+    def takes(self, batch: Sequence[Sent]) -> bool:  # noqa: ARG002 - as `Transactions` has it
+        """Tell whether it can write all records of a batch: it can write any."""
+        return True
+
+    def take(self, batch: Sequence[Sent], into: int | None = None) -> None:
+        """Write records, into another partition where one is named; they are readable once they are committed.
+
+        Raises:
+            UserError: Brokers refuse one.
+            LostRaceError: Somebody else copies this partition now.
+            RetryableError: The cluster does not answer.
+        """
+        self._partition = self._partition if into is None else into
+        self._calm = 0 if isinstance(batch, Odd) else self._calm + len(batch)
+        with self._in_our_words():
+            self._open(self._topic, self._partition)
+            offsets = self._writer.write(self._topic, self._partition, batch)
+        self._sources += [row[4] for row in batch]
+        self._targets += offsets
+        self._places += [(self._partition, offset) for offset in offsets]
+
+    def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return where the records of this transaction were in the source, and where they are in the copy."""
+        return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return partition and offset of each record of this transaction."""
+        return self._places
+
+    def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Make it readable, together with what the ledger says of it."""
+        now = time.time_ns() // 1_000_000
+        with self._in_our_words():
+            self._open(TOPIC, 0)
+            self._writer.write(TOPIC, 0, [(value, key, now, None, 0) for key, value in ledger])
+            self._end(is_committed=True)
+        self._sources, self._targets, self._places = [], [], []
+
+    def close(self) -> None:
+        """Abort what is open: nobody has to wait for it then."""
+        if self._opened:
+            with suppress(ReconcilerError):
+                self._end(is_committed=False)
+
+    def _begun(self) -> Producer:
+        from kafka.protocol.producer import InitProducerIdRequest
+
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=TRANSACTION_MS,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=4,
+        )
+        found = self._asked(request, lambda answer: int(answer.error_code))
+        return Producer(found.producer_id, found.producer_epoch, self._id)
+
+    def _open(self, topic: str, partition: int) -> None:
+        """Make a partition part of the transaction, which begins with the first."""
+        from kafka.protocol.producer import AddPartitionsToTxnRequest
+
+        if (topic, partition) in self._opened:
+            return
+        named = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self._producer.id,
+            v3_and_below_producer_epoch=self._producer.epoch,
+            v3_and_below_topics=[named(name=topic, partitions=[partition])],
+            max_version=3,
+        )
+        self._asked(request, _added)
+        self._opened.add((topic, partition))
+
+    def _end(self, *, is_committed: bool) -> None:
+        from kafka.protocol.producer import EndTxnRequest
+
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._producer.id,
+            producer_epoch=self._producer.epoch,
+            committed=is_committed,
+            max_version=3,
+        )
+        self._asked(request, lambda answer: int(answer.error_code))
+        self._opened = set()
+
+    def _asked(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """Return what the coordinator answers; each of its requests may come twice."""
+        found = until_told(
+            lambda: self._client.send(request, doing=self._doing, node=self._coordinating()), code, _AGAIN, self._forget
+        )
+        if (refused := code(found)) != 0:
+            raise of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
+        return found
+
+    def _coordinating(self) -> int:
+        from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+        if self._coordinator is None:
+            request = FindCoordinatorRequest(key=self._id, key_type=_TRANSACTIONAL_ID, max_version=3)
+            found = until_told(
+                lambda: self._client.send(request, doing=self._doing),
+                lambda answer: int(answer.error_code),
+                _AGAIN,
+                self._forget,
+            )
+            if found.error_code:
+                raise of_code(found.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
+            brokers = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9)
+            know(self._client, self._client.send(brokers, doing=self._doing))
+            self._coordinator = int(found.node_id)
+        return self._coordinator
+
+    def _forget(self) -> None:
+        self._coordinator = None
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        try:
+            yield
+        except ProducerFencedError as error:
+            where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
+            hint = "Somebody else copies it now: it is looked at again next time."
+            raise LostRaceError(where, None, hint=hint) from error
+
+    @property
+    def _doing(self) -> str:
+        return f"copying into {self._topic}, partition {self._partition}"
+
+
+def _added(answer: Any) -> int:
+    ((topic),) = answer.results_by_topic_v3_and_below
+    (partition,) = topic.results_by_partition
+    return int(partition.partition_error_code)

@@ -1,0 +1,496 @@
+"""Record batches of the Kafka protocol, for records that librdkafka cannot handle."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import struct
+import threading
+import zlib
+from collections import Counter
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+import xxhash
+
+from reconciler.errors import RetryableError
+from reconciler.providers.kafka.client import KafkaClient
+from reconciler.providers.kafka.connection import pause
+from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.security import as_admin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from reconciler.providers.kafka.records.columns import Headers
+
+
+_opened: Final[dict[tuple[int, str, bytes], KafkaClient]] = {}
+_opening: Final = threading.Lock()
+
+
+def asking(settings: Mapping[str, Any], cluster: str) -> KafkaClient:
+    """Return the connection of this process, over settings of kafka-python that have travelled."""
+    key = (os.getpid(), cluster, pickle.dumps(dict(settings)))
+    with _opening:
+        if key not in _opened:
+            _opened[key] = KafkaClient(cluster, lambda: settings)
+        return _opened[key]
+
+
+def close_connections() -> None:
+    """Close what this process has open. Another question opens it again."""
+    with _opening:
+        for key in list(_opened):
+            client = _opened.pop(key)
+            if key[0] == os.getpid():
+                client.close()
+
+
+atexit.register(close_connections)
+
+
+# Batches of records as the protocol has them: read, and packed.
+#
+# librdkafka hands on a header's name as a C string, which Python decodes: a name that is not UTF-8 cannot be read
+# through it, one with a byte 0 not be written, nor a record of time 0, which it takes for now. Those go as batches that
+# are read and packed here.
+
+
+RawHeaders = list[tuple[bytes, bytes | None]]
+Row = tuple[bytes | None, bytes | None, int, "Headers", int]
+"""Value, key, time, headers, and a number that does not matter here: the offset where it came from."""
+
+_PREFIX: Final = struct.Struct(">qiibI")
+"""Of a batch: its first offset, its length from here on, the leader's epoch, the format, a checksum."""
+_REST: Final = struct.Struct(">hiqqqhii")
+"""What follows: attributes, last offset, first and last time, producer, its epoch, its number, count of records."""
+_LENGTH_END: Final = 12
+_FORMAT: Final = 2
+_COMPRESSION: Final = 0x07
+_TRANSACTIONAL: Final = 0x10
+_CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_NAMES: Final = {number: name for name, number in _CODECS.items()}
+_MORE: Final = 0x80
+"""Set in every byte of a number but its last."""
+_NULL: Final = b"\x01"
+"""The length -1."""
+
+_XERIAL: Final = b"\x82SNAPPY\x00"
+"""How Java's client begins what is compressed by Snappy, in blocks."""
+_XERIAL_VERSIONS: Final = struct.pack(">ii", 1, 1)
+_BLOCK_BYTES: Final = 64 << 10
+_LZ4_FRAME: Final = b"\x04\x22\x4d\x18"
+_LZ4_SETTINGS: Final = b"\x60\x40"
+"""Blocks that do not depend on each other, as brokers demand it, of 64 KiB."""
+_LZ4_PLAIN: Final = 1 << 31
+"""Set in the length of a block that is not compressed."""
+
+
+class Batch(NamedTuple):
+    """A batch of records."""
+
+    first: int
+    records: int
+    content: bytes
+    """The records, not compressed."""
+
+
+def batches_in(fetched: bytes) -> Iterator[Batch]:
+    """Yield the batches of an answer; what is cut off at its end is left out, as is what is older than headers."""
+    at = 0
+    while at + _PREFIX.size + _REST.size <= len(fetched):
+        first, length, _, form, _ = _PREFIX.unpack_from(fetched, at)
+        end = at + _LENGTH_END + length
+        if end > len(fetched):
+            return
+        if form == _FORMAT:
+            attributes, *_, count = _REST.unpack_from(fetched, at + _PREFIX.size)
+            content = fetched[at + _PREFIX.size + _REST.size : end]
+            yield Batch(first, count, _plain(content, _NAMES[attributes & _COMPRESSION]))
+        at = end
+
+
+def headers_in(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
+    """Yield the headers of each record with its offset."""
+    at, content = 0, batch.content
+    for _ in range(batch.records):
+        length, at = _number(content, at)
+        end = at + length
+        _, at = _number(content, at + 1)  # its time
+        offset, at = _number(content, at)
+        for _ in range(2):  # its key and its value
+            length, at = _number(content, at)
+            at += max(0, length)
+        count, at = _number(content, at)
+        headers: RawHeaders = []
+        for _ in range(count):
+            name, at = _bytes(content, at)
+            value, at = _bytes(content, at)
+            headers.append((name or b"", value))
+        yield batch.first + offset, headers
+        at = end
+
+
+def _bytes(content: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _number(content, at)
+    return (None, at) if length < 0 else (content[at : at + length], at + length)
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, the lowest first, and where it ends."""
+    found = shift = 0
+    while True:
+        byte = content[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if not byte & _MORE:
+            return (found >> 1) ^ -(found & 1), at
+        shift += 7
+
+
+class Producer(NamedTuple):
+    """Who writes: what brokers know a batch by that comes twice."""
+
+    id: int
+    epoch: int
+    transactional_id: str | None = None
+
+
+def packed(rows: Sequence[Row], producer: Producer, number: int, *, codec: str) -> bytes:
+    """Return records as one batch; `number` counts the records of this producer in this partition before it."""
+    from kafka.record.util import calc_crc32c
+
+    first = rows[0][2]
+    content = b"".join(_record(row, at, first) for at, row in enumerate(rows))
+    attributes = _CODECS[codec] | (0 if producer.transactional_id is None else _TRANSACTIONAL)
+    last = max(row[2] for row in rows)
+    rest = _REST.pack(
+        attributes, len(rows) - 1, first, last, producer.id, producer.epoch, number & 0x7FFFFFFF, len(rows)
+    )
+    body = rest + _compressed(content, codec)
+    length = _PREFIX.size - _LENGTH_END + len(body)
+    return _PREFIX.pack(0, length, -1, _FORMAT, calc_crc32c(body)) + body
+
+
+def size_of(row: Row) -> int:
+    """Return about what a record takes."""
+    headers = sum(len(name) + len(value or b"") + 4 for name, value in row[3] or ())
+    return len(row[0] or b"") + len(row[1] or b"") + headers + 20
+
+
+def _record(row: Row, at: int, first: int) -> bytes:
+    value, key, time, headers, _ = row
+    parts = [b"\0", _packed_number(time - first), _packed_number(at), _packed_bytes(key), _packed_bytes(value)]
+    parts.append(_packed_number(len(headers or ())))
+    for name, content in headers or ():
+        parts += _packed_bytes(name if isinstance(name, bytes) else name.encode()), _packed_bytes(content)
+    body = b"".join(parts)
+    return _packed_number(len(body)) + body
+
+
+def _packed_bytes(content: bytes | None) -> bytes:
+    return _NULL if content is None else _packed_number(len(content)) + content
+
+
+def _packed_number(number: int) -> bytes:
+    left = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while left >= _MORE:
+        found.append(left & 0x7F | _MORE)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
+def _compressed(content: bytes, codec: str) -> bytes:
+    blocks = (content[at : at + _BLOCK_BYTES] for at in range(0, len(content), _BLOCK_BYTES))
+    if codec == "gzip":
+        return zlib.compress(content, 1, wbits=31)
+    if codec == "zstd":
+        return bytes(pa.compress(content, codec="zstd", asbytes=True))
+    if codec == "snappy":
+        found = (pa.compress(block, codec="snappy", asbytes=True) for block in blocks)
+        return _XERIAL + _XERIAL_VERSIONS + b"".join(len(block).to_bytes(4, "big") + block for block in found)
+    if codec == "lz4":
+        checksum = xxhash.xxh32_intdigest(_LZ4_SETTINGS) >> 8 & 0xFF
+        return _LZ4_FRAME + _LZ4_SETTINGS + bytes([checksum]) + b"".join(map(_lz4_block, blocks)) + bytes(4)
+    return content
+
+
+def _lz4_block(block: bytes) -> bytes:
+    found = bytes(pa.compress(block, codec="lz4_raw", asbytes=True))
+    if len(found) >= len(block):
+        return (len(block) | _LZ4_PLAIN).to_bytes(4, "little") + block
+    return len(found).to_bytes(4, "little") + found
+
+
+def _plain(content: bytes, codec: str) -> bytes:
+    if codec == "none":
+        return content
+    if codec == "snappy":
+        return b"".join(_snappy(block) for block in _blocks(content))
+    if codec == "gzip":
+        return zlib.decompress(content, wbits=31)
+    with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
+        return bytes(stream.read())
+
+
+def _blocks(content: bytes) -> Iterator[bytes]:
+    if not content.startswith(_XERIAL):
+        yield content
+        return
+    at = len(_XERIAL) + len(_XERIAL_VERSIONS)
+    while at < len(content):
+        length = int.from_bytes(content[at : at + 4], "big")
+        yield content[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+def _snappy(block: bytes) -> bytes:
+    size = shift = 0
+    for byte in block:
+        size |= (byte & 0x7F) << shift
+        if not byte & _MORE:
+            break
+        shift += 7
+    return bytes(pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True))
+
+
+# Requests to leaders for the records that librdkafka cannot read or write (`batches.py`), over the other client.
+
+
+T = TypeVar("T")
+
+# Whoever meets no such record imports no client.
+# ruff: noqa: PLC0415
+
+_FETCH_BYTES: Final = 4 << 20
+_FETCH_VERSIONS: Final = (4, 12)
+"""From 13 on topics are named by their ids."""
+_WAIT_MS: Final = 500
+_MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
+"""Codes of who leads no longer or not yet, has not heard of a topic yet, or has too few followers for the moment."""
+_GONE: Final = 1
+"""An offset that is not in the log."""
+SILENCE_S: Final = 60.0
+_PAUSE_S: Final = 0.1
+
+
+def until_told(ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]) -> T:
+    """Return an answer to what may be asked again, once it is not to be asked again; before that, forget who was asked.
+
+    Raises:
+        RetryableError: There is no answer.
+    """
+    until = monotonic() + SILENCE_S
+    while True:
+        try:
+            found = ask()
+        except RetryableError:
+            if monotonic() > until:
+                raise
+        else:
+            if code(found) not in again or monotonic() > until:
+                return found
+        forget()
+        pause(_PAUSE_S)
+
+
+class Leader:
+    """Who leads one partition; asked over again when that changes."""
+
+    def __init__(self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int) -> None:
+        """Take settings of confluent-kafka, secrets hidden; a connection is made when something is sent."""
+        self.client: KafkaClient = asking(as_admin(settings), cluster)
+        self.topic, self.partition = topic, partition
+        self._node: int | None = None
+
+    def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
+        """Return what the leader says of the partition, picked from its answer; the request may come twice.
+
+        `fine`: codes that are left to the caller.
+
+        Raises:
+            ReconcilerError: It refuses, or nobody leads.
+        """
+        found = until_told(
+            lambda: answer(self.client.send(request, doing=doing, node=self._known())),
+            lambda found: int(found.error_code),
+            _MOVED,
+            self._forget,
+        )
+        if found.error_code and found.error_code not in fine:
+            said = getattr(found, "error_message", None) or ""
+            raise of_code(found.error_code, said, what=f"cluster {self.client.name}: {doing}")
+        return found
+
+    def _forget(self) -> None:
+        self._node = None
+
+    def _known(self) -> int:
+        from kafka.protocol.metadata import MetadataRequest
+
+        if self._node is None:
+            wanted = [MetadataRequest.MetadataRequestTopic(name=self.topic)]
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, max_version=9)
+            found = self.client.send(request, doing=f"looking who leads {self.topic}")
+            (topic,) = found.topics
+            node = {each.partition_index: each.leader_id for each in topic.partitions}.get(self.partition, -1)
+            if node < 0:
+                where = f"cluster {self.client.name}: {self.topic}, partition {self.partition}"
+                raise RetryableError(f"{where}: nobody leads it", hint="See whether its brokers are alive.")
+            know(self.client, found)
+            self._node = node
+        return self._node
+
+
+def know(client: KafkaClient, metadata: Any) -> None:
+    """Let a connection know where brokers are: it sends to no other."""
+    client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
+
+
+class HeadersOf:
+    """The headers of records of one partition in bytes, by offset. Asked for in the order of offsets."""
+
+    def __init__(self, leader: Leader) -> None:
+        """Take who is asked."""
+        self._leader = leader
+        self._found: dict[int, RawHeaders] = {}
+
+    def at(self, offset: int) -> RawHeaders:
+        """Return the headers of the record at an offset.
+
+        Raises:
+            RetryableError: It was removed meanwhile.
+        """
+        if offset not in self._found:
+            self._found = {}
+            for batch in batches_in(self._fetched(offset)):
+                self._found.update(headers_in(batch))
+        if offset not in self._found:
+            message = f"{self._leader.topic}, partition {self._leader.partition}: offset {offset:,} is gone"
+            raise RetryableError(message, hint="It was removed while it was read. Run the same command again.")
+        return self._found[offset]
+
+    def _fetched(self, offset: int) -> bytes:
+        from kafka.protocol.consumer import FetchRequest
+
+        leader, topic = self._leader, FetchRequest.FetchTopic
+        wanted = topic.FetchPartition(partition=leader.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=_FETCH_BYTES,
+            topics=[topic(topic=leader.topic, partitions=[wanted])],
+            min_version=_FETCH_VERSIONS[0],
+            max_version=_FETCH_VERSIONS[1],
+        )
+        doing = f"reading {leader.topic}, partition {leader.partition}"
+        found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing, fine={_GONE})
+        return bytes(found.records or b"")
+
+
+# Records that librdkafka cannot write, written as batches packed here: once each, in their order.
+
+
+# Whoever meets no such record imports no client.
+# ruff: noqa: PLC0415
+
+_BATCH_BYTES: Final = 1_000_000
+_OVERHEAD: Final = 1_024
+_TIMEOUT_MS: Final = 30_000
+_VERSIONS: Final = (3, 11)
+"""Of the request: from 12 on brokers open transactions with it, from 13 on topics are named by their ids."""
+_WRITE_CODECS: Final = {"producer": "gzip", "uncompressed": "none"}
+"""What a topic keeps as it comes is packed so that every client can read it."""
+_LOADING: Final = frozenset({14, 15, 16})
+
+
+class _Packing(NamedTuple):
+    """How batches for a topic are made: brokers that pack them anew replace what is not UTF-8."""
+
+    codec: str
+    bytes: int
+
+
+class BatchWriter:
+    """One producer id. Every batch waits for the one before it; one that is sent again is written once."""
+
+    def __init__(self, settings: Mapping[str, Any], cluster: str, producer: Producer | None = None) -> None:
+        """Take settings of confluent-kafka, and who writes; `None`: brokers are asked for a new producer id."""
+        self._settings, self._cluster = settings, cluster
+        self._client = asking(as_admin(settings), cluster)
+        self._producer = producer or _new(self._client)
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._leaders: dict[tuple[str, int], Leader] = {}
+        self._packings: dict[str, _Packing] = {}
+
+    def write(self, topic: str, partition: int, rows: Sequence[Row]) -> list[int]:
+        """Write records to a partition and return the offset of each.
+
+        Raises:
+            ReconcilerError: Brokers refuse them, or do not answer; a part may have been written.
+        """
+        from kafka.protocol.producer import ProduceRequest
+
+        place = (topic, partition)
+        leader = self._leaders.setdefault(place, Leader(self._settings, self._cluster, topic, partition))
+        packing = self._packing(topic)
+        named = ProduceRequest.TopicProduceData
+        offsets: list[int] = []
+        for some in _cut(rows, packing.bytes):
+            content = packed(some, self._producer, self._counts[place], codec=packing.codec)
+            data = named.PartitionProduceData(index=partition, records=content)
+            request = ProduceRequest(
+                transactional_id=self._producer.transactional_id,
+                acks=-1,
+                timeout_ms=_TIMEOUT_MS,
+                topic_data=[named(name=topic, partition_data=[data])],
+                min_version=_VERSIONS[0],
+                max_version=_VERSIONS[1],
+            )
+            doing = f"writing to {topic}, partition {partition}"
+            found = leader.send(request, lambda answer: answer.responses[0].partition_responses[0], doing=doing)
+            self._counts[place] += len(some)
+            offsets += range(found.base_offset, found.base_offset + len(some))
+        return offsets
+
+    def _packing(self, topic: str) -> _Packing:
+        if topic not in self._packings:
+            ((_, found),) = self._client.configs([topic], ["compression.type", "max.message.bytes"])
+            values = {} if isinstance(found, int) else {name: each.value for name, each in found.items()}
+            kept_as = values.get("compression.type") or "producer"
+            most = int(values.get("max.message.bytes") or _BATCH_BYTES)
+            size = max(1, min(_BATCH_BYTES, most - _OVERHEAD))
+            self._packings[topic] = _Packing(_WRITE_CODECS.get(kept_as, kept_as), size)
+        return self._packings[topic]
+
+
+def _new(client: KafkaClient) -> Producer:
+    """Return a producer without transactions."""
+    from kafka.protocol.producer import InitProducerIdRequest
+
+    doing = "asking for a producer id"
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, max_version=4)
+    found = until_told(
+        lambda: client.send(request, doing=doing), lambda found: int(found.error_code), _LOADING, lambda: None
+    )
+    if found.error_code:
+        raise of_code(found.error_code, "", what=f"cluster {client.name}: {doing}")
+    return Producer(found.producer_id, found.producer_epoch)
+
+
+def _cut(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
+    """Yield records in lots that fit into a batch; one that is larger has a batch of its own."""
+    begin = size = 0
+    for at, row in enumerate(rows):
+        each = size_of(row)
+        if at > begin and size + each > most:
+            yield rows[begin:at]
+            begin, size = at, 0
+        size += each
+    if begin < len(rows):
+        yield rows[begin:]

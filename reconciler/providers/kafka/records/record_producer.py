@@ -1,0 +1,287 @@
+"""Produce records to a Kafka topic."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from itertools import repeat
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from reconciler.errors import RetryableError, UserError
+from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.records.columns import contents_of, headers_of
+from reconciler.providers.kafka.security import revealed
+from reconciler.records.log import OffsetRange
+from reconciler.records.partitioner import Spread, check_there, partitions_of
+from reconciler.records.schema import has_marks, has_nul
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from reconciler.providers.kafka.records.record_batches import BatchWriter, Row
+
+
+# Handing records to librdkafka, which sends them while Python goes on; those it can write as they are.
+
+
+if TYPE_CHECKING:
+    Report = Callable[[KafkaError | None, Message], None] | None
+
+BATCH_BYTES: Final = 1_000_000
+"""What one batch may be: brokers take 1,048,588 unless a topic says otherwise."""
+PRODUCER: Final = {
+    "enable.idempotence": True,
+    "acks": "all",
+    # One record may be larger than a batch: whether that is too large is for the topic to say.
+    "message.max.bytes": 500_000_000,
+    # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
+    "topic.metadata.propagation.max.ms": 5000,
+    "linger.ms": 20,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 64 << 10,
+}
+"""What every producer is set to: nothing lost, nothing doubled, order kept, bounded memory."""
+_POLL_EVERY: Final = 2_000
+_SILENCE_S: Final = 130.0
+"""Longer than a record may take until it is given up: its report comes before that."""
+
+
+def is_odd(records: pa.RecordBatch) -> bool:
+    """Tell whether the client would write another record than one of these: it takes time 0 for now."""
+    names = records.column("headers").flatten().field("key")
+    return has_marks(names) or has_nul(names) or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
+
+
+class Sender:
+    """One client and the topic it writes to."""
+
+    def __init__(self, producer: Producer, topic: str, cluster: str) -> None:
+        """Take a client that is open; who opened it ends it."""
+        self.producer, self.topic, self.cluster = producer, topic, cluster
+
+    def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
+        """Hand over records with their partitions, and who is told of each; waits while the client's queue is full.
+
+        None of them `is_odd`: the client would write another.
+
+        Raises:
+            UserError: The client refuses one of them.
+            RetryableError: The queue stays full.
+        """
+        headers = headers_of(records.column("headers"))
+        times = records.column("timestamp_ms")
+        rows = zip(
+            contents_of(records.column("value")),
+            contents_of(records.column("key")),
+            partitions,
+            reports,
+            repeat(None),  # a second name of the library's for the same argument
+            (times.fill_null(0) if times.null_count else times).to_numpy().tolist(),
+            headers,
+            strict=False,
+        )
+        produce, topic = self.producer.produce, self.topic
+        for number, row in enumerate(rows):
+            try:
+                produce(topic, *row)
+            except BufferError:
+                self._again(row)
+            except KafkaException as error:
+                raise self._told(error) from error
+            if number % _POLL_EVERY == 0:
+                self.producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until everything has been reported, delivered or not.
+
+        Raises:
+            RetryableError: Reports stay away.
+        """
+        until = monotonic() + _SILENCE_S
+        while self.producer.flush(1.0):
+            if monotonic() > until:
+                raise self._silent()
+
+    def _again(self, row: tuple[Any, ...]) -> None:
+        until = monotonic() + _SILENCE_S
+        while True:
+            self.producer.poll(0.1)
+            try:
+                return self.producer.produce(self.topic, *row)
+            except BufferError:
+                if monotonic() > until:
+                    raise self._silent() from None
+
+    def _told(self, error: KafkaException) -> Exception:
+        return translated(error, doing=f"writing to {self.topic}", cluster=self.cluster)
+
+    def _silent(self) -> RetryableError:
+        message = f"{self.topic} of cluster {self.cluster} takes no records"
+        return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
+
+
+_PATIENCE_MS: Final = 120_000
+"""How long a record is tried to be delivered."""
+_ANSWER_S: Final = 30.0
+
+
+class KafkaProducer:
+    """A `TopicProducer`. Not shared between threads.
+
+    `topic` is the name its brokers give it, `settings` those of confluent-kafka; values with `reveal` are secrets.
+    `compression`: of batches on their way (none, gzip, snappy, lz4, zstd). `batch_bytes`: at most the topic's
+    `max.message.bytes`, which is about whole batches.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: Mapping[str, Any],
+        cluster: str,
+        *,
+        compression: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        """Open the client; brokers are asked when the first records come."""
+        how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
+        self._settings = settings
+        self._producer = Producer({**PRODUCER, **how, **revealed(settings)})
+        self._sender = Sender(self._producer, topic, cluster)
+        self._reports: dict[int, _Reports] = {}
+        self._spread = Spread()
+        self._partitions = 0
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Take a batch of `INPUT_SCHEMA`; it is written when there is enough, at the latest by `flush`.
+
+        Raises:
+            UserError: There is no such topic or partition, or one of the records cannot be written.
+        """
+        numbers = self._routed(records)
+        found = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
+        if is_odd(records):
+            self._write(records, numbers)
+            return
+        takers = map(_Reports.taker, map(found.__getitem__, numbers.tolist()))
+        self._sender.send(records, numbers.tolist(), takers)
+
+    def flush(self) -> Mapping[int, OffsetRange]:
+        """Write all that was taken, and return what each partition gained since the last call.
+
+        Raises:
+            UserError: Brokers refused records; others may have been written.
+            RetryableError: They did not answer in time; what was taken may have been written or not.
+        """
+        self._sender.flush()
+        reports, self._reports = self._reports, {}
+        self._check(reports.values())
+        return {number: one.gained() for number, one in sorted(reports.items())}
+
+    def _write(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
+        """Write records as batches packed here, after all that the client has taken."""
+        self._sender.flush()
+        self._check(self._reports.values())
+        times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
+        columns = (
+            contents_of(records.column("value")),
+            contents_of(records.column("key")),
+            times.to_pylist(),
+            headers_of(records.column("headers")),
+            numbers.tolist(),
+        )
+        by_partition: dict[int, list[Row]] = {}
+        for row in zip(*columns, strict=True):
+            by_partition.setdefault(row[4], []).append(row)
+        for number, rows in sorted(by_partition.items()):
+            self._reports[number].take(self._writer.write(self._sender.topic, number, rows))
+
+    @cached_property
+    def _writer(self) -> BatchWriter:
+        from reconciler.providers.kafka.records.record_batches import BatchWriter  # noqa: PLC0415 - brings the other client
+
+        return BatchWriter(self._settings, self._sender.cluster)
+
+    def _check(self, reports: Iterable[_Reports]) -> None:
+        for one in reports:
+            if one.errors:
+                doing = f"writing to {self._sender.topic}"
+                raise translated(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
+
+    def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        given, keys = records.column("partition"), records.column("key")
+        self._check_there(given)
+        if given.null_count == 0:
+            routed = given
+        else:
+            routed = pc.coalesce(given, partitions_of(keys, self._count(), state=self._spread))
+        return cast("npt.NDArray[np.int32]", routed.to_numpy())
+
+    def _check_there(self, named: pa.Array) -> None:
+        """Refuse a partition that is not there; brokers are asked again before, for topics grow."""
+        if named.null_count == len(named):
+            return
+        try:
+            check_there(named, self._count())
+        except UserError:
+            self._partitions = 0
+            check_there(named, self._count())
+
+    def _count(self) -> int:
+        if not self._partitions:
+            topic, cluster = self._sender.topic, self._sender.cluster
+            try:
+                seen = self._producer.list_topics(topic, _ANSWER_S).topics[topic]
+            except KafkaException as error:
+                raise translated(error, doing=f"looking at {topic}", cluster=cluster) from error
+            if seen.error is not None:
+                raise translated(KafkaException(seen.error), doing=f"looking at {topic}", cluster=cluster)
+            self._partitions = len(seen.partitions)
+        return self._partitions
+
+
+class _Reports:
+    """What became of the records of one partition: they are delivered in order, so the first and the last say it."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self._last = 0
+        self._others: dict[KafkaError | None, Message] = {}
+        self._is_asked = False
+
+    def taker(self) -> Any:
+        """Return who is told of the next record: after the first a dictionary, filled without Python code."""
+        if not self._is_asked:
+            self._is_asked = True
+            return self._begin
+        return self._others.__setitem__
+
+    def take(self, offsets: Sequence[int]) -> None:
+        """Note where records were written that the client did not write."""
+        self._is_asked = True
+        self._first = offsets[0] if self._first is None else self._first
+        self._last = offsets[-1]
+
+    @property
+    def errors(self) -> list[KafkaError]:
+        """Every kind of error that was reported."""
+        return [error for error in self._others if error is not None]
+
+    def gained(self) -> OffsetRange:
+        """Return which offsets were written, what others wrote in between included."""
+        last = self._others.get(None)
+        first = self._first or 0
+        return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))
+
+    def _begin(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._first = message.offset()
+        self._others[error] = message

@@ -1,0 +1,437 @@
+"""Security settings of both client libraries: TLS, SASL, tokens.
+
+Both results are plain values that travel to executors; passwords and keys stay `Secret` in them, and whoever opens a
+client reveals them: `connecting.py` for administration, `revealing.py` for records.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.secrets import Secret, resolve
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+    from reconciler.providers.protocol import Edge
+    from reconciler.resources.cluster import Cluster, KafkaConnection, SecuritySpec
+
+
+# Certificates and keys as texts: read once at the edge, they travel to executors that have no such files.
+
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Whom to trust and who we are, in PEM; `None`: those the system trusts, and nobody."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: Secret | None = None
+    """Lies with the certificate where that is `None`."""
+
+    @classmethod
+    def of(cls, declared: SecuritySpec, edge: Edge, *, where: str) -> Tls:
+        """Return what the files of a declaration say; relative paths start at the folder of the workspace.
+
+        Raises:
+            UserError: One cannot be read, or holds something else.
+        """
+        if declared.key_file is not None and declared.cert_file is None:
+            message = f"{where}.keyFile: a key without a certificate"
+            raise UserError(message, hint="Name the certificate in certFile, or leave keyFile out.")
+        found = cls(
+            _certificates(declared.ca_file, edge, f"{where}.caFile"),
+            _certificates(declared.cert_file, edge, f"{where}.certFile"),
+            _key(declared.key_file or declared.cert_file, edge, f"{where}.keyFile"),
+        )
+        if found.certificate is not None:
+            found.context(where=where)
+        return found
+
+    def context(self, *, where: str) -> ssl.SSLContext:
+        """Return what Python's connections take.
+
+        Raises:
+            UserError: The certificates cannot be used, or the key is that of another certificate.
+        """
+        import ssl  # noqa: PLC0415 - only who encrypts pays
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            if self.ca is None:
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(cadata=self.ca)
+            self._identify(context)
+        except (ssl.SSLError, ValueError) as error:
+            message = f"{where}: the certificates cannot be used: {getattr(error, 'reason', None) or error}"
+            hint = "See that caFile, certFile and keyFile hold PEM, and that the key is the certificate's own."
+            raise UserError(message, hint=hint) from error
+        return context
+
+    def _identify(self, context: ssl.SSLContext) -> None:
+        if self.certificate is None or self.key is None:
+            return
+        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # Only its owner may look into it.
+            certificate, key = Path(folder, "certificate"), Path(folder, "key")
+            certificate.write_text(self.certificate)
+            key.write_text(self.key.reveal())
+            context.load_cert_chain(certificate, key, password=_nobody_to_ask)
+
+    def of_records(self) -> dict[str, Any]:
+        """Return what librdkafka takes; a key stays secret."""
+        found = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
+        return {name: text for name, text in found.items() if text is not None}
+
+
+def _nobody_to_ask() -> str:
+    message = "the key is encrypted"
+    raise ValueError(message)
+
+
+def _certificates(name: str | None, edge: Edge, where: str) -> str | None:
+    if name is None:
+        return None
+    text = _read(name, edge, where)
+    if _CERTIFICATE not in text:
+        message = f"{where}: {name} holds no certificate in PEM"
+        raise UserError(message, hint=f"It must have a line {_CERTIFICATE}; convert other forms with openssl.")
+    return text
+
+
+def _key(name: str | None, edge: Edge, where: str) -> Secret | None:
+    if name is None:
+        return None
+    text = _read(name, edge, where)
+    if "PRIVATE KEY-----" not in text:
+        message = f"{where}: {name} holds no private key in PEM"
+        raise UserError(message, hint="Name the file of the key, or put the key into that of the certificate.")
+    if "ENCRYPTED" in text:
+        message = f"{where}: the key in {name} is encrypted, and nobody can be asked for its password"
+        raise UserError(message, hint="Decrypt it with `openssl pkey`, and protect the file by its permissions.")
+    return Secret(text)
+
+
+def _read(name: str, edge: Edge, where: str) -> str:
+    path = edge.folder / name
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        raise UserError(f"{where}: {path} cannot be read: {why}", hint="Check the path and its permissions.") from error
+
+
+CONNECT_MS: Final = 10_000
+"""For a connection, greetings and credentials included, and for reaching any broker at all."""
+REQUEST_MS: Final = 60_000
+"""For the answer to one request: a controller that creates thousands of topics takes its time."""
+_BACKOFF_MAX_MS: Final = 500
+_HIGHEST_PORT: Final = 65_535
+
+_IN_FLIGHT: Final = 1_000
+"""Requests on one connection: threads share it, and beyond the limit the library finds no broker to ask."""
+_PATIENT: Final = {
+    "client_id": "reconciler",
+    "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
+    "bootstrap_timeout_ms": CONNECT_MS,
+    "request_timeout_ms": REQUEST_MS,
+    "max_in_flight_requests_per_connection": _IN_FLIGHT,
+}
+
+
+def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
+    """Return the settings of the client for administration, as `connecting.opened_admin` takes them.
+
+    Raises:
+        UserError: A secret or a file cannot be read, or an address is none.
+    """
+    connection = _connection(declared)
+    settings: dict[str, Any] = {
+        "bootstrap_servers": list(_servers(declared)),
+        **_PATIENT,
+    }
+    if connection.security is None:
+        return settings
+    security, where = connection.security, _where(declared)
+    settings["security_protocol"] = security.protocol
+    if security.protocol.endswith("SSL"):
+        settings["tls"] = Tls.of(security, edge, where=where)
+    return settings | _admin_login(security, edge, where)
+
+
+def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
+    """Return the settings of the client for records.
+
+    Raises:
+        UserError: As of `admin_settings`.
+    """
+    connection = _connection(declared)
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(_servers(declared)),
+        "client.id": "reconciler",
+        "reconnect.backoff.max.ms": _BACKOFF_MAX_MS,
+        "socket.connection.setup.timeout.ms": CONNECT_MS,
+        "socket.timeout.ms": REQUEST_MS,
+    }
+    if connection.security is None:
+        return settings
+    security, where = connection.security, _where(declared)
+    settings["security.protocol"] = security.protocol
+    if security.protocol.endswith("SSL"):
+        settings |= Tls.of(security, edge, where=where).of_records()
+    return settings | _record_login(security, edge, where)
+
+
+def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the client for administration that reaches what `settings` of the one for records do."""
+    found: dict[str, Any] = {
+        "bootstrap_servers": settings["bootstrap.servers"].split(","),
+        **_PATIENT,
+        "security_protocol": settings.get("security.protocol", "PLAINTEXT"),
+    }
+    if found["security_protocol"].endswith("SSL"):
+        found["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
+    mechanism = settings.get("sasl.mechanism")
+    if mechanism == "OAUTHBEARER":
+        tokens = Tokens(
+            settings["sasl.oauthbearer.token.endpoint.url"],
+            settings["sasl.oauthbearer.client.id"],
+            settings["sasl.oauthbearer.client.secret"] or None,
+            settings.get("sasl.oauthbearer.scope"),
+            Tls(ca=settings.get("https.ca.pem")),
+        )
+        return found | {"sasl_mechanism": mechanism, "tokens": tokens}
+    if mechanism is not None:
+        found["sasl_mechanism"] = mechanism
+        found["sasl_plain_username"] = settings["sasl.username"]
+        found["sasl_plain_password"] = settings["sasl.password"]
+    return found
+
+
+def _admin_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+    if security.mechanism is None:
+        return {}
+    if security.mechanism == "OAUTHBEARER":
+        trusted = Tls(ca=Tls.of(security, edge, where=where).ca)
+        url, client_id = _endpoint(security, where), security.client_id or ""
+        tokens = Tokens(url, client_id, _secret(security.client_secret, edge), security.scope, trusted)
+        return {"sasl_mechanism": "OAUTHBEARER", "tokens": tokens}
+    return {
+        "sasl_mechanism": security.mechanism,
+        "sasl_plain_username": security.username,
+        "sasl_plain_password": _secret(security.password, edge),
+    }
+
+
+def _record_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+    if security.mechanism is None:
+        return {}
+    if security.mechanism != "OAUTHBEARER":
+        return {
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": security.username,
+            "sasl.password": _secret(security.password, edge),
+        }
+    ca = Tls.of(security, edge, where=where).ca
+    found = {
+        "sasl.oauthbearer.token.endpoint.url": _endpoint(security, where),
+        "sasl.oauthbearer.client.id": security.client_id,
+        # The library demands one; endpoints that want none take an empty one for none.
+        "sasl.oauthbearer.client.secret": _secret(security.client_secret, edge) or "",
+        "sasl.oauthbearer.scope": security.scope,
+        "https.ca.pem": None if ca is None else ca + _trusted_by_the_system(),
+    }
+    given = {name: value for name, value in found.items() if value is not None}
+    return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **given}
+
+
+def _trusted_by_the_system() -> str:
+    """Return its certificates: librdkafka trusts either those it is given or those of the system, not both."""
+    import ssl  # noqa: PLC0415 - only who uses tokens pays
+
+    context = ssl.create_default_context()
+    found = context.get_ca_certs(binary_form=True)
+    return "".join(ssl.DER_cert_to_PEM_cert(each) for each in found)
+
+
+def _endpoint(security: SecuritySpec, where: str) -> str:
+    url = security.token_endpoint_url or ""
+    if urlsplit(url).scheme not in {"https", "http"} or not urlsplit(url).hostname:
+        message = f"{where}.tokenEndpointUrl: {url!r} is no address of the web"
+        raise UserError(message, hint="Write it like https://login.example.com/oauth2/token")
+    return url
+
+
+def _secret(reference: str | None, edge: Edge) -> Secret | None:
+    return None if reference is None else resolve(reference, edge.environ)
+
+
+def _connection(declared: Cluster) -> KafkaConnection:
+    if declared.spec.kafka is None:
+        raise UserError(f"{declared.address}: spec.kafka is missing", hint="Say where its brokers are.")
+    return declared.spec.kafka
+
+
+def _where(declared: Cluster) -> str:
+    return f"{declared.address}: spec.kafka.security"
+
+
+def _servers(declared: Cluster) -> tuple[str, ...]:
+    servers = tuple(server.strip() for server in _connection(declared).bootstrap_servers)
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _HIGHEST_PORT:
+            message = f"{declared.address}: spec.kafka.bootstrapServers: {server!r} is no address of a broker"
+            raise UserError(message, hint="Write each as host:port, for example broker-1:9092")
+    return servers
+
+
+# Settings of confluent-kafka in clear, for the constructor of a client alone; what clients log is kept off.
+
+
+_BASE: Final = {
+    "client.id": "reconciler",
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "retry.backoff.ms": 50,
+}
+_quiet: Final = logging.getLogger("reconciler.kafka")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False  # whatever matters of it is raised, too
+
+
+def revealed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of any client of records, secrets in clear; what is not set stands as it does for all of them."""
+    clear = {name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()}
+    return {**_BASE, **clear, "logger": _quiet}
+
+
+# Tokens of OAUTHBEARER by client credentials (RFC 6749, 4.4), for the client that does not get them by itself.
+
+
+_SECONDS: Final = 10
+"""For the whole answer of the endpoint's socket."""
+_MAX_TOKEN_BYTES: Final = 1024 * 1024
+_EARLY: Final = 0.8
+"""A token is used for this part of its life."""
+_LIFE_SECONDS: Final = 300
+"""Of a token whose endpoint does not say."""
+_SAID: Final = 200
+_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Where the tokens of one client come from. It can be pickled: each process asks for its own."""
+
+    url: str
+    client_id: str
+    client_secret: Secret | None
+    scope: str | None
+    tls: Tls = field(default_factory=Tls)
+    """Trusted beside what the system trusts."""
+    _token: str | None = field(default=None, init=False, repr=False)
+    _until: float = field(default=0.0, init=False, repr=False)
+    _asking: Any = field(default=None, init=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokens, (self.url, self.client_id, self.client_secret, self.scope, self.tls)
+
+    def __post_init__(self) -> None:
+        self._asking = threading.Lock()
+
+    def token(self) -> str:
+        """Return one that is good for a while.
+
+        Raises:
+            NotAuthorizedError: The endpoint does not accept the client.
+            RetryableError: It does not answer.
+            UserError: It answers something else.
+        """
+        with self._asking:
+            if self._token is None or monotonic() > self._until:
+                asked = monotonic()
+                self._token, life = self._asked()
+                self._until = asked + life * _EARLY
+            return self._token
+
+    def _asked(self) -> tuple[str, float]:
+        import json  # noqa: PLC0415 - only who asks pays
+
+        said = self._answer()
+        try:
+            answer = json.loads(said)
+            return str(answer["access_token"]), float(answer.get("expires_in", _LIFE_SECONDS))
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"{self._where}: the answer holds no access_token"
+            raise UserError(message, hint="See that tokenEndpointUrl names the token endpoint itself.") from error
+
+    def _answer(self) -> bytes:
+        from urllib.error import HTTPError  # noqa: PLC0415 - only who asks pays
+        from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener  # noqa: PLC0415 - as above
+
+        class Staying(HTTPRedirectHandler):
+            """Follows nobody to another address: the secret is for this one."""
+
+            def redirect_request(self, *_: Any) -> None:
+                """Return nothing to ask instead."""
+
+        form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+        request = Request(  # noqa: S310 - the scheme is checked where the settings are made
+            self.url, urlencode(form).encode(), {"Accept": "application/json", "Authorization": self._basic()}
+        )
+        try:
+            with build_opener(Staying, HTTPSHandler(context=self._context())).open(request, timeout=_SECONDS) as answer:
+                return bytes(answer.read(_MAX_TOKEN_BYTES))
+        except HTTPError as error:
+            raise self._refused(error) from error
+        except OSError as error:
+            why = getattr(error, "reason", error)
+            message = f"{self._where} does not answer: {why}"
+            raise RetryableError(
+                message, hint="Check tokenEndpointUrl, and that it can be reached from here."
+            ) from error
+
+    def _refused(self, error: Any) -> ReconcilerError:
+        said = " ".join(error.read(_MAX_TOKEN_BYTES).decode(errors="replace").split())[:_SAID]
+        message = f"{self._where} answers {error.code}" + (f": {said}" if said else "")
+        if error.code in _BUSY:
+            return RetryableError(message, hint="Run the same command again.")
+        hint = "Check tokenEndpointUrl, clientId, clientSecret and scope in spec.kafka.security."
+        return NotAuthorizedError(message, hint=hint)
+
+    def _basic(self) -> str:
+        """Return who asks; names and secrets are encoded first (RFC 6749, 2.3.1)."""
+        secret = "" if self.client_secret is None else self.client_secret.reveal()
+        pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    def _context(self) -> Any:
+        if urlsplit(self.url).scheme != "https":
+            return None
+        import ssl  # noqa: PLC0415 - only who encrypts pays
+
+        context = ssl.create_default_context()
+        if self.tls.ca is not None:
+            context.load_verify_locations(cadata=self.tls.ca)
+        return context
+
+    @property
+    def _where(self) -> str:
+        return f"the token endpoint {self.url}"

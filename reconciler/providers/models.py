@@ -1,0 +1,156 @@
+"""Links and changed fields in the words of the protocol, for every platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import StalePlanError, UserError
+from reconciler.resources.acls import ACLS
+from reconciler.resources.base import OnCluster
+from reconciler.resources.mirror_link import KEPT, MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.mirrors import LinkEntry, SourceTopic, synced_configs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.planning.actions import Change, Value
+    from reconciler.resources.address import Address
+    from reconciler.resources.mirrors import MirrorEntry, Named
+
+
+_NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
+
+
+def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
+    """Return a link of a cluster as it was declared, without its mirrors.
+
+    Raises:
+        UserError: Whoever declared it calls its source what this cluster is called here.
+    """
+    spec = MirrorLinkSpec.model_validate(entry.declared, context=KEPT)
+    if spec.source == cluster:
+        message = (
+            f"link {name} of cluster {cluster} was declared elsewhere, where {spec.source} is the name of its source"
+        )
+        hint = "A link keeps the name of its source: call clusters the same in every workspace that has links of one."
+        raise UserError(message, hint=hint)
+    return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
+
+
+def mirror_in(
+    cluster: str, full_name: str, mirror: MirrorEntry, of: Named, configs: Mapping[str, str], partitions: int
+) -> MirrorTopic:
+    """Return a mirror of a cluster, with those of the configs it sets that it does not take from its source."""
+    link_name, link = of
+    synced = frozenset(synced_configs(link))
+    return MirrorTopic(
+        cluster=cluster,
+        link=link_name,
+        source_cluster=link.source_cluster,
+        source=mirror.source,
+        name=full_name,
+        configs={key: value for key, value in configs.items() if key not in synced},
+        partitions=partitions,
+    )
+
+
+def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
+    """Return what is kept of a link: all of its spec but the mirrors, which are topics."""
+    declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
+    return LinkEntry(link_id, link.spec.source, declared)
+
+
+def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
+    """Return what a new mirror takes from its source, as the plan says it.
+
+    Raises:
+        UserError: The plan does not say how many partitions the source has.
+    """
+    partitions = parameters.get("partitions")
+    if not isinstance(partitions, int):
+        raise UserError(f"{address}: how many partitions its source has is not known", hint="Plan again.")
+    taken: dict[str, str] = dict(parameters.get("configs") or {})
+    return SourceTopic(partitions=partitions, incarnation=parameters.get("incarnation"), configs=taken)
+
+
+def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
+    """Return the kept spec of a link with dotted paths set, or removed where they become `None`."""
+    after = dict(declared)
+    for change in changes:
+        *above, last = change.path.split(".")
+        place = after
+        for name in above:
+            within = dict(place.get(name) or {})
+            place[name] = within
+            place = within
+        if change.after is None:
+            place.pop(last, None)
+        else:
+            place[last] = list(change.after) if isinstance(change.after, tuple) else change.after
+    return after
+
+
+# What the changes of an update ask for, field by field, as every provider reads them. Pure.
+
+
+CONFIGS: Final = "configs."
+QUOTAS: Final = "quotas."
+ENCRYPTION: Final = "encryption.kmsKeyId"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The fields of a topic, namespace or mirror that change; `None` takes a value away."""
+
+    configs: Mapping[str, str | None]
+    partitions: int | None = None
+    replication_factor: int | None = None
+    quotas: Mapping[str, int | None] = field(default_factory=dict)
+    keys: tuple[str | None, ...] = ()
+    """The key it is to have, where that changes."""
+    rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    """Access rules by their paths: the operations there are to be; `None` takes one away."""
+
+
+def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Moved:
+    """Read the changes of a topic, namespace or mirror.
+
+    Raises:
+        UserError: A field cannot be changed on that platform.
+    """
+    configs: dict[str, str | None] = {}
+    numbers: dict[str, int] = {}
+    quotas: dict[str, int | None] = {}
+    keys: tuple[str | None, ...] = ()
+    rules: dict[str, tuple[str, ...] | None] = {}
+    for change in changes:
+        match change.path, change.after:
+            case str(path), str() | None as value if path.startswith(CONFIGS):
+                configs[path.removeprefix(CONFIGS)] = value
+            case ("partitions" | "replicationFactor") as path, int(number):
+                numbers[path] = number
+            case str(path), int() | None as limit if path.startswith(QUOTAS):
+                quotas[path.removeprefix(QUOTAS)] = limit
+            case "encryption.kmsKeyId", str() | None as key:
+                keys = (key,)
+            case str(path), tuple() | None as operations if path.startswith(ACLS):
+                rules[path] = None if operations is None else tuple(map(str, operations))
+            case path, _:
+                message = f"{address}: {platform} of this version cannot change {path}"
+                raise UserError(message, hint="Set it back in the files, and plan again.")
+    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
+
+
+def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, Value]) -> None:
+    """Refuse changes decided on values that somebody has changed since; what stands as wanted already is no change.
+
+    Raises:
+        StalePlanError: Names the first of them.
+    """
+    for change in changes:
+        found = current.get(change.path)
+        if found not in (change.before, change.after):
+            now, before = ("unset" if value is None else repr(value) for value in (found, change.before))
+            message = f"{address}: {change.path} is {now} now, not {before}"
+            raise StalePlanError(message, hint="Somebody changed it since it was looked at: plan again.")

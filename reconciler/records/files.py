@@ -1,0 +1,260 @@
+"""CSV, JSON and Parquet files as batches of rows, read and written in a stream.
+
+Of `jsonl`, `csv` and `parquet` each row becomes a JSON value, keyed and timed by the fields asked for; `records` is
+what `topic consume` writes. Nothing is loaded whole.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, assert_never, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from reconciler.errors import UserError
+from reconciler.records.json_lines import NO_FIELDS, Fields, Rows, from_lines, read_jsonl, to_lines, to_records
+from reconciler.records.schema import RECORD_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+# CSV and Parquet files as batches of rows, streamed, with Arrow's complaints put into our words.
+
+
+_ROWS: Final = 1 << 14
+_BLOCK: Final = 1 << 24
+_NULLS: Final = ["", "NA", "N/A", "NULL", "null", "NaN", "nan"]
+_TYPES_HINT: Final = (
+    "Types of CSV columns are taken from the first 16 MiB; write the file as Parquet or JSON lines to choose them."
+)
+
+
+def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
+    """Yield the rows of a CSV file with a header line.
+
+    Columns have the types Arrow infers from the first 16 MiB; a column empty so far is text, where the file can be
+    read from its start again. A cell that is empty, NA, N/A, NULL or NaN is null, unless it is quoted.
+    """
+    start = stream.tell() if stream.seekable() else None
+    names: list[str] = []
+    try:
+        reader = _csv_reader(stream, {})
+        names = reader.schema.names
+        empty = {field.name: pa.string() for field in reader.schema if pa.types.is_null(field.type)}
+        if empty and start is not None:
+            stream.seek(start)
+            reader = _csv_reader(stream, empty)
+        # Lines are counted as an editor does: the header is the first. A cell with a line break in it is one of them.
+        # Closed also after an error: Arrow reads ahead in a thread, which must not outlive us.
+        with reader:
+            for rows in _counted(reader, source):
+                yield replace(rows, before=rows.before + 1, unit="line")
+    except pa.ArrowInvalid as error:
+        raise _bad_csv(source, names, error) from error
+
+
+def _csv_reader(stream: BinaryIO, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=types, null_values=_NULLS, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    options = pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False)
+    return pyarrow.csv.open_csv(stream, read_options=options, convert_options=convert)
+
+
+def read_parquet(stream: BinaryIO, source: str) -> Iterator[Rows]:
+    """Yield the rows of a Parquet file.
+
+    Raises:
+        UserError: It is no Parquet file, or comes through a pipe.
+    """
+    if not stream.seekable():
+        hint = "Parquet is read from its end: give the file's name instead of a pipe."
+        raise UserError(f"{source}: a Parquet file cannot be read from a pipe", hint=hint)
+    try:
+        yield from _counted(pq.ParquetFile(stream).iter_batches(batch_size=_ROWS), source)
+    except (pa.ArrowInvalid, OSError) as error:
+        hint = "Name the format with --input-format, or write the file anew."
+        raise UserError(f"{source}: not a readable Parquet file: {_first_line(error)}", hint=hint) from error
+
+
+def _counted(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
+    before = 0
+    for batch in batches:
+        names = batch.schema.names
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(
+                f"{source}: two columns are named {twice[0]}", hint="A JSON object has each name once: rename one."
+            )
+        for start in range(0, batch.num_rows, _ROWS):
+            yield Rows(source, before + start, batch.slice(start, _ROWS))
+        before += batch.num_rows
+
+
+def _bad_csv(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
+    said, where = _first_line(error), source
+    if row := re.search(r"Row #(\d+): ", said):
+        # Arrow counts the header as row 1, as an editor does.
+        where, said = f"{where}: line {row[1]}", said.replace(row[0], "")
+    if column := re.search(r"In CSV column #(\d+): ", said):
+        number = int(column[1])
+        name = names[number] if number < len(names) else f"column {number + 1}"
+        where, said = f"{where}: {name}", said.replace(column[0], "")
+    hint = _TYPES_HINT if "conversion error" in said else "A CSV file has a header line and as many cells in every row."
+    return UserError(f"{where}: {said}", hint=hint)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].rstrip(".")
+
+
+InputFormat = Literal["jsonl", "csv", "parquet", "records"]
+INPUT_FORMATS: Final[tuple[str, ...]] = get_args(InputFormat)
+_ENDINGS: Final[dict[str, InputFormat]] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".records": "records",
+}
+_LONGEST_LINE: Final = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A stream to produce from; `name` is its file, or `-`, as errors call it."""
+
+    stream: BinaryIO
+    name: str
+    form: InputFormat
+    fields: Fields = NO_FIELDS
+    partition: int | None = None
+    """Where every record goes; `None`: where it says itself, else where its key says."""
+
+
+def format_of(name: str) -> InputFormat:
+    """Guess the format of a file by the ending of its name.
+
+    Raises:
+        UserError: The name does not tell.
+    """
+    form = _ENDINGS.get(PurePath(name).suffix.lower())
+    if form is None:
+        what = "standard input has no name to guess its format by" if name == "-" else f"{name}: not a format we know"
+        raise UserError(what, hint=f"Name it with --input-format: {', '.join(INPUT_FORMATS)}.")
+    return form
+
+
+def read_input(given: Input) -> Iterator[pa.RecordBatch]:
+    """Yield the records of an input as batches of `INPUT_SCHEMA`, in its order.
+
+    Raises:
+        UserError: Something in it cannot be a record; says which line or row, which field, and what to do.
+    """
+    for batch in _batches(given):
+        if given.partition is None:
+            yield batch
+        else:
+            yield batch.set_column(
+                0, batch.schema.field(0), pa.repeat(pa.scalar(given.partition, pa.int32()), len(batch))
+            )
+
+
+def _batches(given: Input) -> Iterator[pa.RecordBatch]:
+    match given.form:
+        case "jsonl":
+            yield from read_jsonl(_lines(given), given.fields, given.name)
+        case "records":
+            if given.fields != NO_FIELDS:
+                hint = "Leave out --key-field and --timestamp-field, or read the file as jsonl."
+                raise UserError(f"{given.name}: records bring their own keys and times", hint=hint)
+            yield from from_lines(_lines(given), source=given.name)
+        case "csv":
+            for rows in read_csv(given.stream, given.name):
+                yield to_records(rows, given.fields)
+        case "parquet":
+            for rows in read_parquet(given.stream, given.name):
+                yield to_records(rows, given.fields)
+        case _:
+            assert_never(given.form)
+
+
+def _lines(given: Input) -> Iterator[bytes]:
+    """Yield lines, without ever holding a file that has none."""
+    number = 0
+    while line := given.stream.readline(_LONGEST_LINE):
+        number += 1
+        if len(line) == _LONGEST_LINE:
+            hint = "Write one JSON value on each line; name other formats with --input-format."
+            raise UserError(f"{given.name}: line {number} is longer than 256 MiB", hint=hint)
+        yield line
+
+
+# Records written to a file or to standard output, in a stream.
+#
+# `records` is JSON lines that `produce` takes back exactly. `values` is the bytes of each value as they are, whatever
+# they are, and a newline; an absent value is an empty line. `parquet` is a table of `RECORD_SCHEMA`.
+
+
+OutputFormat = Literal["records", "values", "parquet"]
+OUTPUT_FORMATS: Final[tuple[str, ...]] = get_args(OutputFormat)
+_GROUP_BYTES: Final = 1 << 26
+
+
+def write_output(batches: Iterable[pa.RecordBatch], stream: BinaryIO, *, form: OutputFormat) -> int:
+    """Write batches of `RECORD_SCHEMA` as they come, and return how many records that were. Leaves the stream open."""
+    match form:
+        case "records":
+            return _write_text(batches, stream, _output_lines)
+        case "values":
+            return _write_text(batches, stream, _values)
+        case "parquet":
+            return _write_parquet(batches, stream)
+        case _:
+            assert_never(form)
+
+
+def _write_text(batches: Iterable[pa.RecordBatch], stream: BinaryIO, render: Callable[[pa.RecordBatch], bytes]) -> int:
+    written = 0
+    for batch in batches:
+        stream.write(render(batch))
+        stream.flush()  # who follows a topic reads along
+        written += batch.num_rows
+    return written
+
+
+def _output_lines(batch: pa.RecordBatch) -> bytes:
+    return b"".join(to_lines(batch))
+
+
+def _values(batch: pa.RecordBatch) -> bytes:
+    values = pc.fill_null(batch.column("value"), b"")
+    return b"".join(value + b"\n" for value in values.to_numpy(zero_copy_only=False).tolist())
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], stream: BinaryIO) -> int:
+    written = 0
+    with pq.ParquetWriter(stream, RECORD_SCHEMA, compression="zstd") as writer:
+        for group in _groups(batches):
+            writer.write_table(group)
+            written += group.num_rows
+    return written
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Gather batches into row groups of a useful size, without holding more than one."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held, RECORD_SCHEMA)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held, RECORD_SCHEMA)

@@ -1,0 +1,442 @@
+"""Records as JSON lines, and rows of files as records.
+
+Bytes that are not UTF-8 are `{"base64": "…"}`; absent is `null`, empty is `""`. No character that any reader takes
+for the end of a line stands unescaped inside one.
+"""
+
+from __future__ import annotations
+
+import binascii
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reconciler.errors import UserError
+from reconciler.records.schema import (
+    CREATE_TIME,
+    HEADERS,
+    INPUT_SCHEMA,
+    LOG_APPEND_TIME,
+    BadTimeError,
+    name_of,
+    text_of,
+    to_milliseconds,
+)
+from reconciler.runtime.text import json_shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+TIMESTAMP_TYPES: Final = {"create": CREATE_TIME, "append": LOG_APPEND_TIME}
+_TYPE_NAMES: Final = {number: name for name, number in TIMESTAMP_TYPES.items()}
+
+BATCH_ROWS: Final = 1 << 14
+BATCH_BYTES: Final = 1 << 24
+_BOM: Final = b"\xef\xbb\xbf"
+_FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+_IGNORED: Final = ("topic",)
+"""What `topic consume --regex` says beside a record: whoever produces it says where it goes."""
+_INT32: Final = range(1 << 31)
+_INT64: Final = range(1 << 63)
+_TIMES: Final = range(-1, 1 << 63)
+"""-1 is no time: brokers take it, and keep it."""
+_SHOWN: Final = 40
+_EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
+_HEADERS_HINT: Final = 'Write [["name", "value"], …].'
+
+
+def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield each record of a batch of `RECORD_SCHEMA` as one JSON line with its newline."""
+    names = batch.schema.names
+    columns = [column.to_pylist() for column in batch.columns]
+    for row in zip(*columns, strict=True):
+        record: dict[str, Any] = dict(zip(names, row, strict=True))
+        record["timestamp_type"] = _TYPE_NAMES[record["timestamp_type"]]
+        record["key"], record["value"] = as_text(record["key"]), as_text(record["value"])
+        record["headers"] = [
+            [as_text(name_of(header["key"])), as_text(header["value"])] for header in record["headers"]
+        ]
+        yield dump_line(record)
+
+
+def dump_line(value: object) -> bytes:
+    """Return a JSON value as one line with its newline."""
+    return json_shown(orjson.dumps(value)) + b"\n"
+
+
+def as_text(content: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes as JSON can hold them."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": binascii.b2a_base64(content, newline=False).decode()}
+
+
+def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield batches of `INPUT_SCHEMA` from JSON lines; `source` names them in errors.
+
+    `offset` and `topic` are ignored; an absent `partition` or `timestamp_ms` is null. Empty lines are skipped.
+
+    Raises:
+        UserError: A line is not a record; says which line, which field and what it should be.
+    """
+    rows: list[tuple[object, ...]] = []
+    taken = 0
+    for number, line in enumerate(lines, start=1):
+        if line.isspace():
+            continue
+        try:
+            rows.append(_row(_object(line.removeprefix(_BOM) if number == 1 else line)))
+        except _BadFieldError as error:
+            field = f"{error.field}: " if error.field else ""
+            raise UserError(f"{source}: line {number}: {field}{error.problem}", hint=error.hint) from None
+        taken += len(line)
+        if len(rows) >= BATCH_ROWS or taken >= BATCH_BYTES:
+            yield _batch(rows)
+            rows, taken = [], 0
+    if rows:
+        yield _batch(rows)
+
+
+def _batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, INPUT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA)
+
+
+class _BadFieldError(Exception):
+    """What is wrong with one line; the loop adds which line it is."""
+
+    def __init__(self, field: str, problem: str, hint: str) -> None:
+        super().__init__(field, problem, hint)
+        self.field, self.problem, self.hint = field, problem, hint
+
+
+def _object(line: bytes) -> dict[str, object]:
+    try:
+        found = orjson.loads(line.rstrip(b"\r\n"))
+    except orjson.JSONDecodeError as error:
+        hint = "Every line is one JSON object, as `topic consume` writes it; give other files with --input-format."
+        raise _BadFieldError("", f"not JSON: {error.msg} at column {error.colno}", hint) from None
+    if not isinstance(found, dict):
+        raise _BadFieldError("", "not a JSON object", f"A record looks like {_EXAMPLE}.")
+    for name in found:
+        if name not in _FIELDS and name not in _IGNORED:
+            near = difflib.get_close_matches(name, _FIELDS, n=1)
+            known = f"Did you mean {near[0]}?" if near else f"A record has {', '.join(_FIELDS)}."
+            raise _BadFieldError(name, "not a field of a record", f"{known} Rows of your own fields are jsonl.")
+    return found
+
+
+def _row(record: dict[str, object]) -> tuple[object, ...]:
+    if "value" not in record:
+        raise _BadFieldError("value", "missing", 'Write "value": null for a tombstone, "" for an empty value.')
+    _integer(record, "offset", _INT64)
+    kind = record.get("timestamp_type") or "create"
+    if not isinstance(kind, str) or kind not in TIMESTAMP_TYPES:
+        raise _BadFieldError("timestamp_type", f"{_shown(kind)} is not a kind of timestamp", "Write create or append.")
+    return (
+        _integer(record, "partition", _INT32),
+        _integer(record, "timestamp_ms", _TIMES),
+        TIMESTAMP_TYPES[kind],
+        _content("key", record.get("key")),
+        _content("value", record["value"]),
+        [_header(index, header) for index, header in enumerate(_list(record))],
+    )
+
+
+def _integer(record: dict[str, object], field: str, allowed: range) -> int | None:
+    value = record.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+        raise _BadFieldError(
+            field, f"{_shown(value)} is not a whole number from {allowed.start}", "Write a number, or leave it out."
+        )
+    return value
+
+
+def _content(field: str, value: object) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str(text), **rest} if not rest:
+            try:
+                return binascii.a2b_base64(text, strict_mode=True)
+            except ValueError as error:
+                hint = "Use the standard alphabet with padding."
+                raise _BadFieldError(field, f"not base64: {error}".lower(), hint) from None
+        case _:
+            hint = 'Write text, null, or {"base64": "…"}; JSON inside a value is a string.'
+            raise _BadFieldError(field, f"{_shown(value)} is neither text nor bytes", hint)
+
+
+def _list(record: dict[str, object]) -> list[object]:
+    headers = record.get("headers")
+    if headers is None:
+        return []
+    if not isinstance(headers, list):
+        raise _BadFieldError("headers", f"{_shown(headers)} is not a list", _HEADERS_HINT)
+    return headers
+
+
+def _header(index: int, header: object) -> dict[str, object]:
+    match header:
+        case [name, value] if name is not None:
+            key = _content(f"headers[{index}]", name) or b""
+            return {"key": text_of(key), "value": _content(f"headers[{index}]", value)}
+        case _:
+            raise _BadFieldError(f"headers[{index}]", f"{_shown(header)} is not a name and a value", _HEADERS_HINT)
+
+
+def _shown(value: object) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+# Rows of a table as JSON values: columns are made plain at once, and one call of orjson per row does the rest.
+#
+# Times are ISO 8601 in UTC (`…Z`; without an offset they are UTC), bytes are text or `{"base64": "…"}`, decimals are
+# strings with every digit, durations are numbers in the unit of their column, NaN and infinities are null.
+
+
+_OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS
+
+
+def json_values(batch: pa.RecordBatch) -> pa.Array:
+    """Return each row as a JSON object, its fields in the order of the columns."""
+    names = batch.schema.names
+    dumps, options = orjson.dumps, _OPTIONS
+    rows: Iterable[tuple[Any, ...]] = zip(*map(_plain, batch.columns), strict=True)
+    objects = [dumps(dict(zip(names, row, strict=False)), _as_json, options) for row in rows]
+    return pa.array(objects, pa.binary())
+
+
+def json_texts(column: pa.Array) -> pa.Array:
+    """Return each cell as the bytes of a key: text as it is, anything else as JSON; null stays null."""
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.string()).cast(pa.binary())
+    if _is_text(kind) or _is_bytes(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_timestamp(kind):
+        return _iso(column).cast(pa.binary())
+    cells = [None if cell is None else key_bytes(cell) for cell in _plain(column)]
+    return pa.array(cells, pa.binary())
+
+
+def key_bytes(cell: object) -> bytes:
+    """Return one JSON value as the bytes of a key: text as it is, anything else as JSON."""
+    return cell.encode() if isinstance(cell, str) else orjson.dumps(cell, _as_json, _OPTIONS)
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """Return a column as Python values that orjson takes; several times as fast as `to_pylist` where that is slow."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        cells: list[Any] = (pc.fill_null(column, 0) if column.null_count else column).to_numpy().tolist()
+        if column.null_count:
+            for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+                cells[index] = None
+        return cells
+    if pa.types.is_timestamp(kind):
+        column = _iso(column)
+    if _is_text(column.type):
+        try:
+            return list(column.to_numpy(zero_copy_only=False).tolist())
+        except pa.ArrowException:  # Parquet files may hold anything as text: it is written like other bytes
+            return list(column.cast(pa.binary()).to_pylist())
+    if pa.types.is_temporal(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    return list(column.to_pylist(maps_as_pydicts="strict"))
+
+
+def _iso(column: pa.Array) -> pa.Array:
+    """Return times as text; fractions of a second only where the column has any."""
+    naive = column.cast(pa.timestamp(column.type.unit))
+    whole = pc.floor_temporal(naive, unit="second") if column.type.unit != "s" else naive
+    if column.type.unit != "s" and pc.all(pc.equal(whole, naive)).as_py() is not False:
+        naive = whole.cast(pa.timestamp("s"))
+    return pc.binary_join_element_wise(pc.replace_substring(naive.cast(pa.string()), " ", "T"), "Z", "")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _as_json(cell: object) -> object:
+    return as_text(cell) if isinstance(cell, bytes) else str(cell)
+
+
+# Which fields of a row give a record its key and its time, and how rows become records.
+
+
+TIME_HINT: Final = "Times are ISO 8601 such as 2013-01-01T05:00:00Z, or milliseconds since 1970; null means now."
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What of a row is more than its value; `None`: no key, the time of producing."""
+
+    key: str | None = None
+    timestamp: str | None = None
+
+
+NO_FIELDS: Final = Fields()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of an input: where they come from, and how many came before them.
+
+    `unit` is what they are counted in: rows, or lines of a file as an editor counts them.
+    """
+
+    source: str
+    before: int
+    batch: pa.RecordBatch
+    unit: str = "row"
+
+
+def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
+    """Return rows as records of `INPUT_SCHEMA`, their partitions left open.
+
+    Raises:
+        UserError: A field is not there, or a cell is not a time; says which row.
+    """
+    batch = rows.batch
+    keys = json_texts(_column(rows, fields.key, "--key-field")) if fields.key else pa.nulls(len(batch), pa.binary())
+    times = _times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
+    try:
+        values = json_values(batch)
+    except (UnicodeDecodeError, KeyError) as error:
+        message = (
+            f"{rows.source}: {rows.unit}s {rows.before + 1} to {rows.before + len(batch)} cannot be written as JSON: "
+            f"{error}"
+        )
+        raise UserError(message, hint="Nested texts must be UTF-8, and a map may have each key once.") from None
+    return input_batch(keys, times, values)
+
+
+def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordBatch:
+    """Return records without headers, their partitions left open."""
+    size = len(values)
+    kinds = pa.array(np.full(size, CREATE_TIME, np.int8))
+    headers = pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, np.int32)), pa.array([], HEADERS.value_type))
+    columns = [pa.nulls(size, pa.int32()), times, kinds, keys, values, headers.cast(HEADERS)]
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
+
+
+def no_such_field(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
+    """Return the error for a field that rows do not have, with the nearest they do."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {option} {near[0]}?" if near else f"Fields there: {', '.join(known) or 'none'}."
+    return UserError(f"{where}: {name}: no such field ({option})", hint=hint)
+
+
+def _column(rows: Rows, name: str, option: str) -> pa.Array:
+    if name not in rows.batch.schema.names:
+        raise no_such_field(name, rows.batch.schema.names, where=rows.source, option=option)
+    return rows.batch.column(name)
+
+
+def _times(rows: Rows, name: str) -> pa.Array:
+    try:
+        return to_milliseconds(_column(rows, name, "--timestamp-field"))
+    except BadTimeError as error:
+        message = (
+            f"{rows.source}: {rows.unit} {rows.before + error.row + 1}: {name}: {error.cell} is not a time since 1970"
+        )
+        raise UserError(message, hint=TIME_HINT) from None
+
+
+# JSON lines, one row each: the value of a record is the line as it stands.
+
+
+def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield batches of `INPUT_SCHEMA`. Empty lines are skipped; a field that is null gives no key, or the time now.
+
+    Raises:
+        UserError: A line is not JSON, or lacks a field asked for; says which line.
+    """
+    gathered = _Gathered(fields, source)
+    for number, line in enumerate(lines, start=1):
+        if not line.isspace():
+            gathered.add(number, line.strip())
+            if gathered.is_full:
+                yield gathered.taken()
+    if gathered.values:
+        yield gathered.taken()
+
+
+class _Gathered:
+    """Rows on their way into one batch."""
+
+    def __init__(self, fields: Fields, source: str) -> None:
+        self.fields, self.source = fields, source
+        self._clear()
+
+    def _clear(self) -> None:
+        self.numbers: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.times: list[Any] = []
+        self.values: list[bytes] = []
+        self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.values) >= BATCH_ROWS or self.bytes >= BATCH_BYTES
+
+    def add(self, number: int, line: bytes) -> None:
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            message = f"{self.source}: line {number}: not JSON: {error.msg} at column {error.colno}"
+            raise UserError(
+                message, hint="Every line is one JSON value; name other formats with --input-format."
+            ) from None
+        key = self._cell(number, row, self.fields.key, "--key-field")
+        self.keys.append(None if key is None else key_bytes(key))
+        self.times.append(self._cell(number, row, self.fields.timestamp, "--timestamp-field"))
+        self.numbers.append(number)
+        self.values.append(line)
+        self.bytes += len(line)
+
+    def _cell(self, number: int, row: object, field: str | None, option: str) -> object:
+        if field is None:
+            return None
+        where = f"{self.source}: line {number}"
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: not a JSON object, so it has no field {field}", hint=f"Leave out {option}.")
+        if field not in row:
+            raise no_such_field(field, list(row), where=where, option=option)
+        return row[field]
+
+    def taken(self) -> pa.RecordBatch:
+        """Return the batch and begin the next."""
+        keys, values = pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary())
+        try:
+            batch = input_batch(keys, to_milliseconds(self.times), values)
+        except BadTimeError as error:
+            where = f"{self.source}: line {self.numbers[error.row]}: {self.fields.timestamp}"
+            raise UserError(f"{where}: {error.cell} is not a time since 1970", hint=TIME_HINT) from None
+        self._clear()
+        return batch

@@ -1,0 +1,152 @@
+"""Offset maps: where the records of a log are in a copy that could not keep offsets.
+
+A piece is a run of records whose offsets go up by one on both sides. Pieces are kept in chunks of bounded size, written
+as differences, so that whoever appends rewrites one chunk at most and adds new ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+
+CHUNK_PIECES: Final = 500
+"""A chunk of that many pieces takes no more: a few kilobytes, written again with every append."""
+
+
+class Piece(NamedTuple):
+    """So many records that follow each other on both sides without a gap."""
+
+    source: int
+    target: int
+    length: int
+
+    @property
+    def source_end(self) -> int:
+        """The offset after its last one in the source."""
+        return self.source + self.length
+
+    @property
+    def target_end(self) -> int:
+        """The offset after its last one in the copy."""
+        return self.target + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some pieces in order of both offsets. Chunks of a partition are numbered from 0."""
+
+    number: int = 0
+    pieces: tuple[Piece, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """Return it for a ledger: per piece how many offsets were left out on both sides, and its length."""
+        numbers: list[int] = []
+        source = target = 0
+        for piece in self.pieces:
+            numbers += (piece.source - source, piece.target - target, piece.length)
+            source, target = piece.source_end, piece.target_end
+        return {"pieces": numbers}
+
+
+def chunk_of(number: int, document: Mapping[str, Any]) -> Chunk:
+    """Return a chunk as a ledger has it."""
+    numbers = document["pieces"]
+    pieces: list[Piece] = []
+    source = target = 0
+    for source_gap, target_gap, length in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+        piece = Piece(source + source_gap, target + target_gap, length)
+        pieces.append(piece)
+        source, target = piece.source_end, piece.target_end
+    return Chunk(number, tuple(pieces))
+
+
+def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
+    """Return the pieces of records whose offsets on both sides these are, in order."""
+    if not len(sources):
+        return ()
+    breaks = np.flatnonzero((np.diff(sources) != 1) | (np.diff(targets) != 1)) + 1
+    starts = np.concatenate(([0], breaks))
+    lengths = np.diff(np.concatenate((starts, [len(sources)])))
+    columns = (sources[starts].tolist(), targets[starts].tolist(), lengths.tolist())
+    return tuple(Piece(*piece) for piece in zip(*columns, strict=True))
+
+
+def appended(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
+    """Return the chunks that must be written to add pieces to the last one of a map; the last of these is the new last.
+
+    Neighbours without a gap on both sides become one piece. Nothing is returned where nothing is added.
+    """
+    joined = _joined([*chunk.pieces[-1:], *pieces])
+    if joined == [*chunk.pieces[-1:]]:
+        return []
+    every = [*chunk.pieces[:-1], *joined]
+    starts = range(0, len(every), CHUNK_PIECES)
+    return [Chunk(chunk.number + nth, tuple(every[at : at + CHUNK_PIECES])) for nth, at in enumerate(starts)]
+
+
+def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+    found: list[Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if last is not None and (last.source_end, last.target_end) == (piece.source, piece.target):
+            found[-1] = Piece(last.source, last.target, last.length + piece.length)
+        else:
+            found.append(piece)
+    return found
+
+
+class OffsetMap:
+    """The map of one partition, whole. `through`: how far its source was copied, gaps at its end too."""
+
+    def __init__(self, chunks: Iterable[Chunk], through: int) -> None:
+        ordered = sorted(chunks, key=lambda chunk: chunk.number)
+        self._pieces = [piece for chunk in ordered for piece in chunk.pieces]
+        self._starts = [piece.source for piece in self._pieces]
+        self.through = through
+        self._columns: npt.NDArray[np.int64] | None = None
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield its pieces, in order."""
+        return iter(self._pieces)
+
+    def target_of(self, source: int) -> int | None:
+        """Return where a reader goes on in the copy who would go on at an offset of the source.
+
+        That is at the same record, or at the next one where the offset has none: a gap, a marker, what was there before
+        the copy began. `None`: the source was not copied so far, or nothing of it ever was.
+        """
+        if source > self.through or not self._pieces:
+            return None
+        at = bisect_right(self._starts, source) - 1
+        if at >= 0 and source < self._pieces[at].source_end:
+            return self._pieces[at].target + source - self._pieces[at].source
+        if at + 1 < len(self._pieces):
+            return self._pieces[at + 1].target
+        return self._pieces[at].target_end
+
+    def sources_of(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the source's offsets of records of the copy; -1: it was not copied from there."""
+        if not self._pieces:
+            return np.full(len(targets), -1, np.int64)
+        if self._columns is None:
+            self._columns = np.array(self._pieces, np.int64).T
+        sources, starts, lengths = self._columns
+        at = np.maximum(np.searchsorted(starts, targets, side="right") - 1, 0)
+        within = targets - starts[at]
+        return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
+
+    def source_of(self, target: int) -> int:
+        """Return the source's offset of the first copied record at or after an offset of the copy, else `through`."""
+        at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
+        if at == len(self._pieces):
+            return self.through
+        return self._pieces[at].source + max(0, target - self._pieces[at].target)

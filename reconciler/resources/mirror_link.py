@@ -1,0 +1,463 @@
+"""The MirrorLink and MirrorTopic kinds, and the filters that say which topics a link mirrors.
+
+`*` is every name, an exclusion wins wherever it stands, and what nothing matches is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from reconciler.resources.acls import folded
+from reconciler.resources.address import MAX_NAME, Address, FullName, PlainName, address_of, join_name, split_name
+from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, OnCluster, refusal
+from reconciler.resources.configs import Configs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+AUDIT_LOG: Final = "confluent-audit-log-events"
+SCHEMAS: Final = "_schemas"
+_INTERNAL: Final = ("__", "_confluent")
+
+
+def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
+    """Tell whether filters take a topic or a group, by its full name."""
+    matching = {each.filter_type for each in filters if is_about(each, name)}
+    return matching == {"include"}
+
+
+def is_about(each: NameFilter, name: str) -> bool:
+    """Tell whether one filter, of either kind, matches a name."""
+    if each.pattern_type == "prefixed":
+        return name.startswith(each.name)
+    return each.name in {"*", name}
+
+
+def is_never_mirrored(full_name: str) -> bool:
+    """Tell whether a topic is the platform's own, or its audit log, which stay where they are."""
+    name = split_name(full_name)[1]
+    return name.startswith(_INTERNAL) or name == AUDIT_LOG
+
+
+def is_never_made(full_name: str) -> bool:
+    """Tell whether no mirror of a topic is made but by hand: schemas, too, are left to who asks for them."""
+    return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
+
+
+# Which configs a mirror takes from its source: always, unless left out, or only when listed.
+
+
+ALWAYS_SYNCED: Final = (
+    "cleanup.policy",
+    "max.message.bytes",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+)
+"""Equal to the source at all times, as is the number of partitions; any list of synced configs must hold them."""
+
+SYNCED_BY_DEFAULT: Final = (
+    *ALWAYS_SYNCED,
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+"""What a link syncs when it lists nothing."""
+
+NEVER_SYNCED: Final = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "replication.factor",
+)
+"""The destination's own."""
+
+_OF_TIERS: Final = (
+    "confluent.placement.",
+    "confluent.tier.",
+    "initial.retention.local.",
+    "local.retention.",
+    "redpanda.remote.",
+    "remote.",
+    "retention.local.",
+)
+"""How the configs of tiers and placement begin, on any platform."""
+
+
+def is_never_synced(key: str) -> bool:
+    """Tell whether a config is the destination's own: where its records lie, and what of them may be deleted there."""
+    return key in NEVER_SYNCED or key.startswith(_OF_TIERS)
+
+
+# MirrorTopic: a read-only copy of a topic, made by a link; derived, never a manifest of its own.
+
+
+MirrorState = Annotated[Literal["mirroring", "paused", "promoted", "failed-over", "reversed"], BeforeValidator(folded)]
+
+
+class MirrorTopic(Model):
+    """A read-only copy of a topic, made by a link; derived, never a manifest of its own."""
+
+    kind: Literal["MirrorTopic"] = "MirrorTopic"
+    cluster: PlainName = Field(description="The destination cluster, on which it lives.")
+    link: PlainName = Field(description="The link that makes it.")
+    source_cluster: PlainName = Field(description="The cluster its records come from.")
+    source: FullName = Field(description="Full name on the source cluster.")
+    name: FullName = Field(description="Full name on the destination, prefix included.")
+    state: MirrorState = Field(default="mirroring", description="The role wanted of it.")
+    configs: Configs = Field(default_factory=dict, description="Its own configs, none of which is synced.")
+    partitions: Count | None = Field(
+        default=None, description="The source's, told to the destination when the mirror is made; never declared."
+    )
+
+    @property
+    def full_name(self) -> str:
+        """Full name on the destination."""
+        return self.name
+
+    @property
+    def address(self) -> Address:
+        """Its lifelong name."""
+        return address_of("mirror", self.cluster, self.name)
+
+
+# What a mirror link keeps in step beside records: mirrors themselves, groups, ACLs and configs.
+
+
+KEPT: Final = "kept"
+"""The context in which what a cluster keeps of a link is read: it may hold what no manifest may declare."""
+
+
+class NameFilter(Model):
+    """Which names a link takes or leaves; exclude wins."""
+
+    name: str = Field(min_length=1, description="A name, a prefix, or `*` for all.", examples=["*", "shop:eu:"])
+    pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(folded)] = Field(
+        default="literal", description="Whether `name` is the whole name or its beginning.", examples=["prefixed"]
+    )
+    filter_type: Annotated[Literal["include", "exclude"], BeforeValidator(folded)] = Field(
+        default="include", description="Take these names, or leave them; exclude wins.", examples=["include"]
+    )
+
+
+class AutoCreateSpec(Model):
+    """Mirrors made by the link itself."""
+
+    enabled: Flag = Field(default=False, description="Make mirrors of topics that the filters take.", examples=[True])
+    filters: Many[NameFilter] = Field(
+        default=(), description="Which topics; required when enabled.", examples=[[{"name": "*"}]]
+    )
+
+    @model_validator(mode="after")
+    def _filtered(self) -> AutoCreateSpec:
+        _require_filters(is_enabled=self.enabled, filters=self.filters)
+        return _without_filters(self)
+
+
+class ConsumerOffsetSyncSpec(Model):
+    """Consumer groups that follow their topics."""
+
+    enabled: Flag = Field(default=False, description="Copy committed offsets to the mirrors.", examples=[True])
+    interval: DurationMs = Field(default=30_000, description="How often.", examples=["30s"])
+    filters: Many[NameFilter] = Field(
+        default=(), description="Which groups; required when enabled.", examples=[[{"name": "*"}]]
+    )
+    prefix_groups: Flag = Field(
+        default=False, description="Put the link's prefix before group names, too.", examples=[False]
+    )
+
+    @model_validator(mode="after")
+    def _filtered(self) -> ConsumerOffsetSyncSpec:
+        _require_filters(is_enabled=self.enabled, filters=self.filters)
+        return _without_filters(self)
+
+
+class AclFilter(Model):
+    """Which ACLs a link copies; what is not written matches anything."""
+
+    resource_type: str = Field(default="any", description="Kind of resource.", examples=["topic"])
+    resource_name: str = Field(default="*", description="Its name.", examples=["shop:eu:orders"])
+    pattern_type: str = Field(default="any", description="How the ACL names it.", examples=["literal"])
+    principal: str = Field(default="*", description="Whom it is about.", examples=["User:checkout"])
+    host: str = Field(default="*", description="The host it holds for.", examples=["*"])
+    operation: str = Field(default="any", description="What it is about.", examples=["read"])
+    permission: str = Field(default="any", description="Whether it allows or denies.", examples=["allow"])
+
+
+class AclSyncSpec(Model):
+    """ACLs that follow their topics."""
+
+    enabled: Flag = Field(default=False, description="Copy ACLs to this cluster.", examples=[True])
+    filters: Many[AclFilter] = Field(
+        default=(), description="Which ACLs; required when enabled.", examples=[[{"resourceType": "topic"}]]
+    )
+
+    @model_validator(mode="after")
+    def _filtered(self, info: ValidationInfo) -> AclSyncSpec:
+        # A cluster may have it so: there the task says MISCONFIGURATION_ERROR, and whoever lists links must see it.
+        if info.context != KEPT:
+            _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
+        return self
+
+
+class TopicConfigSyncSpec(Model):
+    """The complete list of synced configs; absent: the platform's default list."""
+
+    include: Many[str] = Field(
+        description="Every config that follows the source: what is left out is not synced.",
+        examples=[list(SYNCED_BY_DEFAULT)],
+    )
+
+    @field_validator("include", mode="after")
+    @classmethod
+    def _complete(cls, include: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        missing = [key for key in ALWAYS_SYNCED if key not in include]
+        never = [key for key in include if is_never_synced(key)]
+        if missing:
+            raise refusal(
+                Complaint(
+                    f"leaves out what is always synced: {', '.join(missing)}",
+                    hint="The list is complete: add them, or leave topicConfigSync out for the default list",
+                )
+            )
+        if never and info.context != KEPT:
+            raise refusal(
+                Complaint(f"names what is never synced: {', '.join(never)}", hint="Set it on the mirror's own configs")
+            )
+        return tuple(sorted(set(include)))
+
+
+S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
+
+
+def _without_filters(spec: S) -> S:
+    """Let what is disabled have no filters: disabling clears them, so that nothing is planned about them."""
+    if not spec.enabled and spec.filters:
+        object.__setattr__(spec, "filters", ())  # It is frozen from here on.
+    return spec
+
+
+def _require_filters(*, is_enabled: bool, filters: tuple[object, ...], everything: str = '{name: "*"}') -> None:
+    if is_enabled and not filters:
+        raise refusal(
+            Complaint(
+                "are required where enabled is true",
+                hint=f"To take everything, write `filters: [{everything}]`",
+                at=("filters",),
+            )
+        )
+
+
+# MirrorLink: keeps topics of its cluster equal to those of another; mirror topics are derived from it.
+
+
+_PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,12}")
+
+
+def _check_prefix(prefix: str) -> str:
+    if not _PREFIX.fullmatch(prefix):
+        message = "not a prefix: up to 12 of [a-zA-Z0-9._-]"
+        raise ValueError(message)
+    return prefix
+
+
+def _check_start(start: str) -> str:
+    if start.lower() in {"earliest", "latest"}:
+        return start.lower()
+    try:
+        datetime.fromisoformat(start)
+    except ValueError as error:
+        message = "not earliest, latest or a time such as 2026-01-31T00:00:00Z"
+        raise ValueError(message) from error
+    return start
+
+
+class MirrorTopicSpec(Model):
+    """One topic the link mirrors, and the role wanted of it."""
+
+    source: FullName = Field(description="Full name on the source cluster.", examples=["shop:eu:orders"])
+    state: MirrorState = Field(
+        default="mirroring",
+        description="The role wanted: the planner finds the legal verbs from what it observes.",
+        examples=["mirroring"],
+    )
+    configs: Configs = Field(
+        default_factory=dict, description="Only configs that are not synced.", examples=[{"min.insync.replicas": 2}]
+    )
+
+
+class MirrorLinkSpec(Model):
+    """What is declared of a link."""
+
+    source: PlainName = Field(description="The Cluster records come from.", examples=["west"])
+    mode: Annotated[Literal["destination", "source", "bidirectional"], BeforeValidator(folded)] = Field(
+        default="destination",
+        description="Which side drives it; `bidirectional` plans a half of the same name on both. Immutable.",
+        examples=["destination"],
+    )
+    prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
+        default="",
+        description="Goes before each mirror's own name, the namespace stays. Immutable.",
+        examples=["west."],
+        json_schema_extra={"pattern": f"^{_PREFIX.pattern}$"},
+    )
+    paused: Flag = Field(default=False, description="Pause every mirror of the link.", examples=[False])
+    start_offset: Annotated[str, AfterValidator(_check_start)] = Field(
+        default="earliest",
+        description="Where new mirrors begin: earliest, latest or an ISO 8601 time.",
+        examples=["earliest", "2026-01-31T00:00:00Z"],
+    )
+    retry_timeout: DurationMs = Field(
+        default=300_000, description="After this long without success a mirror is FAILED.", examples=["5m"]
+    )
+    auto_create: AutoCreateSpec | None = Field(
+        default=None, description="Mirrors made by the link itself.", examples=[{"enabled": False}]
+    )
+    consumer_offset_sync: ConsumerOffsetSyncSpec | None = Field(
+        default=None, description="Consumer groups that follow their topics.", examples=[{"enabled": False}]
+    )
+    acl_sync: AclSyncSpec | None = Field(
+        default=None, description="ACLs that follow their topics.", examples=[{"enabled": False}]
+    )
+    topic_config_sync: TopicConfigSyncSpec | None = Field(
+        default=None,
+        description="Which configs follow the source; absent: the default list.",
+        examples=[{"include": list(SYNCED_BY_DEFAULT)}],
+    )
+    metadata_interval: DurationMs = Field(
+        default=300_000, description="How often the link looks for new topics and configs.", examples=["5m"]
+    )
+    mirror_topics: Many[MirrorTopicSpec] = Field(
+        default=(), description="The topics mirrored by name.", examples=[[{"source": "shop:eu:orders"}]]
+    )
+    moved_from: PlainName | None = Field(
+        default=None, description="The name it had before; may stay for ever.", examples=["from-old-west"]
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MirrorLinkSpec:
+        wrong = [*self._clashes(), *self._repeated_mirrors()]
+        for position, mirror in enumerate(self.mirror_topics):
+            wrong += self._mirror_complaints(mirror, ("mirrorTopics", position))
+        if wrong:
+            raise refusal(*wrong)
+        return self
+
+    def _clashes(self) -> Iterator[Complaint]:
+        if self.prefix and self.acl_sync is not None and self.acl_sync.enabled:
+            yield Complaint(
+                "a link with a prefix cannot sync ACLs: they would name other topics",
+                hint="Leave out prefix or aclSync",
+                at=("prefix",),
+            )
+        groups = self.consumer_offset_sync
+        if self.mode == "bidirectional" and groups is not None and groups.prefix_groups:
+            yield Complaint(
+                "a bidirectional link cannot prefix groups",
+                hint="Leave out prefixGroups, or use two links",
+                at=("consumerOffsetSync", "prefixGroups"),
+            )
+
+    def _repeated_mirrors(self) -> Iterator[Complaint]:
+        first: dict[str, int] = {}
+        for position, mirror in enumerate(self.mirror_topics):
+            if (earlier := first.setdefault(mirror.source, position)) != position:
+                yield Complaint(
+                    f"{mirror.source} is mirrored already, by mirrorTopics[{earlier}]",
+                    hint="Keep one of the entries",
+                    at=("mirrorTopics", position, "source"),
+                )
+
+    def _mirror_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+        yield from self._name_complaints(mirror.source, (*at, "source"))
+        if mirror.state == "reversed" and self.prefix and self.mode == "bidirectional":
+            yield Complaint(
+                "a mirror of a link with a prefix cannot be reversed: its source has another name",
+                hint="Leave the prefix out, or link the other way",
+                at=(*at, "state"),
+            )
+        if mirror.state == "reversed" and self.mode != "bidirectional":
+            yield Complaint(
+                f"a mirror of a {self.mode} link cannot be reversed",
+                hint="Make the link with `mode: bidirectional`, or link the other way",
+                at=(*at, "state"),
+            )
+        yield from self._config_complaints(mirror, at)
+
+    def _name_complaints(self, source: str, at: tuple[str, int, str]) -> Iterator[Complaint]:
+        if is_never_mirrored(source):
+            yield Complaint(
+                f"{source} is the platform's own: it is never mirrored",
+                hint="Remove the entry: each cluster keeps such topics for itself",
+                at=at,
+            )
+        name = len(self.prefix) + len(source)
+        if name > MAX_NAME:
+            yield Complaint(
+                f"with the prefix {self.prefix!r} its mirror would have a name of {name} characters, and {MAX_NAME} "
+                "are the most",
+                hint="Shorten the prefix, or mirror it over a link without one",
+                at=at,
+            )
+
+    def _config_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+        synced = SYNCED_BY_DEFAULT if self.topic_config_sync is None else self.topic_config_sync.include
+        for key in sorted(mirror.configs.keys() & set(synced)):
+            yield Complaint(
+                "is synced from the source and cannot be set on the mirror",
+                hint="Set it on the source topic, or leave it out of topicConfigSync.include",
+                at=(*at, "configs", key),
+            )
+
+
+class MirrorLink(Model):
+    """A link that keeps topics of its cluster equal to those of another. Lives on its destination cluster."""
+
+    api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
+    kind: Literal["MirrorLink"] = Field(default="MirrorLink", description="What this document declares.")
+    metadata: OnCluster = Field(description="Its name, and the cluster the mirrors live on.")
+    spec: MirrorLinkSpec = Field(description="What it mirrors, and how.")
+
+    @model_validator(mode="after")
+    def _two_clusters(self) -> MirrorLink:
+        if self.spec.source == self.metadata.cluster:
+            raise refusal(
+                Complaint(
+                    f"a link cannot mirror cluster {self.spec.source} to itself",
+                    hint="Name the cluster the records come from",
+                    at=("spec", "source"),
+                )
+            )
+        return self
+
+    @property
+    def address(self) -> Address:
+        """Its lifelong name."""
+        return address_of("link", self.metadata.cluster, self.metadata.name)
+
+    @property
+    def cluster(self) -> str:
+        """The destination cluster, on which it lives."""
+        return self.metadata.cluster
+
+    def mirrors(self) -> tuple[MirrorTopic, ...]:
+        """Return the mirror topics its entries stand for, in the order of the entries."""
+        return tuple(self._mirror(entry) for entry in self.spec.mirror_topics)
+
+    def _mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:
+        namespace, name = split_name(entry.source)
+        return MirrorTopic(
+            cluster=self.metadata.cluster,
+            link=self.metadata.name,
+            source_cluster=self.spec.source,
+            source=entry.source,
+            # The prefix goes before the topic's own name, the namespace stays.
+            name=join_name(namespace, self.spec.prefix + name),
+            state=entry.state,
+            configs=entry.configs,
+        )

@@ -1,0 +1,931 @@
+"""Mirrors and links as clusters report them: entries, states, positions, and what a link syncs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from reconciler.errors import BlockedError, UserError
+from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
+from reconciler.resources.acls import rule_at, rule_fields
+from reconciler.resources.address import join_name, split_name
+from reconciler.resources.mirror_link import (
+    ALWAYS_SYNCED,
+    SYNCED_BY_DEFAULT,
+    AutoCreateSpec,
+    MirrorLink,
+    NameFilter,
+    is_never_made,
+    is_never_mirrored,
+    is_never_synced,
+    takes_name,
+)
+
+if TYPE_CHECKING:
+    from reconciler.resources.acls import NamespaceAcl
+    from reconciler.resources.mirror_link import AclFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A source topic: `configs` are those it sets or inherits; defaults are left out, each cluster has its own.
+
+    `incarnation` tells it from a later topic of the same name; `None` where the platform cannot.
+    """
+
+    partitions: int
+    incarnation: str | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+# Links and mirrors as their clusters see them: states, positions, and what is wrong.
+
+
+CONSUMER_OFFSET_SYNC: Final = "ConsumerOffsetSync"
+AUTO_CREATE_MIRROR: Final = "AutoCreateMirror"
+ACL_SYNC: Final = "AclSync"
+TOPIC_CONFIGS_SYNC: Final = "TopicConfigsSync"
+TASKS: Final = (AUTO_CREATE_MIRROR, TOPIC_CONFIGS_SYNC, CONSUMER_OFFSET_SYNC, ACL_SYNC)
+"""What a link does beside copying, in the order in which it does it."""
+
+SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
+"""Of a mirror whose source was deleted and made anew."""
+UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
+"""Of a mirror whose source was cut below what was copied."""
+RECORDS_REFUSED: Final = "RECORDS_REFUSED"
+"""Of a mirror whose copy its own cluster refuses: its source is there, so it goes on as soon as somebody mends that."""
+SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
+"""Of a mirror whose source is not there; it may come back until the link's time-out."""
+
+NEVER_FETCHED: Final = -1
+"""Last source fetch offset of a partition of which nothing was ever copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong: a code of the field (`SOURCE_TOPIC_ID_CHANGED`, `CONSUMER_GROUP_IN_USE_ERROR`), and in words."""
+
+    code: str
+    message: str
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What was asked of a mirror and takes more than one step; its `id` is the same on both clusters.
+
+    `ends` are the offsets a promotion must reach, or where a restore cuts, by partition; empty until they are known.
+    """
+
+    id: str
+    verb: str
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSeen:
+    """A mirror as its cluster has it."""
+
+    cluster: str
+    name: str
+    """Full name, prefix included."""
+    topic_id: str
+    link: str
+    """Its name; the id it had where it is gone."""
+    source_cluster: str
+    """Empty where the link is gone: only that knew."""
+    source: str
+    status: MirrorStatus
+    partitions: int
+    since_ms: int = 0
+    """When it came into the state it keeps; what its link imposes on it is not counted."""
+    source_topic_id: str | None = None
+    operation: Operation | None = None
+    trouble: Trouble | None = None
+    """Why it cannot fetch, why it failed, or what keeps its transition from ending."""
+    stopped_by: str | None = None
+    """The verb that stopped it: `promote`, `failover`, `reverse-and-start` or `reverse-and-pause`."""
+    is_automatic: bool = False
+    """Made by auto-create."""
+    first_copy_done: bool = False
+    begins: Mapping[int, int] | None = None
+    """Where its partitions began, where that was not the beginning of its source's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeen:
+    """A link as its destination has it; `declared` is without its mirrors."""
+
+    declared: MirrorLink
+    id: str
+    status: LinkStatus
+    trouble: Trouble | None = None
+    tasks: Mapping[str, Trouble] = field(default_factory=dict)
+    """What is wrong with its tasks, by name."""
+    source_cluster_id: str | None = None
+    """Of the cluster it was made to; another one at the same place is not followed."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.declared.metadata.name
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a partition of a mirror, or of what was one, stands.
+
+    `source_topic_id`, `source_epochs` and `fetched` say what was copied last: all below `fetched` is the source's log
+    as it was under those epochs. What was written here after mirroring ended lies from `fetched` on.
+    """
+
+    start: int
+    end: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    source_topic_id: str | None = None
+    source_epochs: tuple[tuple[int, int], ...] = ()
+    fetched: int = NEVER_FETCHED
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """What a restore cut off one partition."""
+
+    offset: int
+    """Where it ends now."""
+    records: int
+
+
+def agreed_to(kept: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
+    """Return the first offset, at most `upto`, that two lists of (epoch, first offset) give to different epochs."""
+    borders = sorted({start for _, start in (*kept, *now) if start < upto})
+    return next((start for start in borders if _epoch_at(kept, start) != _epoch_at(now, start)), upto)
+
+
+def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
+    return next((epoch for epoch, start in reversed(epochs) if start <= offset), None)
+
+
+# What a destination keeps of a link and of each of its mirrors: states, and what is under way or wrong.
+
+
+Json: TypeAlias = dict[str, Any]
+
+ACTIVE: Final = "ACTIVE"
+STOPPED: Final = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class TroubleEntry:
+    """What is wrong, by its code and in words, and since when."""
+
+    code: str
+    message: str
+    since_ms: int
+
+    def to_json(self) -> Json:
+        """Return what is kept."""
+        return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> TroubleEntry:
+        """Read it back."""
+        return cls(kept["code"], kept["message"], kept["since_ms"])
+
+
+@dataclass(frozen=True, slots=True)
+class OperationEntry:
+    """A promotion, reversal or restore that was asked for; `id` is the same on both clusters.
+
+    `ends` are the offsets a promotion or reversal must reach, or where a restore cuts; `None` until they are known.
+    """
+
+    id: str
+    verb: str
+    ends: Mapping[int, int] | None = None
+
+    def to_json(self) -> Json:
+        """Return what is kept."""
+        return {"id": self.id, "verb": self.verb, "ends": _kept(self.ends)}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> OperationEntry:
+        """Read it back."""
+        return cls(kept["id"], kept["verb"], _offsets(kept["ends"]))
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEntry:
+    """What makes a topic a mirror: its link, its source, known by id from the first look at it, and its state.
+
+    `state` is the one it keeps; what its link imposes on it is not written into every mirror (`mirroring.status_of`).
+    `since_ms` is when it came into it. `stopped_by` is the verb that ended it. `begins` is where its partitions began,
+    where that is not the beginning of its source's. `rules` are the access rules that its link brought, by path.
+    `ended` are the operations that were over last, by id: whoever comes late does not begin one of them again.
+    """
+
+    link_id: str
+    source: str
+    source_topic_id: str | None = None
+    state: str = ACTIVE
+    first_copy_done: bool = False
+    since_ms: int = 0
+    operation: OperationEntry | None = None
+    trouble: TroubleEntry | None = None
+    stopped_by: str | None = None
+    is_automatic: bool = False
+    begins: Mapping[int, int] | None = None
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether its mirroring is over, and it is an ordinary topic that has a record."""
+        return self.state == STOPPED
+
+    def to_json(self) -> Json:
+        """Return what is kept."""
+        kept: Json = {
+            "link_id": self.link_id,
+            "source": self.source,
+            "source_topic_id": self.source_topic_id,
+            "state": self.state,
+            "first_copy_done": self.first_copy_done,
+            "since_ms": self.since_ms,
+        }
+        if self.operation is not None:
+            kept["operation"] = self.operation.to_json()
+        if self.trouble is not None:
+            kept["trouble"] = self.trouble.to_json()
+        if self.stopped_by is not None:
+            kept["stopped_by"] = self.stopped_by
+        if self.is_automatic:
+            kept["is_automatic"] = True
+        if self.begins is not None:
+            kept["begins"] = _kept(self.begins)
+        if self.rules:
+            kept["rules"] = _listed(self.rules)
+        if self.ended:
+            kept["ended"] = list(self.ended)
+        return kept
+
+    @classmethod
+    def from_json(cls, kept: Json) -> MirrorEntry:
+        """Read it back."""
+        operation, trouble = kept.get("operation"), kept.get("trouble")
+        return cls(
+            link_id=kept["link_id"],
+            source=kept["source"],
+            source_topic_id=kept["source_topic_id"],
+            state=kept["state"],
+            first_copy_done=kept["first_copy_done"],
+            since_ms=kept.get("since_ms", 0),
+            operation=None if operation is None else OperationEntry.from_json(operation),
+            trouble=None if trouble is None else TroubleEntry.from_json(trouble),
+            stopped_by=kept.get("stopped_by"),
+            is_automatic=kept.get("is_automatic", False),
+            begins=_offsets(kept.get("begins")),
+            rules=_rules(kept.get("rules", {})),
+            ended=tuple(kept.get("ended", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEntry:
+    """A link on its destination: where records come from. `declared` is the rest of what was asked for, as given.
+
+    `status` is ACTIVE, UNAVAILABLE or FAILED, with the `trouble` that made it so; that it is paused is declared.
+    `tasks` are the troubles of what it does beside copying. `source_cluster_id`: the cluster it was made to.
+    `rules` are the access rules it brought to namespaces, by path.
+    """
+
+    id: str
+    source_cluster: str
+    declared: Json = field(default_factory=dict)
+    status: str = ACTIVE
+    trouble: TroubleEntry | None = None
+    tasks: Mapping[str, TroubleEntry] = field(default_factory=dict)
+    source_cluster_id: str | None = None
+    rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        """Return what is kept."""
+        kept: Json = {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
+        if self.status != ACTIVE:
+            kept["status"] = self.status
+        if self.trouble is not None:
+            kept["trouble"] = self.trouble.to_json()
+        if self.tasks:
+            kept["tasks"] = {name: trouble.to_json() for name, trouble in self.tasks.items()}
+        if self.source_cluster_id is not None:
+            kept["source_cluster_id"] = self.source_cluster_id
+        if self.rules:
+            kept["rules"] = {namespace: _listed(rules) for namespace, rules in sorted(self.rules.items())}
+        return kept
+
+    @classmethod
+    def from_json(cls, kept: Json) -> LinkEntry:
+        """Read it back."""
+        trouble, tasks = kept.get("trouble"), kept.get("tasks", {})
+        return cls(
+            kept["id"],
+            kept["source_cluster"],
+            kept["declared"],
+            kept.get("status", ACTIVE),
+            None if trouble is None else TroubleEntry.from_json(trouble),
+            {name: TroubleEntry.from_json(task) for name, task in tasks.items()},
+            kept.get("source_cluster_id"),
+            {namespace: _rules(rules) for namespace, rules in kept.get("rules", {}).items()},
+        )
+
+
+def _kept(offsets: Mapping[int, int] | None) -> dict[str, int] | None:
+    return None if offsets is None else {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def _offsets(kept: Mapping[str, int] | None) -> dict[int, int] | None:
+    return None if kept is None else {int(partition): offset for partition, offset in kept.items()}
+
+
+def _listed(rules: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    return {path: list(operations) for path, operations in sorted(rules.items())}
+
+
+def _rules(kept: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {path: tuple(operations) for path, operations in kept.items()}
+
+
+# A mirror going from state to state: what may be asked of one, and how a transition ends. Pure.
+#
+# What a link imposes on its mirrors (paused, unreachable, broken) is kept in the link alone and shown by `status_of`:
+# where the link mends, each mirror is again what it was. `found` is a mirror's link with its name; `None`: it is gone.
+
+
+PROMOTE: Final = "promote"
+FAILOVER: Final = "failover"
+PAUSE: Final = "pause"
+RESUME: Final = "resume"
+RESTORE: Final = "truncate-and-restore"
+REVERSE_AND_START: Final = "reverse-and-start"
+REVERSE_AND_PAUSE: Final = "reverse-and-pause"
+ONE_SIDED: Final = frozenset({PAUSE, RESUME, FAILOVER})
+"""Verbs that end in one step, which needs the destination alone."""
+REVERSALS: Final = frozenset({REVERSE_AND_START, REVERSE_AND_PAUSE})
+
+Named: TypeAlias = "tuple[str, LinkEntry]"
+_M = MirrorStatus
+
+
+def link_status(link: LinkEntry) -> LinkStatus:
+    """Return what is shown of a link."""
+    if link.status == LinkStatus.FAILED:
+        return LinkStatus.FAILED
+    return LinkStatus.PAUSED if link.declared.get("paused") else LinkStatus(link.status)
+
+
+def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
+    """Return what is shown of a mirror, its link's state included; `None`: its link is gone."""
+    kept = MirrorStatus(mirror.state)
+    if kept not in {_M.ACTIVE, _M.PAUSED}:
+        return kept
+    shown = LinkStatus.FAILED if link is None else link_status(link)
+    if shown is LinkStatus.FAILED:
+        return _M.LINK_FAILED
+    if shown is LinkStatus.PAUSED:
+        return _M.LINK_PAUSED
+    if kept is _M.PAUSED:
+        return kept
+    is_away = mirror.trouble is not None and mirror.trouble.code != RECORDS_REFUSED
+    return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else kept
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """When something is asked for, and under which id where it takes several steps."""
+
+    now_ms: int
+    operation: str = ""
+
+
+def asked_for(full_name: str, mirror: MirrorEntry, found: Named | None, verb: str, asked: Asked) -> MirrorEntry:
+    """Return what a mirror is that begins what a verb asks for.
+
+    Raises:
+        UserError: The verb is not legal in its state: it says what is.
+    """
+    status = status_of(mirror, None if found is None else found[1])
+    is_suspended = mirror.operation is not None and status is _M.PAUSED
+    if is_suspended and verb == PROMOTE:
+        message = f"mirror {full_name}: cannot promote while a reversal is suspended"
+        raise UserError(message, hint="Legal there: resume, failover.")
+    condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
+    end = stepped(full_name, status, verb, condition)
+    if verb in REVERSALS:
+        check_reversible(full_name, found)
+    return _asked(mirror, verb, end, asked)
+
+
+def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
+    """Return where a verb leads.
+
+    Raises:
+        UserError: It is not legal in that state: it says what is.
+    """
+    try:
+        return MIRROR.step(status, verb, condition=condition)
+    except UserError as error:
+        error.message = f"mirror {full_name} is {status}: {error.message.removeprefix('mirror: ')}"
+        raise
+
+
+def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: Asked) -> MirrorEntry:
+    after = replace(mirror, state=end.value, since_ms=asked.now_ms)
+    if verb in {PAUSE, RESUME}:
+        return after
+    if verb == FAILOVER:
+        return replace(_over(after), trouble=None, stopped_by=FAILOVER)
+    return replace(after, operation=OperationEntry(asked.operation, verb), trouble=None)
+
+
+def _over(mirror: MirrorEntry) -> MirrorEntry:
+    """Return a mirror whose operation is over, and known to be: whoever comes late does not begin it again."""
+    if mirror.operation is None:
+        return mirror
+    return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_KNOWN_ENDED:])
+
+
+_KNOWN_ENDED: Final = 8
+
+
+def check_reversible(full_name: str, found: Named | None) -> None:
+    """Refuse to reverse or restore over a link that goes one way, or whose mirrors have other names.
+
+    Raises:
+        UserError: So it is.
+    """
+    declared = {} if found is None else found[1].declared
+    if declared.get("mode") != "bidirectional":
+        message = f"mirror {full_name} cannot be reversed: its link is not bidirectional"
+        raise UserError(message, hint="Promote or fail over, and link the other way.")
+    if declared.get("prefix"):
+        message = f"mirror {full_name} cannot be reversed: its link has a prefix"
+        raise UserError(message, hint="Promote or fail over, and link the other way.")
+
+
+def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
+    """Return a mirror whose operation knows where it is to end; what stands there already stays.
+
+    Raises:
+        UserError: Another operation is under way, or none.
+    """
+    found = under_way(full_name, mirror, operation)
+    return mirror if found.ends is not None else replace(mirror, operation=replace(found, ends=dict(ends)))
+
+
+def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: Asked) -> MirrorEntry:
+    """Return a mirror in the next state of its operation; where it is there already, it is as it was.
+
+    Raises:
+        UserError: Another operation is under way, or the table has no such move.
+    """
+    if mirror.operation is None and mirror.state == to and to in _ENDS:
+        return mirror  # Somebody was faster, and that was the last step.
+    found = under_way(full_name, mirror, asked.operation)
+    if mirror.state == to:
+        return mirror
+    end = MIRROR.follow(MirrorStatus(mirror.state), to)
+    after = replace(mirror, state=end.value, since_ms=asked.now_ms, trouble=None)
+    if end is _M.STOPPED:
+        after = replace(after, stopped_by=found.verb)
+    return _over(after) if end in _ENDS else after
+
+
+_ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
+
+
+def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> OperationEntry:
+    """Return the operation that a mirror goes through.
+
+    Raises:
+        UserError: Another one is under way, or none.
+    """
+    if mirror.operation is None or mirror.operation.id != operation:
+        raise over_error(full_name, mirror)
+    return mirror.operation
+
+
+def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
+    """Return what is said to whoever comes late."""
+    message = f"mirror {full_name} is {mirror.state}, and that operation is over"
+    return UserError(message, hint="Somebody failed it over or finished it meanwhile: look again.")
+
+
+def troubled(
+    mirror: MirrorEntry, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+) -> MirrorEntry:
+    """Return a mirror with why it cannot fetch or go on, since when for the first time; `fails`: for good.
+
+    A mirror whose mirroring is over has no troubles; what kept an `operation` from going on is none when it is over.
+    """
+    if mirror.is_stopped or mirror.state == _M.FAILED:
+        return mirror
+    if operation is not None and (mirror.operation is None or mirror.operation.id != operation):
+        return mirror
+    if fails and trouble is not None and MirrorStatus(mirror.state) in {_M.ACTIVE, _M.PAUSED}:
+        return replace(mirror, state=_M.FAILED.value, since_ms=trouble.since_ms, trouble=trouble)
+    return replace(mirror, trouble=_since(mirror.trouble, trouble))
+
+
+def link_troubled(link: LinkEntry, status: LinkStatus, trouble: TroubleEntry | None) -> LinkEntry:
+    """Return a link with whether it reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
+    return replace(link, status=status.value, trouble=_since(link.trouble, trouble))
+
+
+def task_troubled(link: LinkEntry, task: str, trouble: TroubleEntry | None) -> LinkEntry:
+    """Return a link with what is wrong with one of its tasks, or that nothing is any more."""
+    others = {key: kept for key, kept in link.tasks.items() if key != task}
+    known = _since(link.tasks.get(task), trouble)
+    return replace(link, tasks=others if known is None else {**others, task: known})
+
+
+def _since(before: TroubleEntry | None, now: TroubleEntry | None) -> TroubleEntry | None:
+    """Return the trouble there is now; one that goes on has its first time, so that nothing is written again."""
+    if before is None or now is None or before.code != now.code:
+        return now
+    return replace(now, since_ms=before.since_ms)
+
+
+def begun(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
+    """Return a mirror that knows where it begins; what stands there stays, partitions that came later are added."""
+    return replace(mirror, begins={**offsets, **(mirror.begins or {})})
+
+
+def is_done(mirror: MirrorEntry, verb: str) -> bool:
+    """Tell whether a verb was asked before, and its answer was lost; what came after it is nobody's business here."""
+    match verb:
+        case "failover":
+            return mirror.state == _M.STOPPED
+        case "pause":
+            return mirror.state == _M.PAUSED
+        case _:
+            return mirror.state in {_M.ACTIVE, _M.PENDING_SYNCHRONIZE}
+
+
+# What a link says about its mirrors: which configs follow the source, which may be deleted, what they are called.
+
+
+_OVER: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
+
+
+def synced_configs(link: LinkEntry) -> tuple[str, ...]:
+    """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
+    declared = link.declared.get("topicConfigSync")
+    listed = SYNCED_BY_DEFAULT if declared is None else declared["include"]
+    return tuple(sorted(key for key in listed if not is_never_synced(key)))
+
+
+def check_synced(name: str, link: LinkEntry) -> None:
+    """Refuse a list of synced configs that is not complete.
+
+    Raises:
+        UserError: It lacks what is always synced.
+    """
+    missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
+    if missing:
+        message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
+        raise UserError(message, hint="The list is complete: add these; they are always synced.")
+
+
+def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
+    """Refuse to set on a mirror what follows its source.
+
+    Raises:
+        UserError: Names what follows.
+    """
+    following = sorted(set(keys) & {*synced, "partitions"})
+    if following:
+        message = f"mirror {full_name} follows its source in {', '.join(following)}"
+        raise UserError(message, hint="Change it on the source.")
+
+
+def mirror_name(source: str, link: LinkEntry) -> str:
+    """Return what a link calls the mirror of a topic: its prefix goes before the topic's own name."""
+    namespace, own = split_name(source)
+    return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
+
+
+def check_mirrored(full_name: str, source: str, found: Named) -> None:
+    """Refuse a source that is never mirrored, and a name of one's own: a mirror is found by its source's.
+
+    Raises:
+        UserError: So it is.
+    """
+    if is_never_mirrored(source):
+        message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
+        raise UserError(message, hint="Leave it out: each cluster keeps its own.")
+    wanted = mirror_name(source, found[1])
+    if full_name != wanted:
+        message = f"a mirror of {source} over link {found[0]} is called {wanted}, and not {full_name}"
+        raise UserError(message, hint="Give the link a prefix where the name is taken.")
+
+
+def check_deletable(full_name: str, mirror: MirrorEntry, found: Named | None) -> None:
+    """Refuse to delete a mirror that cannot be deleted now.
+
+    Raises:
+        UserError: It is being promoted, reversed or restored.
+        BlockedError: The auto-create filters of its link take it: it would be made again, with all it had.
+    """
+    status = status_of(mirror, None if found is None else found[1])
+    if "delete" not in MIRROR.legal(status):
+        message = f"mirror {full_name} is {status}: cannot delete while {status}"
+        raise UserError(message, hint=f"Legal there: {', '.join(MIRROR.legal(status))}.")
+    if status in _OVER or found is None or not _makes(found[1], mirror.source):
+        return
+    message = f"mirror {full_name} cannot be deleted: the autoCreate filters of link {found[0]} take {mirror.source}"
+    raise BlockedError(message, hint="Exclude it there or disable autoCreate first; or fail it over, then delete it.")
+
+
+def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
+    """Refuse to delete a link with mirrors.
+
+    Raises:
+        BlockedError: It has some that are not stopped.
+    """
+    live = [f"{topic} ({mirror.state})" for topic, mirror in mirrors if not mirror.is_stopped]
+    if live:
+        message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
+        raise BlockedError(message, hint="Promote, fail over or delete them first.")
+
+
+def _makes(link: LinkEntry, source: str) -> bool:
+    """Tell whether a link would make a mirror of a topic again."""
+    declared = link.declared.get("autoCreate")
+    auto = AutoCreateSpec() if declared is None else AutoCreateSpec.model_validate(declared)
+    return auto.enabled and takes_name(auto.filters, source) and not is_never_made(source)
+
+
+# The filters of a link as its destination keeps them: what is enabled needs some, what is disabled has none.
+
+
+AUTO_CREATE: Final = "autoCreate"
+OFFSETS: Final = "consumerOffsetSync"
+
+
+def filters_of(link: LinkEntry, task: str) -> tuple[NameFilter, ...]:
+    """Return the filters of one thing a link does (`autoCreate`); none where it does not do it."""
+    declared = link.declared.get(task) or {}
+    if not declared.get("enabled", False):
+        return ()
+    return tuple(NameFilter.model_validate(each) for each in declared.get("filters", ()))
+
+
+def with_filters(name: str, declared: Json) -> Json:
+    """Return what is asked of a link, without the filters of what it does not do (F-C-023).
+
+    Raises:
+        UserError: It is to make mirrors or bring offsets, and nothing says which.
+    """
+    kept = dict(declared)
+    for task in (AUTO_CREATE, OFFSETS):
+        asked = kept.get(task)
+        if asked is None:
+            continue
+        if not asked.get("enabled", False):
+            kept[task] = {key: [] if key == "filters" else value for key, value in asked.items()}
+        elif not asked.get("filters"):
+            message = f"link {name}: {task} is enabled and has no filters"
+            raise UserError(message, hint='To take everything, write `filters: [{name: "*"}]`.')
+    return kept
+
+
+# What a link keeps in step beside records, as its two clusters tell it: topics, group offsets, access rules.
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A topic as a link to another cluster sees it."""
+
+    topic: SourceTopic
+    is_mirror: bool = False
+    """It follows a topic itself."""
+    is_readable: bool = True
+    """The link may read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """Where a group goes on reading a partition, and what it noted beside that."""
+
+    offset: int
+    metadata: str = ""
+
+
+GroupOffsets: TypeAlias = Mapping[tuple[str, int], GroupPosition]
+"""What a group has of topics, by (full name of the topic, partition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What came of bringing a group's offsets to the cluster of the mirrors."""
+
+    is_changed: bool = False
+    is_clamped: bool = False
+    """Some lay beyond what is mirrored yet: they were set to its end, and are to be brought again."""
+    reading: tuple[str, ...] = ()
+    """Mirrors that the group itself reads here; then nothing was brought."""
+    own: tuple[str, ...] = ()
+    """Mirrors of which the group has offsets of its own here; of others they were brought."""
+
+
+RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Access rules of one topic or namespace, path → operations (`resources/aclpaths.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """Access rules by full names; what has none is absent."""
+
+    topics: Mapping[str, RuleFields] = field(default_factory=dict)
+    namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
+
+
+# How two copies of a topic stand to each other: what one lacks of the other, and where they agree last.
+
+
+Positions: TypeAlias = Mapping[int, Position]
+"""By partition; one that is absent was never written to."""
+
+_BEGINNING: Final = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets of one partition, `start` to before `stop`; there may be fewer records."""
+
+    partition: int
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        """How many offsets it spans."""
+        return self.stop - self.start
+
+
+def length_of(stretches: Iterable[Stretch]) -> int:
+    """Return how many offsets stretches span together."""
+    return sum(each.length for each in stretches)
+
+
+def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
+    """Return what a mirror has not of what its source has; `None`: what it has is of another topic.
+
+    What the source let go of is nobody's loss. Where the source was cut, all above the cut is what it has now.
+    """
+    # One that was made anew and never written to has no positions that would tell.
+    if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
+        return None
+    found: list[Stretch] = []
+    for partition, there in sorted(source.items()):
+        here = copy.get(partition, _BEGINNING)
+        begins = max(_reached(here, there), there.start)
+        if begins < there.end:
+            found.append(Stretch(partition, begins, there.end))
+    return tuple(found)
+
+
+def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
+    """Return (partition, the last offset that was copied of it); -1: none ever was."""
+    return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
+
+
+def cuts(topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None) -> dict[int, int]:
+    """Return where each partition of an original source is to be cut: where it and its mirror agree last.
+
+    Each side knows what it copied from the other; where both ever did, what is known of more counts.
+    """
+    found: dict[int, int] = {}
+    for partition, here in topic.items():
+        there = mirror.get(partition)
+        agreed = 0 if there is None else max(_copied(there, here, topic_id), _copied(here, there, mirror_id))
+        found[partition] = min(here.end, agreed)
+    return found
+
+
+def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
+    """Return what lies from the cuts on."""
+    begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
+    return tuple(
+        Stretch(partition, start, topic[partition].end)
+        for partition, start in begins.items()
+        if start < topic[partition].end
+    )
+
+
+def _reached(copy: Position, source: Position) -> int:
+    """Return from which offset on a mirror lacks what its source has."""
+    compared = min(copy.fetched, source.end)
+    if compared <= 0 or not copy.source_epochs:
+        return copy.end
+    agreed = agreed_to(copy.source_epochs, source.epochs, compared)
+    return agreed if agreed < compared else copy.end
+
+
+def _copied(copy: Position, source: Position, source_topic_id: str | None) -> int:
+    """Return up to which offset one log is known to be a copy of another as it is now."""
+    if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
+        return 0
+    return agreed_to(copy.source_epochs, source.epochs, min(copy.fetched, copy.end, source.end))
+
+
+# The ACL filters of a link against access rules: what of a rule a filter is about is taken, the rest is left. Pure.
+#
+# Of a rule about reading and writing, a filter on reading takes the reading. Filters are Kafka's: an absent word is
+# any.
+
+
+_ANY: Final = frozenset({"any", "*"})
+_KINDS: Final = {"topics": "topic", "groups": "group", "transactional-ids": "transactional-id"}
+LITERAL: Final = "literal"
+PREFIXED: Final = "prefixed"
+
+
+def taken_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
+    """Return what filters take of the rules of topics and namespaces; what is left without rules is absent."""
+    topics = {name: _taken(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
+    namespaces = {name: _taken(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
+    return AccessRules(
+        {name: fields for name, fields in topics.items() if fields},
+        {name: fields for name, fields in namespaces.items() if fields},
+    )
+
+
+def _taken(filters: Iterable[AclFilter], where: str, fields: RuleFields, *, is_topic: bool) -> RuleFields:
+    rules = [rule_at(path, operations) for path, operations in fields.items()]
+    narrowed = (_narrowed(each, rule, where, is_topic=is_topic) for each in filters for rule in rules)
+    return rule_fields(rule for rule in narrowed if rule is not None)
+
+
+def _narrowed(each: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:
+    """Return what of a rule a filter is about; `None`: nothing."""
+    who = (
+        _is(each.principal, rule.principal) and _is(each.host, rule.host) and _is_word(each.permission, rule.permission)
+    )
+    kept: Mapping[str, tuple[str, ...]] = {
+        "operations": tuple(one for one in rule.operations if _is_word(each.operation, one)),
+        "resources": tuple(one for one in rule.resources if _is_word(each.resource_type, _KINDS[one])),
+        "names": tuple(name for name in rule.names if _is_named(each, *_pattern(where, name, is_topic=is_topic))),
+    }
+    return rule.model_copy(update=dict(kept)) if who and all(kept.values()) else None
+
+
+def _pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
+    """Return how a rule names what it is about, by full name: as a whole, or by its beginning."""
+    if is_topic:
+        return LITERAL, where
+    return (PREFIXED, f"{where}:{name[:-1]}") if name.endswith("*") else (LITERAL, f"{where}:{name}")
+
+
+def _is_named(each: AclFilter, kind: str, name: str) -> bool:
+    asked = each.pattern_type.lower()
+    if asked == "match":  # Whatever would be about something of that name.
+        return each.resource_name == "*" or (
+            each.resource_name.startswith(name) if kind == PREFIXED else each.resource_name == name
+        )
+    return _is(each.resource_name, name) and (asked in _ANY or asked == kind)
+
+
+def _is(asked: str, found: str) -> bool:
+    return asked in {"*", found}
+
+
+def _is_word(asked: str, found: str) -> bool:
+    word = asked.lower().replace("_", "-")
+    return word in _ANY or word == found
+
+
+# Access rules that a link brings: those it brought are remembered, so that they go when they go at the source. Pure.
+#
+# A rule that stood there before is not the link's, even where the source has the same: it stays.
+
+
+def brought(
+    there: RuleFields, before: RuleFields, wanted: RuleFields
+) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
+    """Return the changes to the rules that are there, and which rules are the link's then, by path and operation.
+
+    `before` are those it brought the last time.
+    """
+    changes: dict[str, tuple[str, ...] | None] = {}
+    own: dict[str, tuple[str, ...]] = {}
+    for path in sorted({*before, *wanted}):
+        now, ours, asked = (frozenset(fields.get(path, ())) for fields in (there, before, wanted))
+        after = (now - (ours - asked)) | asked
+        if after != now:
+            changes[path] = tuple(sorted(after)) or None
+        kept = (ours & asked & now) | (asked - now)
+        if kept:
+            own[path] = tuple(sorted(kept))
+    return changes, own

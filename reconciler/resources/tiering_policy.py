@@ -1,0 +1,400 @@
+"""The TieringPolicy kind, and what tiering configs mean on each platform (KIP-405)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from reconciler.resources.acls import folded
+from reconciler.resources.address import Address
+from reconciler.resources.base import DurationMs, Flag, Model, NameOnly, SizeBytes
+from reconciler.resources.configs import show_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class RetentionSpec(Model):
+    """By time and by size at once, whichever removes more. Bytes are per partition."""
+
+    time: DurationMs | None = Field(default=None, description="How long records are kept.", examples=["30d"])
+    bytes: SizeBytes | None = Field(default=None, description="How many bytes per partition.", examples=["500GiB"])
+
+
+class LocalRetentionSpec(RetentionSpec):
+    """What stays on local disk."""
+
+    strict: Flag | None = Field(
+        default=None, description="Expire by these targets at once, not only when space is needed.", examples=[False]
+    )
+
+
+class TieringPolicySpec(Model):
+    """What is declared of a policy; what is absent is left to the platform."""
+
+    remote_write: Flag | None = Field(default=None, description="Upload to object storage.", examples=[True])
+    remote_read: Flag | None = Field(default=None, description="Read from object storage.", examples=[True])
+    remote_delete: Flag | None = Field(
+        default=None,
+        description="Deleting the topic deletes its objects, where write and read are both on.",
+        examples=[True],
+    )
+    retention: RetentionSpec | None = Field(
+        default=None, description="In total, on object storage.", examples=[{"time": "30d", "bytes": "500GiB"}]
+    )
+    local_retention: LocalRetentionSpec | None = Field(
+        default=None, description="What stays on local disk.", examples=[{"time": "6h", "bytes": "10GiB"}]
+    )
+    initial_local_retention: RetentionSpec | None = Field(
+        default=None, description="What a moved or recovered replica fetches at first.", examples=[{"time": "1h"}]
+    )
+    on_disable: Annotated[Literal["retain", "delete"], BeforeValidator(folded)] = Field(
+        default="retain",
+        description="What switching remoteWrite and remoteRead off together does to remote data (KIP-950).",
+        examples=["retain"],
+    )
+    segment_bytes: SizeBytes | None = Field(
+        default=None, description="Size at which a segment closes and can be uploaded.", examples=["128MiB"]
+    )
+
+
+class TieringPolicy(Model):
+    """How much of a topic lives where."""
+
+    api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
+    kind: Literal["TieringPolicy"] = Field(default="TieringPolicy", description="What this document declares.")
+    metadata: NameOnly = Field(description="Its name.")
+    spec: TieringPolicySpec = Field(description="What it says; what is absent is left to the platform.")
+
+    @property
+    def address(self) -> Address:
+        """Its lifelong name."""
+        return Address(f"policy/{self.metadata.name}")
+
+    @property
+    def cluster(self) -> None:
+        """A policy lives on no cluster."""
+        return
+
+
+# What a topic's configs make of tiering: whether it writes and reads remotely, and how much it keeps where. Pure.
+#
+# The tables are Redpanda's; Kafka's words of KIP-405 and KIP-950 mean the same where Redpanda's are not set.
+
+
+Configs: TypeAlias = Mapping[str, tuple[str, str]]
+"""Config key → (value, where it comes from); a value of the origin `cluster` is a default of the cluster."""
+
+CLUSTER: Final = "cluster"
+RETAIN: Final = "retain"
+"""The policy of a disabling that deletes nothing (KIP-950)."""
+SWITCHES: Final = frozenset(
+    {
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.log.disable.policy",
+        "remote.read",
+        "remote.storage.enable",
+        "remote.write",
+    }
+)
+"""The configs that switch the tiering of a topic on and off."""
+_HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "remote.storage.enable": ("remote.write", "remote.read"),
+    "remote.log.copy.disable": ("remote.write",),
+    "local.retention.ms": ("retention.local.target.ms",),
+    "local.retention.bytes": ("retention.local.target.bytes",),
+    "remote.log.delete.on.disable": ("remote.log.disable.policy",),
+}
+"""Kafka's word → Redpanda's words that say the same, and go before it where one tier says both."""
+_DEFAULT: Final = "nothing says otherwise: the default"
+_TOTAL_MS: Final = 7 * 24 * 60 * 60 * 1000
+_LOCAL_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Whether a topic uploads to and fetches from the remote tier, each judged by itself."""
+
+    write: bool
+    read: bool
+
+    @property
+    def is_off(self) -> bool:
+        """Tell whether the topic is not tiered at all: switching both off is what KIP-950 calls disabling."""
+        return not (self.write or self.read)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """How much a tiered topic keeps, each partition for itself; `None`: no limit. Times in ms.
+
+    `rules` says of each number by which rule it came about.
+    """
+
+    total_ms: int | None
+    total_bytes: int | None
+    local_ms: int | None
+    local_bytes: int | None
+    is_strict: bool
+    rules: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def lay_over(found: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
+    """Lay the configs of a nearer tier over those found so far: the nearest wins, in whichever words it says it."""
+    for word in _HIDDEN_BY.keys() & configs.keys():
+        if word != "remote.log.copy.disable" or configs[word] == "true":
+            for hidden in _HIDDEN_BY[word]:
+                found.pop(hidden, None)
+    for key, value in configs.items():
+        found[key] = value, origin
+
+
+def switches_in(configs: Configs) -> Switches:
+    """Return what holds: the topic's own word, else what its tiers or the cluster's defaults at creation say."""
+    is_stored = _is_true(configs, "remote.storage.enable")
+    write = _boolean(configs, "remote.write")
+    read = _boolean(configs, "remote.read")
+    return Switches(
+        is_stored and not _is_true(configs, "remote.log.copy.disable") if write is None else write,
+        is_stored if read is None else read,
+    )
+
+
+def switch_rules_in(configs: Configs) -> Mapping[str, str]:
+    """Return by which rule each of `switches_in` came about."""
+    stored = _said_or_default("remote.storage.enable", configs)
+    is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
+    write = _said_or_default("remote.log.copy.disable", configs) if is_copying_off else stored
+    return {
+        "remote.write": _said("remote.write", configs) if "remote.write" in configs else write,
+        "remote.read": _said("remote.read", configs) if "remote.read" in configs else stored,
+    }
+
+
+def disable_policy_in(configs: Configs) -> str:
+    """Return what switching off does to remote data: `retain`, unless `delete` is asked for (F-K-052)."""
+    found = configs.get("remote.log.disable.policy")
+    if found is not None:
+        return found[0]
+    return "delete" if _is_true(configs, "remote.log.delete.on.disable") else RETAIN
+
+
+def targets_in(configs: Configs) -> Targets:
+    """Return the total and local limits of a tiered topic (F-R-026, F-R-027, F-R-028)."""
+    rules: dict[str, str] = {}
+    total_ms = _limit(configs, "retention.ms", _TOTAL_MS, rules)
+    total_bytes = _limit(configs, "retention.bytes", None, rules)
+    local_ms = _local(configs, ("retention.local.target.ms", "local.retention.ms"), total_ms, _LOCAL_MS, rules)
+    local_bytes = _local(configs, ("retention.local.target.bytes", "local.retention.bytes"), total_bytes, None, rules)
+    if _is_above(local_ms, total_ms):
+        if _is_own(configs, "retention.local.target.ms") or _is_own(configs, "local.retention.ms"):
+            total_ms = local_ms
+            rules["retention.ms"] = "raised to the local target: nothing local is kept longer than in total"
+        else:
+            local_ms = total_ms
+            rules["retention.local.target.ms"] = "capped at the total: nothing local is kept longer than in total"
+    if _is_above(local_bytes, total_bytes):
+        local_bytes = total_bytes
+        rules["retention.local.target.bytes"] = "capped at the total: no more is local than in total"
+    strict = _is_true(configs, "retention.local.strict")
+    rules["retention.local.strict"] = _said("retention.local.strict", configs)
+    return Targets(total_ms, total_bytes, local_ms, local_bytes, strict, rules)
+
+
+def _limit(configs: Configs, key: str, default: int | None, rules: dict[str, str]) -> int | None:
+    rules[key] = _said(key, configs)
+    if key not in configs:
+        return default
+    value = int(configs[key][0])
+    return value if value >= 0 else None
+
+
+def _local(
+    configs: Configs, keys: tuple[str, str], total: int | None, default: int | None, rules: dict[str, str]
+) -> int | None:
+    key = next((key for key in keys if key in configs), None)
+    if key is None:
+        rules[keys[0]] = _DEFAULT
+        return default
+    rule = f"{key}, {_said(key, configs)}" if key != keys[0] else _said(key, configs)
+    value = int(configs[key][0])
+    rules[keys[0]] = f"{rule}: as much as in total" if value < 0 else rule
+    return total if value < 0 else value
+
+
+def _said(key: str, configs: Configs) -> str:
+    if key not in configs:
+        return _DEFAULT
+    origin = configs[key][1]
+    if origin != CLUSTER:
+        return f"set by {origin}"
+    return "the cluster's default when it was made" if key in SWITCHES else "the cluster's default"
+
+
+def _said_or_default(key: str, configs: Configs) -> str:
+    return f"{key}, {_said(key, configs)}" if key in configs else _DEFAULT
+
+
+def _is_above(local: int | None, total: int | None) -> bool:
+    return total is not None and (local is None or local > total)
+
+
+def _is_own(configs: Configs, key: str) -> bool:
+    return key in configs and configs[key][1] != CLUSTER and int(configs[key][0]) >= 0
+
+
+def _boolean(configs: Configs, key: str) -> bool | None:
+    return configs[key][0] == "true" if key in configs else None
+
+
+def _is_true(configs: Configs, key: str) -> bool:
+    return _boolean(configs, key) or False
+
+
+# Tiered storage in Kafka's own words (KIP-405, KIP-950): what a policy says in them, and what cannot be. Pure.
+#
+# One switch, `remote.storage.enable`, tiers a topic; its remote records are read wherever it is on. Switched off it
+# deletes them, and only when it is told to; to keep them, only copying is switched off (KIP-950, Kafka 3.9).
+
+
+ENABLE: Final = "remote.storage.enable"
+COPY_DISABLE: Final = "remote.log.copy.disable"
+DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
+TOTALS: Final[Mapping[str, str]] = {
+    "local.retention.ms": "retention.ms",
+    "local.retention.bytes": "retention.bytes",
+}
+"""Local limit → the total it must fit in."""
+LAGS: Final[Mapping[str, str]] = {
+    "remote.copy.lag.ms": "local.retention.ms",
+    "remote.copy.lag.bytes": "local.retention.bytes",
+}
+"""KIP-1241: how long a record is kept back from the remote tier → the local limit it must be within."""
+AS_TOTAL: Final = "-2"
+OFF: Final = "tiering off"
+"""What a policy that switches tiering off says of each topic below it, until it is known whether that is tiered: the
+name of no config. Its value is `retain` or `delete`."""
+
+Layer: TypeAlias = dict[str, tuple[str, str]]
+"""Config → (value, the address it comes from)."""
+
+RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAGS})
+"""The configs that say nothing without the switch, or that it needs."""
+
+
+def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
+    """Return the configs a policy stands for; what it leaves open is absent, and so is what `unsayable` names."""
+    words: dict[str, str] = {}
+    if policy.remote_write:
+        words = {ENABLE: "true"}
+    elif policy.remote_write is False:
+        words = {OFF: "retain" if policy.remote_read else policy.on_disable}
+    limits = {
+        "retention.ms": policy.retention and policy.retention.time,
+        "retention.bytes": policy.retention and policy.retention.bytes,
+        "local.retention.ms": policy.local_retention and policy.local_retention.time,
+        "local.retention.bytes": policy.local_retention and policy.local_retention.bytes,
+        "segment.bytes": policy.segment_bytes,
+    }
+    return {**words, **{key: str(limit) for key, limit in limits.items() if limit is not None}}
+
+
+def unsayable(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what of a policy Kafka has no words for: the way to the field, and why."""
+    if policy.remote_write and policy.remote_read is False:
+        yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
+    elif policy.remote_write is None and policy.remote_read is not None:
+        yield ("remoteRead",), "remoteRead by itself: one switch is for both, and remoteWrite is to say how it stands"
+    if policy.remote_delete is False:
+        yield ("remoteDelete",), "remoteDelete: false: deleting a topic deletes what it has in object storage"
+    if policy.initial_local_retention is not None:
+        yield ("initialLocalRetention",), "initialLocalRetention: a replica there fetches what localRetention says"
+    if policy.local_retention is not None and policy.local_retention.strict is False:
+        yield ("localRetention", "strict"), "localRetention.strict: false: local limits hold at once there"
+
+
+def laid_over(above: Layer, own: Layer) -> Layer:
+    """Lay a nearer tier over what is above it: whoever says how tiering is switched says all of it."""
+    if OFF in own:
+        above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
+    elif own.keys() & {ENABLE, COPY_DISABLE}:
+        above = {key: held for key, held in above.items() if key != OFF}
+    return {**above, **own}
+
+
+def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
+    """Return a layer with what its policy means for one topic, which has the configs `seen` now.
+
+    Switched on, copying is on again where it was switched off. Switched off, a topic that never was tiered needs no
+    words: `retain` would switch its tiering on.
+    """
+    if OFF not in layer:
+        value, origin = layer.get(ENABLE, ("", ""))
+        is_on = value == "true" and origin.startswith("policy/") and COPY_DISABLE in seen
+        return {COPY_DISABLE: ("false", origin), **layer} if is_on else layer
+    policy, origin = layer[OFF]
+    is_tiered, was_switched = seen.get(ENABLE) == "true", ENABLE in seen
+    found = {key: held for key, held in layer.items() if key != OFF and not (key in TOTALS and held[1] == origin)}
+    words: dict[str, str] = {}
+    if not can_untier:
+        words = {ENABLE: "false"} if was_switched else {}  # before KIP-950, and refused where it is on
+    elif policy == "delete" and was_switched:
+        words = {ENABLE: "false", DELETE_ON_DISABLE: "true"}
+    elif is_tiered:
+        words = {ENABLE: "true", COPY_DISABLE: "true", **dict.fromkeys(TOTALS, AS_TOTAL)}
+    elif was_switched:
+        words = {ENABLE: "false"}
+    nearer = {key for key, held in found.items() if key in TOTALS and held[1] == topic}
+    return {**found, **{key: (value, origin) for key, value in words.items() if key not in nearer}}
+
+
+def broken(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield what brokers refuse of a tiered topic's effective configs: the keys, why, and what to do (V2 to V5, V10).
+
+    Without the switch none of it is looked at, by them or here.
+    """
+    if configs.get(ENABLE) != "true":
+        return
+    if "compact" in configs.get("cleanup.policy", "delete").split(","):
+        yield (
+            (ENABLE, "cleanup.policy"),
+            "a topic that is compacted cannot be tiered",
+            "Set cleanup.policy: delete, or do not tier it.",
+        )
+    for local, total in TOTALS.items():
+        yield from _local_limit(local, total, configs)
+    for lag, local in LAGS.items():
+        yield from _lag(lag, local, configs)
+
+
+def _local_limit(local: str, total: str, configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    here, whole = int(configs.get(local, AS_TOTAL)), int(configs.get(total, "-1"))
+    shown = f"{local} is {show_value(local, str(here))} and {total} {show_value(total, str(whole))}"
+    is_same = here in {int(AS_TOTAL), whole}
+    if configs.get(COPY_DISABLE) == "true" and not is_same:
+        why = f"{shown}: while copying is off ({COPY_DISABLE}) both are one limit"
+        yield (COPY_DISABLE, local, total), why, f"Set {local}: total, or leave it out."
+    elif whole >= 0 and (here == -1 or here > whole):
+        why = f"{shown}: nothing stays local that is not kept at all"
+        yield (local, total), why, f"Lower {local}, set it to total, or raise {total}."
+
+
+def _lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    kept = int(configs.get(lag, "0"))
+    limit = int(configs.get(local, AS_TOTAL))
+    limit = int(configs.get(TOTALS[local], "-1")) if limit == int(AS_TOTAL) else limit
+    if kept > limit >= 0:
+        shown = f"{lag} is {show_value(lag, str(kept))}, above {local} of {show_value(local, str(limit))}"
+        yield (lag, local), f"{shown}: it would expire before it is copied", f"Lower {lag}, or raise {local}."
+
+
+def without_effect(configs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the configs of a topic that is not tiered that brokers take, and do nothing with."""
+    if configs.get(ENABLE) == "true":
+        return ()
+    idle = {COPY_DISABLE: "false", **dict.fromkeys(TOTALS, AS_TOTAL), **dict.fromkeys(LAGS, "0")}
+    return tuple(key for key, nothing in sorted(idle.items()) if configs.get(key, nothing) != nothing)

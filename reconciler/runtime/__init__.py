@@ -1,0 +1,1 @@
+"""Time, threads and words: what every layer leans on."""

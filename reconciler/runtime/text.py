@@ -1,0 +1,123 @@
+"""Text for people: words of others made safe to print, plurals, and errors of parsers in plain sentences.
+
+Nothing in it moves a cursor, changes a colour, reorders a line, begins one, or is taken for a command by what reads the
+log of a pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import orjson
+    from pydantic import ValidationError
+
+
+# Controls (C0, DEL, C1), line and paragraph separators, everything that changes the direction or the width of
+# what follows it, what is no character, and halves of characters that no encoding can write.
+_HIDDEN: Final = (
+    "\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"
+)
+_UNSAFE: Final = re.compile(f"[\x00-\x1f{_HIDDEN}]")
+_IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
+_COMMAND: Final = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*)::|##(?=\[|vso\[)", re.MULTILINE)
+_COMMANDS: Final = ("::", "##[", "##vso[")
+_LONGEST: Final = 2_000
+"""Characters of one message of others; a page of HTML is none."""
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with what cannot be seen written out: an escape becomes `\x1b`. One line stays one line."""
+    return _UNSAFE.sub(_written_out, text) if not text.isascii() or not text.isprintable() else text
+
+
+def one_line(text: str) -> str:
+    """Return a message of others as a part of one line of ours: without lines of its own, and not without end."""
+    found = " ".join(text.split())
+    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]} …"
+
+
+def without_commands(text: str) -> str:
+    """Return text of many lines so that no pipeline takes one of them for a command of its own."""
+    return _COMMAND.sub(_disarmed, text) if any(each in text for each in _COMMANDS) else text
+
+
+def json_shown(body: bytes) -> bytes:
+    r"""Return JSON that says the same and may be shown: what cannot be seen is an escape, as `\u202e`."""
+    if not body.isascii() or b"\x7f" in body:
+        body = _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
+    return body.replace(b"##[", b"#\\u0023[").replace(b"##vso[", b"#\\u0023vso[")
+
+
+def _disarmed(match: re.Match[str]) -> str:
+    return "#\\x23" if match[1] is None else f"{match[1]}\\x3a:"
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    named = {9: r"\t", 10: r"\n", 13: r"\r"}
+    return named.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - one byte
+
+
+# What is wrong with a file of ours, in plain sentences: what libraries say of it never reaches people.
+
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "missing": "is missing",
+    "extra_forbidden": "is no field of it",
+    "model_type": "is not an object",
+    "model_attributes_type": "is not an object",
+    "dict_type": "is not an object",
+    "list_type": "is not a list",
+    "tuple_type": "is not a list",
+    "string_type": "is not text",
+    "int_type": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "float_type": "is not a number",
+    "bool_type": "is neither true nor false",
+    "string_too_short": "is empty",
+    "string_pattern_mismatch": "is malformed",
+    "greater_than_equal": "is less than {ge}",
+    "greater_than": "is not greater than {gt}",
+    "literal_error": "is not {expected}",
+    "union_tag_invalid": "is of none of the kinds there are",
+    "union_tag_not_found": "does not say of which kind it is",
+    "value_error": "{error}",
+}
+
+
+def refusal(error: ValidationError) -> str:
+    """Return the first thing a model refused: its field, and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    said = _SENTENCES.get(first["type"], "is not valid").format(**first.get("ctx", {}))
+    if first["type"] == "value_error":
+        return f"{field}: {said}" if field else said
+    return f"{field or 'it'} {said}"
+
+
+def no_json(error: orjson.JSONDecodeError, body: bytes) -> str:
+    """Return why a body is no JSON."""
+    if not body.strip():
+        return "there is nothing in it"
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return "it is not text"
+    return "it ends in the middle" if error.msg == "unexpected end of data" else f"it is not JSON ({error})"
+
+
+def ended_sentence(text: str) -> str:
+    """Return a text that another sentence may follow."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# Numbers in sentences.
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the word that goes with it."""
+    return f"{number} {one if number == 1 else many}"

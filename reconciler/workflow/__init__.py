@@ -1,1 +1,0 @@
-"""What happens, in order: one module per command."""

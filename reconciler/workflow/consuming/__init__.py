@@ -1,1 +1,0 @@
-"""Where records come from and go to when they are read."""

@@ -1,1 +1,0 @@
-"""From what is seen to a plan, and what may be done of it."""

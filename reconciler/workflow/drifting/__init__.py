@@ -1,1 +1,0 @@
-"""What has moved away from the files, sorted, and what was told of it before."""

@@ -1,1 +1,0 @@
-"""Exporting: manifests of what is there, one idea a module."""

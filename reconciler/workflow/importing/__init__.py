@@ -1,1 +1,0 @@
-"""Importing: manifests of what the files of another tool say, one idea a module."""

@@ -1,1 +1,0 @@
-"""Mirror links: driving what needs both clusters, keeping mirrors in step, showing them, and asking things of them."""

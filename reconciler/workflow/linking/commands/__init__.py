@@ -1,1 +1,0 @@
-"""`mirror …`: mirrors shown, and verbs asked of them now."""

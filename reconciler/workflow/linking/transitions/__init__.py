@@ -1,1 +1,0 @@
-"""Transitions of mirrors over two clusters: driven step by step, by whoever comes next."""

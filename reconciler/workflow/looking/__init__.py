@@ -1,1 +1,0 @@
-"""Look at the state and the clusters, and change nothing."""

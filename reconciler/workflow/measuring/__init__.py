@@ -1,1 +1,0 @@
-"""Metrics, and where their numbers come from."""

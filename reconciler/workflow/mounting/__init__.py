@@ -1,1 +1,0 @@
-"""`mount …`: what can be mounted, what is on its way, and stopping it."""

@@ -1,1 +1,0 @@
-"""Namespaces now: list, create, move, delete."""

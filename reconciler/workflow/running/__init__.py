@@ -1,1 +1,0 @@
-"""A run of this workspace: its lease, its jobs, its end."""

@@ -1,1 +1,0 @@
-"""The state commands, one module each: look at what is recorded, undo, mend."""
