@@ -99,12 +99,12 @@ _STATE: Final = (
 )
 
 COMMANDS: Final = (
-    _command("Write", "init", "a workspace to start from", "authoring"),
-    _command("Write", "validate", "check the manifests, without any cluster", "authoring"),
-    _command("Write", "fmt", "put manifests into canonical form", "authoring"),
-    _command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "authoring"),
-    _command("Write", "import", "manifests of what other tools' files say", "authoring"),
-    _command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "authoring"),
+    _command("Write", "init", "a workspace to start from", "manifests"),
+    _command("Write", "validate", "check the manifests, without any cluster", "manifests"),
+    _command("Write", "fmt", "put manifests into canonical form", "manifests"),
+    _command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "manifests"),
+    _command("Write", "import", "manifests of what other tools' files say", "manifests"),
+    _command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "manifests"),
     _command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
     _command("Change", "apply", "plan, confirm, do", "plan_apply"),
     _command("Change", "destroy", "remove what this workspace created", "plan_apply"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.json.base import Document
     from reconciler.errors import ReconcilerError
-    from reconciler.operations.authoring import Validated
+    from reconciler.operations.manifest_files import Validated
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import Plan
 

@@ -13,8 +13,8 @@ import yaml
 from reconciler.errors import UserError
 from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.positions import ManifestError
-from reconciler.operations.authoring import fmt, validate
 from reconciler.operations.init import init
+from reconciler.operations.manifest_files import fmt, validate
 from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:

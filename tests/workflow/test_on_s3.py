@@ -12,8 +12,8 @@ from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.open import open_store
-from reconciler.operations.authoring import validate
 from reconciler.operations.init import init
+from reconciler.operations.manifest_files import validate
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.state.lockfile import read_lockfile

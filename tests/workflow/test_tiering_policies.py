@@ -16,7 +16,7 @@ from reconciler.errors import StalePlanError, UserError
 from reconciler.manifests.positions import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.authoring import validate
+from reconciler.operations.manifest_files import validate
 from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select

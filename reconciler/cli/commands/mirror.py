@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.acting import Addresses, Timeout, Yes, asked, show
 from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
 from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.verbs import Addresses, Timeout, Yes, asked, show
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:

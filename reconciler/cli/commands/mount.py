@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.acting import Which, ask_migration
 from reconciler.cli.ask import approved
 from reconciler.cli.console import out
 from reconciler.cli.options import ByState, Cluster, Files, Id, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.verbs import Which, ask_migration
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import Release

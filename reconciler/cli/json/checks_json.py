@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.manifests.positions import Problem
-    from reconciler.operations.authoring import Validated
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.drift import Drifted, Found
+    from reconciler.operations.manifest_files import Validated
     from reconciler.planning.findings import Finding
 
 

@@ -14,8 +14,8 @@ from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.tiered.remote_reads import Tiers, first_since_of, read_pieces
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
-from reconciler.records.hashing import digest_of
 from reconciler.records.log import MAX_OFFSET, Extent, Lost, OffsetRange
+from reconciler.records.record_hash import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -15,8 +15,8 @@ from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.records.hashing import digest_of
 from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, Reached, Staged
+from reconciler.records.record_hash import digest_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:

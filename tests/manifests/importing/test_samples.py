@@ -9,7 +9,7 @@ import pytest
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import load
 from reconciler.manifests.overlays import Variables
-from reconciler.operations.authoring import validate
+from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.manifests.importing.sampling import SAMPLES, TOOLS, imported, invocation_in, losses, manifests_in
 

@@ -26,8 +26,8 @@ from kafka.admin import ACLResourcePatternType as Pattern
 
 from reconciler.errors import UserError
 from reconciler.manifests.format import format_text
-from reconciler.operations.authoring import validate
 from reconciler.operations.export import Exported, ExportOptions, bare_named, export
+from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.servers.kafka import Kafka
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.json.base import Document
     from reconciler.manifests.positions import Problem
-    from reconciler.operations.authoring import Validated
+    from reconciler.operations.manifest_files import Validated
 
 
 @bundled
@@ -48,7 +48,7 @@ def init_command(
 def validate_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files, asks nobody."""
     from reconciler.cli.present import validated_lines
-    from reconciler.operations.authoring import validate
+    from reconciler.operations.manifest_files import validate
 
     try:
         validated = validate(place.invocation(), files.select())
@@ -86,7 +86,7 @@ def fmt_command(
     check: Annotated[bool, Option("--check", help="Change nothing; exit 1 where something would change.")] = False,
 ) -> None:
     """Put manifests into canonical form. Comments stay."""
-    from reconciler.operations.authoring import fmt
+    from reconciler.operations.manifest_files import fmt
 
     formatted = fmt(place.invocation(), tuple(paths or ()), check=check)
     word = "would change" if check else "changed"
