@@ -88,7 +88,7 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
             raise UserError(message, hint="Plan the workspace in its own repository.")
         files = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
         atexit.register(shutil.rmtree, files, ignore_errors=True)
-        _write_files(root, environ, _commit(folder, environ, revision), folder.resolve(), files)
+        _write_files(root, environ, _base_commit(folder, environ, revision), folder.resolve(), files)
     except FileNotFoundError as error:
         raise UserError("the base of this pull request is read with git, which is not installed", hint=_GIT) from error
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -156,12 +156,35 @@ def _commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
     return _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", name).strip()
 
 
+def _base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+    """Return the commit of a base; a branch comes before a tag of its name, which a pull request can bring."""
+    for prefix in ("refs/remotes/", "refs/remotes/origin/", "refs/heads/"):
+        try:
+            return _commit(folder, environ, f"{prefix}{revision}")
+        except subprocess.CalledProcessError:
+            continue
+    return _commit(folder, environ, revision)
+
+
 def _is_pull_request(environ: Mapping[str, str]) -> bool:
     return _told(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
 
 
 def _told(environ: Mapping[str, str]) -> str | None:
-    return environ.get("RECONCILER_BASE") or environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
+    """Return what the pipeline names as the base.
+
+    Raises:
+        UserError: It names nothing, in a variable that says that this is a pull request.
+    """
+    for name in ("RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA"):
+        if name in environ:
+            if not environ[name].strip():
+                message = f"{name} is set and empty, so the base of this pull request is not known"
+                raise UserError(
+                    message, hint=f"Set {name} to the base branch or commit, or unset it outside pull requests."
+                )
+            return environ[name]
+    return None
 
 
 def _base_of(environ: Mapping[str, str]) -> str | None:

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, label_of, manifest_files, read_bounded
+from reconciler.manifests.files import (
+    OVERLAYS,
+    WORKSPACE_FILE,
+    is_outside,
+    label_of,
+    manifest_files,
+    outside,
+    read_bounded,
+)
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import load_workspace
 from reconciler.manifests.overlays import Variables
@@ -80,21 +88,23 @@ def _laid_out(path: Path, label: str) -> tuple[str, str]:
 
 def _named(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, ...]:
     cwd = invocation.cwd
-    return _found(cwd, [label_of(cwd / path, cwd) for path in paths])
+    return _found(cwd, [label_of(cwd / path, cwd) for path in paths], invocation.read_limit(cwd))
 
 
 def _of_workspace(invocation: Invocation) -> tuple[Path, ...]:
     folder = workspace_folder(invocation).resolve()
     variables = Variables.of((), environ=invocation.environ)
-    spec = load_workspace(folder, environment=None, variables=variables).spec
+    within = invocation.read_limit(folder)
+    spec = load_workspace(folder, environment=None, variables=variables, within=within).spec
     beside = [WORKSPACE_FILE, *spec.values, *([OVERLAYS] if (folder / OVERLAYS).is_dir() else [])]
-    return _found(folder, [*beside, *spec.manifests])
+    return _found(folder, [*beside, *spec.manifests], within)
 
 
-def _found(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
-    found = manifest_files(folder, names, apart=frozenset(), may_be_empty=True)
-    if found.problems:
-        raise ManifestError(found.problems, hint=_HINT)
+def _found(folder: Path, names: Sequence[str], within: Path | None) -> tuple[Path, ...]:
+    found = manifest_files(folder, names, apart=frozenset(), may_be_empty=True, within=within)
+    problems = [*found.problems, *(outside(label_of(file, folder)) for file in found.files if is_outside(file, within))]
+    if problems:
+        raise ManifestError(problems, hint=_HINT)
     return found.files
 
 

@@ -15,6 +15,9 @@ import pytest
 from reconciler.cli.git import base_files, changed_since, commit_of, limit_of
 from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.overlays import Variables
+from reconciler.operations.clusters.cluster_check import check
+from reconciler.operations.manifest_files import fmt
+from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.invocation import Select, load_files, variables_of
 from reconciler.operations.steps.trust import Trust
 from reconciler.resources.cluster import Cluster
@@ -269,10 +272,23 @@ def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_i
     )
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
         forked.plan()
+    with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
+        check(forked.invocation, Select(), "far", repair=False, deep=False)
     workspace(forked, state=f"{{url: s3://bucket/x, endpoint: 'http://{stranger.address}'}}")
     with pytest.raises(BlockedError, match=r"spec\.state"):
         forked.plan()
+    with pytest.raises(BlockedError, match=r"spec\.state"):
+        state_history(forked.invocation, Select())
     assert stranger.heard == []
+
+
+def test_a_tag_does_not_stand_in_for_the_base_branch_of_its_name(forked: Bench) -> None:
+    forked.write("manifests/live.yaml", cluster(THERE))
+    for arguments in (("add", "."), ("commit", "-q", "-m", "y"), ("tag", "main")):
+        subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
+    found = base_files(forked.folder, {**ENVIRON, "RECONCILER_BASE": "main"})
+    assert found is not None
+    assert found.of(forked.folder / "manifests/live.yaml").read_text() == KNOWN
 
 
 @pytest.mark.parametrize(
@@ -280,6 +296,8 @@ def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_i
     [
         pytest.param({"RECONCILER_BASE": "nowhere"}, "git cannot read nowhere", id="a base that was not fetched"),
         pytest.param({"GITHUB_EVENT_NAME": "pull_request_target"}, "does not say what it is for", id="no event"),
+        pytest.param({"RECONCILER_BASE": ""}, "RECONCILER_BASE is set and empty", id="an empty base"),
+        pytest.param({"CI_MERGE_REQUEST_DIFF_BASE_SHA": " "}, "is set and empty", id="an empty base of GitLab"),
     ],
 )
 def test_a_base_that_cannot_be_read_lets_nothing_through(forked: Bench, environ: dict[str, str], said: str) -> None:
@@ -323,6 +341,11 @@ def test_a_pull_request_reads_nothing_outside_of_its_repository(
     with pytest.raises(UserError, match="lies outside of the repository") as error:
         load_files(limited, Select())
     assert PASSWORD not in str(error.value)
+    before = outside.read_text()
+    for paths in ((), (Path("manifests"),), (Path("manifests/link.yaml"),)):
+        with pytest.raises(UserError, match="lies outside of the repository"):
+            fmt(limited, paths, check=False)
+    assert outside.read_text() == before
     with pytest.raises(UserError, match=PASSWORD):
         load_files(forked.invocation, Select())  # What is ours may lie anywhere.
 

@@ -115,6 +115,7 @@ def _store(work: Work, name: str) -> ObjectStore:
     if declared.spec.embedded is None:
         message = f"cluster {name} is not an embedded one"
         raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
+    work.trust.check(declared)
     return open_store(settings_of(declared.spec.embedded.root, work.folder))
 
 

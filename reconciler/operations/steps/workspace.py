@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.manifests.load import Loaded
+from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.objectstore.wrappers import read_only
@@ -27,7 +29,6 @@ from reconciler.state.snapshots import read_snapshot, snapshot_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.manifests.load import Loaded
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.cluster import LocationSpec
@@ -208,6 +209,16 @@ class Work(Site):
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
+@dataclass(frozen=True)
+class StateSite(Site):
+    """The state of a workspace alone: of its files only `reconciler.yaml` was read."""
+
+    trust: Trust
+
+    def _check_state(self) -> None:
+        self.trust.check_state()
+
+
 def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
     """Find the workspace and load its manifests; touches no cluster and no store.
 
@@ -239,13 +250,23 @@ def open_state(invocation: Invocation, select: Select, *, is_reader: bool = Fals
         UserError: There is no workspace here, or `reconciler.yaml` has problems.
     """
     workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
-    return Site(
+    alone = Loaded(
+        workspace=workspace,
+        desired={},
+        folder=folder,
+        environment=select.environment,
+        warnings=(),
+        places={},
+        values=Values({}),
+    )
+    return StateSite(
         invocation=invocation,
         edge=edge_of(invocation, folder, is_reader=is_reader),
         owner=Owner(workspace.metadata.name, select.environment),
         state_settings=_state_settings(workspace, folder, select),
         clusters={},
         spark=workspace.spec.spark,
+        trust=Trust(invocation, select, variables_of(invocation, select), alone, dict),
     )
 
 
