@@ -60,7 +60,7 @@ class MetricsFile:
 def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
     """Return what the file at `path` is to hold, in the form its name asks for."""
     if path.suffix != _JSON:
-        from reconciler.cli.text.runs_text import prometheus_text
+        from reconciler.cli.text.prometheus import prometheus_text
 
         return prometheus_text(metrics).encode()
     from reconciler.cli.json.base import document_bytes

@@ -14,7 +14,6 @@ from reconciler.cli.console import Screen, are_one, err, out
 from reconciler.cli.environment import speaks
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, warn_all
-from reconciler.cli.text.plan_text import plan_text
 from reconciler.errors import BlockedError, StalePlanError
 from reconciler.runtime.text import json_shown
 
@@ -76,6 +75,8 @@ def warning_text(finding: Finding) -> str:
 
 def show_as_text(planned: Planned, screen: Screen) -> None:
     """Print a plan as people read it, on any screen."""
+    from reconciler.cli.text.plan_text import plan_text
+
     screen.show(plan_text(planned.plan, planned.header, width=screen.width))
 
 
@@ -87,6 +88,7 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
 
         screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
     else:
+        from reconciler.cli.text.plan_text import plan_text
         from reconciler.cli.text.sections import plan_of
 
         screen.show(plan_text(plan_of(document), width=screen.width))

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.metrics_file import metrics_body, put_metrics, totals_in
-from reconciler.cli.text.runs_text import prometheus_text
+from reconciler.cli.text.prometheus import prometheus_text
 from reconciler.embedded import vitals
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from tests.cli.conftest import Call
 
 STORED = Path(__file__).parents[1] / "stored" / "before-the-house"

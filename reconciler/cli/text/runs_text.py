@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
-from prometheus_client.exposition import generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
 from reconciler.applying.events import (
     Detached,
     LeaseLost,
@@ -22,19 +19,15 @@ from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.amounts import about, bytes_text, count_text, counted, rough_count, took
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.cli.text.plan_text import did_of
-from reconciler.operations.metrics import PREFIX
 from reconciler.planning.actions import RunJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from prometheus_client.metrics_core import Metric as Family
+    from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Summary
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import Applied
-    from reconciler.operations.metrics import Metric
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
     from reconciler.operations.plan import Planned
     from reconciler.operations.verify import Verified
@@ -372,50 +365,3 @@ def _verdict(each: PartitionComparison) -> Span:
         return Span(f"equal, {count_text(each.superseded)} superseded" if each.superseded else "equal", Tone.ADD)
     where = "" if each.first_difference is None else f" from offset {count_text(each.first_difference)}"
     return Span(f"differs in {', '.join(each.differences)}{where}", Tone.DANGER)
-
-
-# Metrics in the text format of Prometheus, version 0.0.4, as its own library writes it.
-
-
-_TOTAL: Final = "_total"
-
-
-class _Collected:
-    """Our metrics, as the library asks a collector for them."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Family]:
-        """Return one family for each."""
-        return [_family(metric) for metric in self._metrics]
-
-
-def prometheus_text(metrics: Iterable[Metric]) -> str:
-    """Return all of them; a metric without numbers is left out."""
-    told = [metric for metric in metrics if metric.samples]
-    text = generate_latest(_Collected(told)).decode()
-    for metric in told:
-        if metric.kind == "counter" and not metric.name.endswith(_TOTAL):
-            text = _named(text, PREFIX + metric.name)
-    return text
-
-
-def _family(metric: Metric) -> Family:
-    name = PREFIX + metric.name
-    family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(name, metric.help)
-    for sample in metric.samples:
-        family.add_sample(name, {label: _whole(value) for label, value in sample.labels}, sample.value)
-    return family
-
-
-def _named(text: str, name: str) -> str:
-    """Undo the suffix that the library puts on a counter's head: our names are Redpanda's and Confluent's."""
-    for word in ("HELP", "TYPE"):
-        text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
-    return text
-
-
-def _whole(value: str) -> str:
-    """Replace halves of characters: they cannot be written as UTF-8, which the format asks for."""
-    return value.encode("utf-8", "replace").decode()

@@ -11,9 +11,9 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka import admin_requests
 from reconciler.providers.kafka.admin_requests import ABSENT, EXISTS, Asked, alter, asked, creation, deletion, open_ones
 from reconciler.providers.kafka.client import read_bindings
-from reconciler.providers.kafka.connection import pause
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.metadata import TOPIC, own_values
+from reconciler.providers.kafka.patience import pause
 from reconciler.providers.kafka.translate import placed
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.planning.actions import Change, Create, Delete, Transition, Update
 from reconciler.providers.kafka.client import create_bindings, delete_bindings
-from reconciler.providers.kafka.connection import in_rounds, pause
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.metadata import BROKER, TOPIC, own_values
+from reconciler.providers.kafka.patience import in_rounds, pause
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import go_on

@@ -74,7 +74,7 @@ class KafkaClient:
 
     def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:
         """Return what a call of the library answers, one that may be made again; its errors in our words."""
-        from reconciler.providers.kafka.connection import called
+        from reconciler.providers.kafka.patience import called
 
         connections = self.admin._manager  # noqa: SLF001 - as in `send`: what it is shared with waits together
         return called(connections, partial(call, *given, **named), doing=doing, cluster=self.name)
@@ -94,7 +94,7 @@ class KafkaClient:
 
     def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer."""
-        from reconciler.providers.kafka.connection import sent
+        from reconciler.providers.kafka.patience import sent
 
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
         return sent(connections, request, node, doing=doing, cluster=self.name)

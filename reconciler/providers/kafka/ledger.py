@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
 from reconciler.objectstore.base import jitter
-from reconciler.providers.kafka.connection import check_hope, pause
-from reconciler.providers.kafka.connection import told as told_of_records
 from reconciler.providers.kafka.faults import behind, named
+from reconciler.providers.kafka.patience import pause
+from reconciler.providers.kafka.reachability import check_hope
+from reconciler.providers.kafka.reachability import told as told_of_records
 from reconciler.providers.kafka.security import revealed
 from reconciler.resources.kafka_configs import LEDGER
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UnansweredError, UserError
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.connection import pause
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounts.mount_ledger import SEALED, WRITER, Seal, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
+from reconciler.providers.kafka.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

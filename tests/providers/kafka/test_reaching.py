@@ -23,7 +23,8 @@ from confluent_kafka.admin import (
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.connection import Route, opened_admin, told
+from reconciler.providers.kafka.connection import opened_admin
+from reconciler.providers.kafka.reachability import Route, told
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.providers.kafka.records.record_producer import KafkaProducer
 from reconciler.providers.kafka.security import Tokens, admin_settings, record_settings, revealed

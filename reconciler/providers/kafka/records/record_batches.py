@@ -17,8 +17,8 @@ import xxhash
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.connection import pause
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.patience import pause
 from reconciler.providers.kafka.security import as_admin
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.providers.kafka.connection import told, unreached
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
+from reconciler.providers.kafka.reachability import told, unreached
 from reconciler.providers.kafka.records.columns import Lots
 from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking
 from reconciler.providers.kafka.security import revealed

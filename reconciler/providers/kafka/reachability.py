@@ -1,0 +1,293 @@
+"""Why a broker cannot be reached: a look at its port, and errors of librdkafka in our words."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.kafka.faults import LOGIN, OURS, translated
+from reconciler.providers.kafka.security import Tls
+from reconciler.runtime.text import one_line
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+
+# A look at a port when a connection to it died without a word: does it speak TLS, or Kafka's protocol in clear?
+
+
+_SECONDS: Final = 3.0
+_API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
+"""Length, ApiVersions, version 0, correlation 1, no client id: any listener answers it before anybody logs in."""
+_ANSWER_MAX: Final = 1 << 20
+_TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
+
+
+def refusal(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
+    """Return what ends a connection to a port, greeted by TLS if there is a context; `None` where it is made."""
+    try:
+        with socket.create_connection(address, _SECONDS) as plain:
+            if context is not None:
+                context.wrap_socket(plain, server_hostname=address[0]).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def speaks_tls(address: tuple[str, int]) -> bool:
+    """Return True if a port answers a greeting by TLS; whom it trusts and who it is does not matter here."""
+    import ssl  # noqa: PLC0415 - only who failed pays
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection(address, _SECONDS) as plain, context.wrap_socket(plain):
+            return True
+    except ssl.SSLError as error:
+        return error.reason not in _TLS_MISSING and not isinstance(error, ssl.SSLEOFError)
+    except OSError:
+        return False
+
+
+def speaks_plain(address: tuple[str, int]) -> bool:
+    """Return True if a port answers a request in clear."""
+    try:
+        with closing(socket.create_connection(address, _SECONDS)) as plain:
+            plain.sendall(_API_VERSIONS)
+            length = plain.recv(4, socket.MSG_WAITALL)
+            return len(length) == len(b"size") and 0 < int.from_bytes(length, "big") < _ANSWER_MAX
+    except OSError:
+        return False
+
+
+# Why a broker cannot be reached: from what a connection died of and, where that says nothing, a look at its port.
+
+
+Address: TypeAlias = tuple[str, int]
+
+_REFUSED_S: Final = 0.75
+"""After this long a port that refuses connections is believed to mean it; attempts are half a second apart."""
+_HANG_UPS: Final = 3
+"""So often a broker may hang up right after greeting before it is believed to mean it."""
+_SECURITY: Final = "spec.kafka.security"
+_CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
+
+_ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
+"""What the end of a connection looks like; the last is TLS's own last word, read as the length of an answer."""
+
+_OF_CERTIFICATES: Final = {
+    "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
+    "not yet valid": ("its certificate is not valid yet", "Compare the clocks of this machine and of the broker."),
+    "ostname mismatch": ("its certificate is for another name", "Use a name that its certificate has."),
+    "IP address mismatch": ("its certificate is for another address", "Use a name that its certificate has."),
+    "": (
+        "its certificate was issued by nobody we trust",
+        f"Name the certificate of its issuer in {_SECURITY}.caFile.",
+    ),
+}
+"""What OpenSSL says of a certificate, by a part of its words; the first that fits."""
+_OF_ALERTS: Final = {
+    "certificate required": "it demands a certificate of ours",
+    "certificate expired": "our certificate has expired",
+    "unknown ca": "it does not trust who issued our certificate",
+    "unknown": "it does not accept our certificate",
+    "bad certificate": "it does not accept our certificate",
+    "handshake failure": "it refuses the handshake; perhaps it demands a certificate of ours",
+}
+"""What a broker says of us, by OpenSSL's words for its alert."""
+
+
+@dataclass(slots=True)
+class Route:
+    """The way to one cluster, and what its connections died of, by broker."""
+
+    cluster: str
+    servers: tuple[Address, ...]
+    protocol: str
+    mechanism: str | None
+    username: str | None
+    has_certificate: bool
+    deaths: dict[Address, BaseException] = field(default_factory=dict)
+    greetings: dict[Address, int] = field(default_factory=dict)
+    refused_since: dict[Address, float] = field(default_factory=dict)
+    now: Callable[[], float] = monotonic
+    is_open: bool = False
+    """A broker was reached and gave its metadata: from here on failures may pass."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], cluster: str) -> Route:
+        """Return the way that `security.admin_settings` name."""
+        pairs = [server.rpartition(":") for server in settings["bootstrap_servers"]]
+        return cls(
+            cluster,
+            tuple((host.strip("[]"), int(port)) for host, _, port in pairs),
+            settings.get("security_protocol", "PLAINTEXT"),
+            settings.get("sasl_mechanism"),
+            settings.get("sasl_plain_username"),
+            getattr(settings.get("tls"), "certificate", None) is not None,
+        )
+
+    def greeted(self, address: Address) -> None:
+        """Note that a broker answered, and took our credentials if it wanted any."""
+        self.greetings[address] = self.greetings.get(address, 0) + 1
+
+    def failed(self, address: Address, error: BaseException) -> None:
+        """Note what a connection died of, and let the error tell it to whoever catches it."""
+        self.deaths[address] = error
+        if "refused" in str(error).lower():
+            self.refused_since.setdefault(address, self.now())
+        else:
+            self.refused_since.pop(address, None)
+        error.told = lambda doing: self.explained(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
+
+    def hopeless(self) -> BaseException | None:
+        """Return what the connections died of if no other attempt can end otherwise."""
+        if self.is_open or not all(server in self.deaths for server in self.servers):
+            return None
+        if all(self._is_final(server, self.deaths[server]) for server in self.servers):
+            return self.deaths[self.servers[0]]
+        return None
+
+    def why(self, *, doing: str) -> ReconcilerError | None:
+        """Return what to say where no broker was reached: of those tried, what most surely is to be mended."""
+        found = [self.explained(server, doing=doing) for server in self.servers]
+        told = [each for each in found if each is not None]
+        return next((each for each in told if not isinstance(each, RetryableError)), told[0] if told else None)
+
+    def explained(self, address: Address, *, doing: str) -> ReconcilerError | None:
+        """Return what to say of the last death of a broker's connections, if it is one of connections."""
+        error = self.deaths.get(address)
+        if error is None:
+            return None
+        if isinstance(error, ReconcilerError):
+            return type(error)(f"cluster {self.cluster}: {doing}: {error.message}", hint=error.hint)
+        where = f"cluster {self.cluster}: {doing}: {address[0]}:{address[1]}"
+        return (
+            self._of_login(where, error)
+            or self._of_tls(where, address, str(error))
+            or self._of_wire(where, address, str(error))
+        )
+
+    def _is_final(self, address: Address, error: BaseException) -> bool:
+        if isinstance(error, ReconcilerError):
+            return not isinstance(error, RetryableError)
+        if getattr(error, "errno", None) in _LOGIN:
+            return True
+        said = str(error)
+        if "Handshake failed" in said or "DNS" in said or "SSL" in said:
+            return "timed out" not in said.lower()
+        if (since := self.refused_since.get(address)) is not None:
+            return self.now() - since >= _REFUSED_S
+        return self._hung_up(said) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
+
+    def _of_login(self, where: str, error: BaseException) -> ReconcilerError | None:
+        code = getattr(error, "errno", None)
+        if code == _REFUSED:
+            who = f"user {self.username}" if self.username is not None else "our token"
+            message = f"{where} does not accept {who} by {self.mechanism}: {_said(error)}"
+            return NotAuthorizedError(message, hint=f"Check the credentials in {_SECURITY}, and that the user exists.")
+        if code == _NO_MECHANISM:
+            message = f"{where} does not offer the mechanism {self.mechanism}"
+            return UserError(message, hint=f"Correct {_SECURITY}.mechanism, or switch it on at the brokers.")
+        if code == _NO_SASL:
+            message = f"{where} is a listener on which nobody logs in, and {_SECURITY}.protocol is {self.protocol}"
+            return UserError(message, hint=_CHECK_LISTENER)
+        return None
+
+    def _of_tls(self, where: str, address: Address, said: str) -> ReconcilerError | None:
+        if "SSL" not in self.protocol:
+            if not self.is_open and self._hung_up(said) and self._wants_tls(address):
+                message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
+                return UserError(message, hint=_CHECK_LISTENER)
+            return None
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            why, hint = next(found for part, found in _OF_CERTIFICATES.items() if part in said)
+            return UserError(f"{where} is not trusted: {why}", hint=hint)
+        alert = said.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in said.lower() else ""
+        if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
+            why_not = why_not if self.has_certificate else "it demands a certificate of ours"
+            hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
+            return UserError(f"{where} refuses us: {why_not}", hint=hint)
+        if not self.is_open and ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
+            message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
+            return UserError(message, hint=_CHECK_LISTENER)
+        return None
+
+    def _of_wire(self, where: str, address: Address, said: str) -> ReconcilerError:
+        if "DNS" in said or "not known" in said:
+            hint = "Check bootstrapServers and, where brokers give that name, their advertised.listeners."
+            return RetryableError(f"{where}: no such host is known here", hint=hint)
+        if "refused" in said.lower():
+            return RetryableError(f"{where} refuses connections: nobody listens there", hint=_ALIVE)
+        if "timed out" in said.lower() or "timeout" in said.lower():
+            return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
+        if not self.is_open and self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
+            message = f"{where} hangs up on whoever does not log in, and {_SECURITY}.protocol is {self.protocol}"
+            return UserError(message, hint=_CHECK_LISTENER)
+        if self._hung_up(said):
+            return RetryableError(f"{where} hangs up", hint=_ALIVE)
+        return RetryableError(f"{where} cannot be reached: {said}", hint=_ALIVE)
+
+    @staticmethod
+    def _hung_up(said: str) -> bool:
+        return any(part in said for part in _ENDS)
+
+    def _wants_tls(self, address: Address) -> bool:
+        return "SSL" not in self.protocol and speaks_tls(address)
+
+
+_REFUSED, _NO_MECHANISM, _NO_SASL = 58, 33, 34
+_LOGIN: Final = frozenset({_REFUSED, _NO_MECHANISM, _NO_SASL})
+_ALIVE: Final = "See whether the brokers are alive and bootstrapServers names them, then run the same command again."
+
+
+def _said(error: BaseException) -> str:
+    """Return what the broker said, without the names that the library puts before it."""
+    return one_line(str(error).rpartition("Error: ")[2]) or "no reason is given"
+
+
+# Errors of librdkafka in our words; where it only says that time is up, with what the brokers' ports say about it.
+
+
+_WORDLESS: Final = OURS.keys() | LOGIN.keys()
+
+
+def told(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
+    """Return an error of a client of records; `settings` are those that it was made of, secrets hidden."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - whoever copies nothing imports no client
+
+    found = unreached(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
+    return found or translated(KafkaException(error), doing=doing, cluster=cluster)
+
+
+def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
+    """Return if what keeps a client waiting may pass by itself.
+
+    Raises:
+        UserError: It does not: no certificate of theirs is trusted, for example.
+    """
+    found = unreached(settings, doing=doing, cluster=cluster)
+    if found is not None and not isinstance(found, RetryableError):
+        raise found
+
+
+def unreached(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
+    """Return why no connection to any of the brokers can be made; `None` where one can."""
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    given = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
+    route = Route.of(given, cluster)
+    route.is_open = True  # It was reached before with these settings, or nobody would copy.
+    tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
+    context = tls.context(where=f"cluster {cluster}: spec.kafka.security") if protocol.endswith("SSL") else None
+    for address in route.servers:
+        if (error := refusal(address, context)) is None:
+            return None
+        route.failed(address, error)
+    return route.why(doing=doing)
