@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
+
+from reconciler.runtime.suggest import nearest
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
@@ -188,8 +189,8 @@ def _load(entry: Entry) -> Command:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    nearest = get_close_matches(name, known)
-    return f"There is no command '{name}'" + (f"; did you mean '{nearest[0]}'?" if nearest else "")
+    near = nearest(name, known)
+    return f"There is no command '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
 def _show_version(asked: bool) -> None:

@@ -18,7 +18,7 @@ from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Declared
 from reconciler.resources.kafka_configs import ConfigKey
-from reconciler.runtime.suggest import one_of
+from reconciler.runtime.text import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

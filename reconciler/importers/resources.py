@@ -20,7 +20,8 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value, refused_value
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, one_of
+from reconciler.runtime.suggest import did_you_mean, nearest_spelling
+from reconciler.runtime.text import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -120,7 +121,8 @@ def _configs(found: FoundTopic, target: Target, lost: list[Lost]) -> Iterator[tu
 def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> Lost:
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
-    hint = "" if key in _GONE else did_you_mean(key, catalog, otherwise=f"Known are, for example: {one_of(catalog)}")
+    otherwise = f"Known are, for example: {one_of(catalog)}"
+    hint = "" if key in _GONE else did_you_mean(nearest_spelling(key, catalog), otherwise=otherwise)
     return Lost(place, _subject(found), key, why, hint, is_left_out=key not in _GONE)
 
 

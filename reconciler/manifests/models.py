@@ -13,7 +13,8 @@ from reconciler.resources.address import Address, join_name
 from reconciler.resources.base import Complaint
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import WRITABLE
-from reconciler.runtime.suggest import did_you_mean, nearest, one_of
+from reconciler.runtime.suggest import did_you_mean, nearest_spelling
+from reconciler.runtime.text import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -137,7 +138,7 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, fo
             return "must not be empty", _advice(model, path)
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", limits["expected"])
-            hint = did_you_mean(str(found), allowed, otherwise=f"Write one of {', '.join(allowed)}")
+            hint = did_you_mean(nearest_spelling(str(found), allowed), otherwise=f"Write one of {', '.join(allowed)}")
             return f"is {kind_of_value(found)}, not one of {', '.join(allowed)}", hint
         case _:
             wanted = _WANTED.get(kind, _fallback)(limits)
@@ -223,9 +224,8 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
         return message, "Only a document of an overlay can drop an address"
     if "configs" in known and name in EMBEDDED_CONFIGS:
         return message, "It is a config: write it below `configs`"
-    meant = nearest(name, known)
-    if meant is not None:
-        return message, f"Did you mean {meant}?"
+    if near := nearest_spelling(name, known):
+        return message, did_you_mean(near)
     for block in fields_of(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
         inside = model_at(model, (block,))
         if inside is not None and inside is not parent and name in fields_of(inside):
@@ -318,7 +318,7 @@ def _about_kind(kind: Any) -> Complaint:
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
         return Complaint("a MirrorTopic is derived from its link and no manifest of its own", hint, ("kind",))
     known = WRITABLE if isinstance(kind, str) else ()
-    hint = did_you_mean(str(kind), known, otherwise=f"Write one of {', '.join(WRITABLE)}")
+    hint = did_you_mean(nearest_spelling(str(kind), known), otherwise=f"Write one of {', '.join(WRITABLE)}")
     return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))
 
 

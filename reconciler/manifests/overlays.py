@@ -14,7 +14,8 @@ from reconciler.manifests.files import OVERLAYS, Place, label_of, read_bounded
 from reconciler.manifests.positions import Problem, Spot, kind_of_value, resolve, spots
 from reconciler.manifests.yaml_documents import PARSER, parse
 from reconciler.resources.base import Complaint
-from reconciler.runtime.suggest import did_you_mean, one_of
+from reconciler.runtime.suggest import did_you_mean, nearest_spelling
+from reconciler.runtime.text import one_of
 
 if TYPE_CHECKING:
     import pathlib
@@ -226,7 +227,7 @@ class Substitution:
             define = (
                 f"Define it in a values file, or pass --var {name}=VALUE; defined are: {one_of(self._values.names)}"
             )
-            hint = did_you_mean(name, self._values.names, otherwise=define)
+            hint = did_you_mean(nearest_spelling(name, self._values.names), otherwise=define)
             self._complain(path, f"the variable {name} is not defined", hint)
             return f"${{{reference}}}"
         earlier = f"{self.used[path]}, " if path in self.used else ""
@@ -253,7 +254,8 @@ def overlay_folder(folder: Path, environment: str) -> Path:
     found = folder / OVERLAYS / environment
     if not found.is_dir():
         known = environments(folder)
-        hint = did_you_mean(environment, known, otherwise=f"Create {OVERLAYS}/{environment}/; known: {one_of(known)}")
+        otherwise = f"Create {OVERLAYS}/{environment}/; known: {one_of(known)}"
+        hint = did_you_mean(nearest_spelling(environment, known), otherwise=otherwise)
         raise UserError(f"there is no environment {environment}", hint=hint)
     return found
 

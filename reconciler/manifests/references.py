@@ -16,7 +16,8 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, one_of
+from reconciler.runtime.suggest import did_you_mean, nearest_spelling
+from reconciler.runtime.text import one_of
 
 if TYPE_CHECKING:
     import pathlib
@@ -81,7 +82,7 @@ def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPa
 
 
 def _unknown_key(key: str, path: FieldPath, catalog: Mapping[str, ConfigKey]) -> Complaint:
-    hint = did_you_mean(key, catalog, otherwise=f"Known are, for example: {one_of(catalog)}")
+    hint = did_you_mean(nearest_spelling(key, catalog), otherwise=f"Known are, for example: {one_of(catalog)}")
     return Complaint("this platform has no such config", hint, (*path, key))
 
 
@@ -175,7 +176,7 @@ class _References:
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {one_of(known)}"
-            hint = did_you_mean(name, known, otherwise=otherwise)
+            hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
             self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
     def policy(self, name: str | None, places: tuple[Place, ...]) -> None:
@@ -183,7 +184,7 @@ class _References:
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {one_of(known)}"
-            hint = did_you_mean(name, known, otherwise=otherwise)
+            hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
             self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 
     def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
@@ -28,6 +27,7 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -303,9 +303,8 @@ def draw_lifecycle(name: str) -> Picture:
     """
     lifecycle = LIFECYCLES.get(name)
     if lifecycle is None:
-        near = get_close_matches(name, LIFECYCLES, n=1)
-        hint = f"Did you mean {near[0]}? " if near else ""
-        raise UserError(f"there is no lifecycle {name!r}", hint=f"{hint}Lifecycles: {', '.join(LIFECYCLES)}.")
+        hint = did_you_mean(nearest(name, LIFECYCLES), then=f"Lifecycles: {', '.join(LIFECYCLES)}.")
+        raise UserError(f"there is no lifecycle {name!r}", hint=hint)
     return Picture(
         of="lifecycle",
         name=name,

@@ -23,6 +23,7 @@ from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, nearest
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, run_of
@@ -73,10 +74,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
 
 def not_recorded(address: str, record: Record) -> UserError:
     """Say that an address is not ours, and which one of ours is like it."""
-    from difflib import get_close_matches  # noqa: PLC0415 - needed only to say something is wrong
-
-    near = get_close_matches(address, sorted(record), 1)
-    hint = f"Did you mean {near[0]}?" if near else "List what is with: reconciler state list"
+    hint = did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
     return UserError(f"{address} is not recorded", hint=hint)
 
 

@@ -23,6 +23,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -91,10 +92,8 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
     for pattern in situation.given.selection.targets:
         everything = {*situation.wanted, *situation.recorded, *situation.observed}
         if not any(matches(pattern, address) for address in everything):
-            from difflib import get_close_matches  # noqa: PLC0415 - needed only to say something is wrong
-
-            near = get_close_matches(pattern, sorted(everything), 1)
-            hint = f"Did you mean {near[0]}?" if near else "Addresses are listed by: reconciler show"
+            near = nearest(pattern, everything)
+            hint = did_you_mean(near, otherwise="Addresses are listed by: reconciler show")
             yield Finding(None, None, f"--target {pattern} names nothing that is declared, recorded or there", hint)
 
 

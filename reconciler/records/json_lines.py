@@ -7,7 +7,6 @@ for the end of a line stands unescaped inside one.
 from __future__ import annotations
 
 import binascii
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,7 @@ from reconciler.records.schema import (
     text_of,
     to_milliseconds,
 )
+from reconciler.runtime.suggest import did_you_mean, nearest
 from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def _object(line: bytes) -> dict[str, object]:
         raise _BadFieldError("", "not a JSON object", f"A record looks like {_EXAMPLE}.")
     for name in found:
         if name not in _FIELDS and name not in _IGNORED:
-            near = difflib.get_close_matches(name, _FIELDS, n=1)
-            known = f"Did you mean {near[0]}?" if near else f"A record has {', '.join(_FIELDS)}."
+            known = did_you_mean(nearest(name, _FIELDS), otherwise=f"A record has {', '.join(_FIELDS)}.")
             raise _BadFieldError(name, "not a field of a record", f"{known} Rows of your own fields are jsonl.")
     return found
 
@@ -347,8 +346,8 @@ def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordB
 
 def no_such_field(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
     """Return the error for a field that rows do not have, with the nearest they do."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"Did you mean {option} {near[0]}?" if near else f"Fields there: {', '.join(known) or 'none'}."
+    near = [f"{option} {each}" for each in nearest(name, known, likeness=0.5)]
+    hint = did_you_mean(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
     return UserError(f"{where}: {name}: no such field ({option})", hint=hint)
 
 

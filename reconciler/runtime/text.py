@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import orjson
     from pydantic import ValidationError
@@ -115,9 +115,19 @@ def ended_sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# Numbers in sentences.
+# Numbers and lists in sentences.
 
 
 def counted(number: int, one: str, many: str) -> str:
     """Return a number with the word that goes with it."""
     return f"{number} {one if number == 1 else many}"
+
+
+_SHOWN: Final = 12
+
+
+def one_of(words: Iterable[str]) -> str:
+    """Return a list of words for a hint, cut where it gets long."""
+    known = sorted(words)
+    shown = ", ".join(known[:_SHOWN])
+    return shown + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else "") if known else "none"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.embedded.catalog.model import (
@@ -22,6 +21,7 @@ from reconciler.embedded.catalog.model import (
 from reconciler.errors import InvalidNamespaceError, QuotaExceededError, UserError
 from reconciler.resources.address import check_full_name, split_name, tiers_of
 from reconciler.resources.mirrors import LinkEntry
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -320,10 +320,8 @@ def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[s
     if entry is not None:
         return entry
     check_namespace_of(catalog, full_name)
-    near = get_close_matches(full_name, catalog.topics if known is None else known, n=1)
-    raise UserError(
-        f"topic {full_name} does not exist", hint=f"Did you mean {near[0]}?" if near else "Create it first."
-    )
+    near = nearest(full_name, catalog.topics if known is None else known)
+    raise UserError(f"topic {full_name} does not exist", hint=did_you_mean(near, otherwise="Create it first."))
 
 
 def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:

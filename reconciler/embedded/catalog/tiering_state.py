@@ -7,7 +7,6 @@ in the same swap (`retier`), so nobody ever sees one without the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.model import TieringEntry
@@ -18,6 +17,7 @@ from reconciler.lifecycles.tiered import TIERING, TieringState
 from reconciler.resources.cluster_properties import ALIASES, EMBEDDED_PROPERTIES, ENABLED, UPLOADS, property_of
 from reconciler.resources.configs import DEFAULT, canonical_value
 from reconciler.resources.tiering_policy import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -262,8 +262,8 @@ def tiered_topics(catalog: Catalog | Draft) -> list[str]:
 
 def _checked(name: str, value: str) -> str:
     if name not in EMBEDDED_PROPERTIES:
-        near = get_close_matches(name, EMBEDDED_PROPERTIES, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "Correct its name: properties have Redpanda's names."
+        near = nearest(name, EMBEDDED_PROPERTIES)
+        hint = did_you_mean(near, otherwise="Correct its name: properties have Redpanda's names.")
         raise UserError(f"there is no cluster property {name!r}", hint=hint)
     if not value.strip():
         message = f"cluster property {name} is empty: that is no way to reset it"

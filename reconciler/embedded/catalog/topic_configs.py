@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.model import RewriteEntry
@@ -13,6 +12,7 @@ from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.mirrors import check_own, synced_configs
 from reconciler.resources.tiering_policy import CLUSTER, lay_over
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,8 +86,7 @@ def changed_configs(where: str, before: Mapping[str, str], changes: Mapping[str,
 def checked_value(where: str, key: str, value: str) -> str | None:
     """Return a value in canonical form, `None` for `default`."""
     if key not in CONFIGS:
-        near = get_close_matches(key, CONFIGS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "Correct its name: configs have Kafka's names."
+        hint = did_you_mean(nearest(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
     if value == DEFAULT:
         return None

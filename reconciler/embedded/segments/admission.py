@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from reconciler.embedded.catalog.topic_configs import CONFIGS, key_of, set_configs
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, text_of
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
@@ -299,10 +299,9 @@ def _check_columns(topic: str, records: object) -> None:
         if name in _TAKEN and count > 1:
             raise UserError(f"{topic}: {count} columns are named {name}", hint="Leave out or rename all but one.")
         if name not in _TAKEN and name not in _LEFT_OUT:
-            near = get_close_matches(name.lower(), _TAKEN, n=1)
-            guess = f"Did you mean {near[0]}? " if near else ""
-            hint = f"{guess}A record has the columns {', '.join(_TAKEN)}: rename it, or leave it out."
-            raise UserError(f"{topic}: {name} is no column of a record", hint=hint)
+            near = nearest(name.lower(), _TAKEN)
+            known = f"A record has the columns {', '.join(_TAKEN)}: rename it, or leave it out."
+            raise UserError(f"{topic}: {name} is no column of a record", hint=did_you_mean(near, then=known))
 
 
 def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from reconciler.jobs.source import OPTIONS, register
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import open_work, provider_of
 from reconciler.resources.address import address_of
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,8 +43,7 @@ class _Opener:
     def __call__(self, options: Mapping[str, str]) -> TopicLog:
         for name in options:
             if name not in OPTIONS:
-                near = difflib.get_close_matches(name, OPTIONS, n=1)
-                hint = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(OPTIONS)}."
+                hint = did_you_mean(nearest(name, OPTIONS), otherwise=f"Options: {', '.join(OPTIONS)}.")
                 raise UserError(f"topic-log has no option {name}", hint=hint)
         for name in ("cluster", "topic"):
             if not options.get(name):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
@@ -34,6 +33,7 @@ from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -236,8 +236,8 @@ def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: 
     wanted.update(set_)
     for key, value in wanted.items():
         if key not in capabilities.configs:
-            near = get_close_matches(key, capabilities.configs, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "List them with: reconciler topic describe"
+            near = nearest(key, capabilities.configs)
+            hint = did_you_mean(near, otherwise="List them with: reconciler topic describe")
             raise UserError(f"there is no config {key!r}", hint=hint)
         if value is not None:
             try:

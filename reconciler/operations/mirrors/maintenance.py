@@ -6,7 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
@@ -21,6 +20,7 @@ from reconciler.planning.checks.cluster_checks import moved_storage
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import address_of, cluster_address
 from reconciler.resources.mirrors import TASKS
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,9 +118,8 @@ def chosen(only: Sequence[str]) -> tuple[str, ...]:
     """
     for name in only:
         if name not in JOBS:
-            near = get_close_matches(name, JOBS, n=1)
-            meant = f"Did you mean {near[0]}? " if near else ""
-            raise UsageError(f"there is no job {name!r}", hint=f"{meant}Jobs: {', '.join(JOBS)}.")
+            hint = did_you_mean(nearest(name, JOBS), then=f"Jobs: {', '.join(JOBS)}.")
+            raise UsageError(f"there is no job {name!r}", hint=hint)
     return tuple(name for name in JOBS if not only or name in only)
 
 

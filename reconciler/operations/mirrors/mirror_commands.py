@@ -39,7 +39,7 @@ from reconciler.providers.protocol import Scope
 from reconciler.resources.address import address_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
-from reconciler.runtime.suggest import did_you_mean
+from reconciler.runtime.suggest import did_you_mean, nearest_spelling
 from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
@@ -575,7 +575,8 @@ def _link(links: Sequence[LinkSeen], named: Named, name: str) -> LinkSeen:
     by_name = {link.name: link for link in links}
     if name not in by_name:
         known = ", ".join(sorted(by_name)) or "none"
-        hint = did_you_mean(name, by_name, otherwise=f"Links there: {known}. Declare one, and apply that first.")
+        otherwise = f"Links there: {known}. Declare one, and apply that first."
+        hint = did_you_mean(nearest_spelling(name, by_name), otherwise=otherwise)
         raise UserError(f"{named.address}: there is no link {name!r} on cluster {named.cluster}", hint=hint)
     return by_name[name]
 

@@ -11,7 +11,7 @@ from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED
-from reconciler.runtime.suggest import nearest
+from reconciler.runtime.suggest import did_you_mean, nearest_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,9 +66,9 @@ def find_mirror(links: LinksOfCluster, named: Named) -> MirrorSeen:
         return links.mirror(named.name)
     except UserError as error:
         is_topic = "does not exist" not in error.message
-        near = None if is_topic else nearest(named.name, (mirror.name for mirror in links.mirrors()))
-        see = f"See the mirrors with: reconciler mirror list {named.cluster}"
-        hint = see if near is None else f"Did you mean {Named(named.cluster, near).address}? {see}"
+        near = [] if is_topic else nearest_spelling(named.name, (mirror.name for mirror in links.mirrors()))
+        meant = [Named(named.cluster, each).address for each in near]
+        hint = did_you_mean(meant, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
         raise UserError(f"{named.address}: {error.message}", hint=hint) from error
 
 

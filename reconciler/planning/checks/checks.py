@@ -6,7 +6,6 @@ To add a check, write a function of one of the two types below, and put it into 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.allowances import warnings_of_unused
@@ -44,6 +43,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,11 +154,10 @@ def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterato
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]
-    near = get_close_matches(namespace, known, n=1)
-    guess = f" Did you mean {near[0]!r}?" if near else ""
+    meant = did_you_mean([repr(each) for each in nearest(namespace, known)])
     yield (
         f"namespace {namespace!r} is neither declared nor on cluster {cluster}",
-        f"Declare the Namespace: none is ever made implicitly (InvalidNamespaceError).{guess}",
+        f"Declare the Namespace: none is ever made implicitly (InvalidNamespaceError). {meant}".rstrip(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import PROPERTIES
@@ -10,6 +9,7 @@ from reconciler.planning.findings import Finding, Mark
 from reconciler.resources.address import cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
 from reconciler.resources.cluster_properties import ALIASES, CREATION_DEFAULTS, ENABLED, property_of
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -181,8 +181,8 @@ def judged_properties(wanted: Wanted, cluster: Cluster, known: Mapping[str, Conf
 def _unknown(names: AbstractSet[str], known: list[str], *, platform: str) -> Iterator[Said]:
     what, hint = _WORDS.get(platform, _WORDS["embedded"])
     for name in sorted(names):
-        near = get_close_matches(name, known, n=1, cutoff=_ALIKE.get(platform, _ALIKE["embedded"]))
-        yield f"{PROPERTIES}{name} is not {what}", f"Did you mean {near[0]}?" if near else hint, (name,)
+        near = nearest(name, known, likeness=_ALIKE.get(platform, _ALIKE["embedded"]))
+        yield f"{PROPERTIES}{name} is not {what}", did_you_mean(near, otherwise=hint), (name,)
 
 
 def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:

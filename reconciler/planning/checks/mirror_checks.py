@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Estimate, Reason, RoleCost, RunJob, Transition
@@ -18,6 +17,7 @@ from reconciler.planning.situation import is_live, mirror_at, source_of, topic_o
 from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
 from reconciler.resources.mirrors import cut_off, cuts, lacking, last_fetched, length_of
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -240,13 +240,11 @@ def _unmatched(
     for place, each in enumerate(filters):
         if each.filter_type == "exclude" or each.name == "*" or any(is_about(each, name) for name in names):
             continue
-        near = get_close_matches(each.name, names, n=_FEW)
-        guess = f"Did you mean {' or '.join(near)}? " if near else ""
         yield Finding(
             address,
             wanted.source,
             f"{at[1]} filter {each.name!r} ({each.pattern_type}) takes {nothing} that is there",
-            f"{guess}It takes effect if and when there is one.",
+            did_you_mean(nearest(each.name, names, most=_FEW), then="It takes effect if and when there is one."),
             ((address, (*at, place)),),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, 
 from reconciler.resources.address import Address, full_name_of, split_name
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -187,8 +187,7 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
             if not is_harmless(key, configs[key], default):
                 yield beyond(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
         elif key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "Remove it."
+            hint = did_you_mean(nearest(key, known), otherwise="Remove it.")
             yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
 
 

@@ -7,7 +7,6 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mirror import (
@@ -29,6 +28,7 @@ from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, Mirr
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -404,11 +404,10 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if _is_circular(mirror, situation):
         yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
     elif not has_source(mirror, situation):
-        near = get_close_matches(mirror.source, topics_on(mirror.source_cluster, situation), n=_FEW)
-        guess = f"Did you mean {' or '.join(near)}? " if near else ""
+        near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_FEW)
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
-            f"{guess}Declare {_declared(mirror, situation)}, or correct mirrorTopics.source.",
+            did_you_mean(near, then=f"Declare {_declared(mirror, situation)}, or correct mirrorTopics.source."),
         )
 
 

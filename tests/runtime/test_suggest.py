@@ -1,0 +1,41 @@
+"""What is suggested for a word that is not known, and how the question is put."""
+
+import pytest
+
+from reconciler.runtime.suggest import did_you_mean, nearest, nearest_spelling
+
+KNOWN = ("retention.ms", "retention.bytes", "segment.ms")
+
+
+@pytest.mark.parametrize(
+    ("near", "said"),
+    [
+        (["a"], "Did you mean a? See the list."),
+        (["a", "b"], "Did you mean a or b? See the list."),
+        ([], "Remove it. See the list."),
+    ],
+)
+def test_a_question_names_what_is_near_and_what_follows_it(near: list[str], said: str) -> None:
+    assert did_you_mean(near, otherwise="Remove it.", then="See the list.") == said
+
+
+def test_without_a_near_word_only_what_follows_is_said() -> None:
+    assert did_you_mean([], then="See the list.") == "See the list."
+    assert did_you_mean([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "most", "found"),
+    [
+        ("retention.mss", 1, ["retention.ms"]),
+        ("retention.mss", 2, ["retention.ms", "retention.bytes"]),
+        ("compaction", 1, []),
+    ],
+)
+def test_the_most_alike_word_comes_first(word: str, most: int, found: list[str]) -> None:
+    assert nearest(word, KNOWN, most=most) == found
+
+
+@pytest.mark.parametrize("word", ["Mirror-Link", "mirror_link", "MIRRORLINK"])
+def test_case_and_dashes_alone_make_no_other_word(word: str) -> None:
+    assert nearest_spelling(word, ["MirrorLinks", "mirrorLink"]) == ["mirrorLink"]
