@@ -171,11 +171,6 @@ def nonce() -> str:
     return secrets.token_hex(16)
 
 
-def jitter() -> float:
-    """Return a number between 0 and 1 that spreads writers which lost the same race."""
-    return secrets.randbits(32) / (1 << 32)
-
-
 # Whether a JSON value is of the types it is written with: hands may have been there.
 #
 # A shape is a type; a tuple of shapes, any of which will do (`None` stands for null); `[shape]`, a list of such; `{str:

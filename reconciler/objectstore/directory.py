@@ -31,12 +31,12 @@ from reconciler.objectstore.base import (
     Stored,
     Version,
     check_key,
-    jitter,
     mine_or_lost,
     nonce,
     refuse_key,
 )
 from reconciler.objectstore.probe import probe_conditions
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,8 +58,7 @@ _FOLDER_RACES: Final = 100
 """Folders that become empty are removed: whoever is about to put a file into one makes it again, this often."""
 LOCK_SECONDS: Final = 12.0
 """Locks are held for as long as a rename takes. A lease of 90 s is given up 15 s before its end: this is less."""
-_PAUSE_SECONDS: Final = 0.001
-_LONGEST_PAUSE_SECONDS: Final = 0.02
+_BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _NO_KERNEL_COPY: Final = frozenset(
@@ -100,20 +99,18 @@ def is_exclusive(path: StrPath) -> bool:
 
 
 def _lock(descriptor: int, path: StrPath) -> None:
-    deadline = time.monotonic() + LOCK_SECONDS
-    pause = _PAUSE_SECONDS
+    tries = Tries(_BACKOFF, within_s=LOCK_SECONDS)
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        if time.monotonic() > deadline:
+        if tries.is_over:
             message = f"{path} has been locked by another process for more than {LOCK_SECONDS:.0f} s"
             raise UnansweredError(
                 message,
                 hint="A process may be stopped in the middle of a write (`fuser` names it): continue or end it.",
             )
-        time.sleep(pause * jitter())  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
-        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        tries.wait()
 
 
 def _open_lock(path: StrPath) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import logging
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -24,8 +23,9 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.objectstore.base import check_shape, jitter, nonce
+from reconciler.objectstore.base import check_shape, nonce
 from reconciler.runtime.effects import note
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,8 +114,7 @@ _OURS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
 """How long an update goes on against others, unless told otherwise."""
 _TOLD: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
-_PAUSE_SECONDS: Final = 0.001
-_LONGEST_PAUSE_SECONDS: Final = 2.0
+_BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +197,10 @@ class Register:
         """
         if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
             return swapped
-        deadline, attempt = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 0
+        tries = Tries(_BACKOFF, within_s=PATIENCE_S if patience_s is None else patience_s)
         trouble: ReconcilerError | None = None
         while True:
-            began = time.monotonic()
+            began = tries.spent_s
             held = self._read_after(trouble)
             if held is not None and mark in held.marks:
                 return held
@@ -213,14 +212,15 @@ class Register:
                 swapped = self.swap(held, value, epoch=epoch, mark=mark)
             except (LostRaceError, UnansweredError) as error:
                 trouble = error
-                attempt += 1
-                note(_LOGGER, _TOLD[type(error)], register=self.key, attempt=attempt)
+                note(_LOGGER, _TOLD[type(error)], register=self.key, attempt=tries.failed + 1)
             else:
-                note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=attempt + 1)
+                note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=tries.failed + 1)
                 return swapped
-            if time.monotonic() >= deadline:
+            if tries.is_over:
                 break
-            _spread(attempt, time.monotonic() - began)
+            # A pause grows with what a try takes, until there is room for all: forty writers of a bucket that tried
+            # again at once would leave it no time for the one that wins.
+            tries.wait(least_s=2 * (tries.spent_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
             return held
@@ -286,13 +286,3 @@ class Register:
     def _damaged(self, why: str) -> UserError:
         message = f"{self.store.url}: {self.key} cannot be read: {why}"
         return UserError(message, hint="Restore it from a copy of the store; nothing was changed.")
-
-
-def _spread(attempt: int, took_s: float) -> None:
-    """Let writers that lost the same race come back at different moments. Nothing is decided by this pause.
-
-    It grows with what an attempt takes, until there is room for all: forty writers of a bucket that tried again at
-    once would leave it no time for the one that wins.
-    """
-    pause = min(max(took_s, _PAUSE_SECONDS) * 2**attempt, _LONGEST_PAUSE_SECONDS) * jitter()
-    time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from reconciler.errors import UserError
-from reconciler.objectstore.base import check_key, jitter
+from reconciler.objectstore.base import check_key
 from reconciler.objectstore.s3_faults import s3_faults
 from reconciler.objectstore.settings import Credentials, Secret
 from reconciler.objectstore.wrappers import note_attempt
+from reconciler.runtime.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +60,7 @@ def pause_from(client: S3Client, initial_ms: int, *, attempts: int) -> None:
 
 def pause_after(attempt: int, initial_ms: int) -> float:
     """Return the seconds to pause after a try that was refused, counted from 1: at least half of what doubling says."""
-    longest: float = min(initial_ms / 1000 * 2.0 ** (attempt - 1), _LONGEST_S)
-    return longest * (1 + jitter()) / 2
+    return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).after(attempt)
 
 
 # Where in S3 a store lies: a bucket and a prefix.

@@ -7,7 +7,6 @@ travels with everything resolved, credentials included, so pickle it only to whe
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import MissingObjectError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore.base import Listed, Stored, Version, jitter, mine_or_lost
+from reconciler.objectstore.base import Listed, Stored, Version, mine_or_lost
 from reconciler.objectstore.probe import PROBE, probe_conditions
 from reconciler.objectstore.s3_client import Clients, Place, copied_from
 from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -224,8 +224,7 @@ def _completed(client: S3Client, target: ObjectName, upload: str, tags: dict[int
 PATIENCE_SECONDS: Final = 3.0
 """After this long nothing is tried again."""
 TRIES: Final = 10
-_PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 1.0
+_BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 
 _LOST_STATUS: Final = 412
 _CONFLICT_STATUS: Final = 409
@@ -253,8 +252,7 @@ class ConditionalWrite:
             LostRaceError: Somebody else's write is there.
             UnansweredError: The store gave no answer that says which; reading it did not help either.
         """
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        attempt = 0
+        tries = Tries(_BACKOFF, attempts=TRIES, within_s=PATIENCE_SECONDS)
         while True:
             answer, failure = self._tried()
             if failure is None:
@@ -263,12 +261,11 @@ class ConditionalWrite:
             current = None if found is None else found.version
             if answer is _Answer.REFUSED or current != expected:
                 return mine_or_lost(key, body, found)
-            attempt += 1
-            pause = _pause_s(attempt)
-            if attempt == TRIES or time.monotonic() + pause > deadline:
+            pause_s = _BACKOFF.after(tries.failed + 1)
+            if tries.is_over_after(pause_s):
                 error = told(failure, "write", self.url)
                 raise UnansweredError(error.message, hint=error.hint) from failure
-            time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
+            tries.wait(pause_s)
 
     def _read_back(self) -> Stored | None:
         try:
@@ -311,11 +308,6 @@ def _said(code: str, status: int) -> _Answer | None:
     if status in {_CONFLICT_STATUS, _BUSY_STATUS} or status >= _SERVER_ERROR or code in {"SlowDown", "RequestTimeout"}:
         return _Answer.UNKNOWN
     return None
-
-
-def _pause_s(attempt: int) -> float:
-    """Return how long to let the store recover; writers of one object come back at different moments."""
-    return min(_PAUSE_SECONDS * 2.0**attempt, _LONGEST_PAUSE_SECONDS) * (0.5 + jitter() / 2)
 
 
 # What a bucket with versioning keeps of an object.

@@ -26,6 +26,7 @@ from reconciler.objectstore.register import create, is_cut_off
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import read_action
 from reconciler.runtime.effects import note
+from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import no_json, refusal
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, read_lockfile
 from reconciler.state.snapshots import history, read_base, run_of
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 2.0
+_BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 
 
 async def insist(effects: Effects, write: Callable[[], T]) -> T:
@@ -62,15 +62,15 @@ async def insist(effects: Effects, write: Callable[[], T]) -> T:
         StoppedError: Somebody asked for the end.
         ReconcilerError: Trying again is of no use.
     """
-    pause = _FIRST_PAUSE_S
+    failed = 0
     while True:
         try:
             return await effects.call(write)
         except MendFirstError:
             raise
         except RetryableError:
-            await effects.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            failed += 1
+            await effects.sleep(_BACKOFF.after(failed))
 
 
 # The entries of a journal: a closed union. What a run is about to do, what became of it, who took it over.

@@ -17,6 +17,7 @@ from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.probe import PROBE
+from reconciler.runtime.retry import Backoff
 from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import StatePointer, read_lockfile
@@ -165,7 +166,7 @@ def test_whatever_happens_to_a_write_nobody_else_acts_and_nothing_is_lost(
     fault: Fault, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3swap, "TRIES", tries)
-    monkeypatch.setattr(s3swap, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(s3swap, "_BACKOFF", Backoff(first_s=0.0, longest_s=0.0))
     for at in range(1, WRITES + 1):
         for times, pause_s in ((1, 0), (1, 200), (20, 0)) if tries == 1 else ((20, 0),):
             for late_s in LATE_S if fault is Fault.LATE else LATE_S[:1]:

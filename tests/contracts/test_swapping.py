@@ -18,6 +18,7 @@ from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Held, Register
+from reconciler.runtime.retry import Backoff
 from tests.contracts.faulty import CLIENT_GIVES_UP_S, faulty_store
 from tests.contracts.wire import Fault, Wire
 from tests.servers.stores import KINDS
@@ -35,7 +36,7 @@ UNDONE = [fault for fault in Fault if not fault.is_done]
 
 @pytest.fixture(params=KINDS)
 def faulty(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
-    monkeypatch.setattr(s3swap, "_PAUSE_SECONDS", 0.0001)
+    monkeypatch.setattr(s3swap, "_BACKOFF", Backoff(first_s=0.0002, longest_s=1.0, spread=0.5))
     monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", CLIENT_GIVES_UP_S)
     yield from faulty_store(request, tmp_path / "store")
 

@@ -6,14 +6,13 @@ each producer's epoch and last number for 24 hours; of a producer they do not kn
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import LostRaceError, OutOfOrderSequenceError, ProducerFencedError, RetryableError
-from reconciler.objectstore.base import jitter
 from reconciler.objectstore.register import PATIENCE_S
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -177,8 +176,7 @@ T = TypeVar("T")
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 """As Kafka's `delivery.timeout.ms`."""
-_PAUSE_MS: Final = 20
-_LONGEST_PAUSE_MS: Final = 2_000
+_BACKOFF: Final = Backoff(first_s=0.04, longest_s=2.0, spread=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +197,14 @@ class Delivery:
         Raises:
             RetryableError: None succeeded in time; says whether one may have, unseen.
         """
-        began, tries = time.monotonic(), 0
+        tries = Tries(_BACKOFF, within_s=self.timeout_ms / 1000)
         while True:
             try:
                 return attempt()
             except RetryableError as error:
-                spent_s = time.monotonic() - began
-                if spent_s >= self.timeout_ms / 1000:
-                    raise _undelivered(what, spent_s, error) from error
-            tries += 1
-            _pause(tries)
+                if tries.is_over:
+                    raise _undelivered(what, tries.spent_s, error) from error
+            tries.wait()
 
 
 def _undelivered(what: str, spent_s: float, error: RetryableError) -> RetryableError:
@@ -217,9 +213,3 @@ def _undelivered(what: str, spent_s: float, error: RetryableError) -> RetryableE
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try it again: others were faster.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)
-
-
-def _pause(tries: int) -> None:
-    """Wait a little longer each time, not all writers alike."""
-    pause_ms = min(_PAUSE_MS << min(tries, 10), _LONGEST_PAUSE_MS) * (0.5 + jitter() / 2)
-    time.sleep(pause_ms / 1000)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it

@@ -13,11 +13,11 @@ from reconciler.providers.kafka.admin_requests import ABSENT, EXISTS, Asked, alt
 from reconciler.providers.kafka.client import read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.metadata import TOPIC, own_values
-from reconciler.providers.kafka.patience import pause
 from reconciler.providers.kafka.translate import placed
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.acls import ACLS, rule_fields
+from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

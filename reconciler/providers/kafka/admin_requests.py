@@ -11,13 +11,14 @@ from reconciler.planning.actions import Change, Create, Delete, Transition, Upda
 from reconciler.providers.kafka.client import create_bindings, delete_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.metadata import BROKER, TOPIC, own_values
-from reconciler.providers.kafka.patience import in_rounds, pause
+from reconciler.providers.kafka.patience import in_rounds
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import go_on
 from reconciler.resources.acls import rule_at
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

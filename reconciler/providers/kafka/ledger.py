@@ -23,13 +23,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
-from reconciler.objectstore.base import jitter
 from reconciler.providers.kafka.faults import behind, named
-from reconciler.providers.kafka.patience import pause
 from reconciler.providers.kafka.reachability import check_hope
 from reconciler.providers.kafka.reachability import told as told_of_records
 from reconciler.providers.kafka.security import revealed
 from reconciler.resources.kafka_configs import LEDGER
+from reconciler.runtime.retry import pause, spread_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -394,7 +393,7 @@ class Ledger:
                     if not isinstance(error, ProducerFencedError):
                         raise
                 # Two that fence each other at the same pace would go on doing so: their pauses differ.
-                pause(_PAUSE_S * (attempt + 1) * (1 + jitter()))
+                pause(spread_out(2 * _PAUSE_S * (attempt + 1), 0.5))
         message = f"{TOPIC} of cluster {self.cluster}: somebody else writes as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Final, TypeVar
 
 from reconciler.errors import ReconcilerError, RetryableError, UnansweredError
-from reconciler.objectstore.base import jitter
 from reconciler.providers.kafka.faults import UNDONE, translated
+from reconciler.runtime.retry import Backoff, pause
 
 #
 # What was never sent, or changes nothing, is sent again. A change whose answer is lost is not: whoever asked looks what
@@ -30,8 +29,7 @@ _THROTTLED_SECONDS: Final = 120.0
 _STALLED_SECONDS: Final = 60.0
 """After so long without a single thing done, what brokers leave undone is given up."""
 _TRIES: Final = 8
-_FIRST_SECONDS: Final = 0.1
-_LONGEST_SECONDS: Final = 2.0
+_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 _READING: Final = ("Describe", "List", "Metadata", "Find", "OffsetFetch", "ApiVersions")
 """How the names of requests begin that change nothing."""
 
@@ -99,7 +97,7 @@ def _again(
         else:
             connections.silent_since = None
             return answer
-        pause(_after(tries))
+        pause(_BACKOFF.after(tries))
 
 
 def in_rounds(
@@ -128,7 +126,7 @@ def in_rounds(
         left = [item for item, _ in undone]
         if left:
             tries += 1
-            pause(_after(tries))
+            pause(_BACKOFF.after(tries))
             may_go_on()
 
 
@@ -143,13 +141,3 @@ def _is_throttled(error: BaseException) -> bool:
 def _is_unsent(error: BaseException) -> bool:
     """Return True if no broker can have seen the request: `connecting.py` marks what no connection was made for."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
-
-
-def _after(tries: int) -> float:
-    """Return how long to wait after so many tries, in seconds."""
-    return float(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(tries, _TRIES)) * jitter())
-
-
-def pause(seconds: float) -> None:
-    """Wait before asking again."""
-    time.sleep(seconds)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it

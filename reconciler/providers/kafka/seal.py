@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UnansweredError, UserError
@@ -21,7 +20,7 @@ from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounts.mount_ledger import SEALED, WRITER, Seal, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
-from reconciler.providers.kafka.patience import pause
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +38,7 @@ _PATIENCE_S: Final = 30.0
 """How long brokers may take to learn of it."""
 _TRANSACTION_S: Final = 75.0
 """How long a transaction may stay open: a little more than what clients allow theirs."""
-_FIRST_S, _MOST_S = 0.01, 0.5
+_BACKOFF: Final = Backoff(first_s=0.01, longest_s=0.5, spread=0)
 _TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
 _ANY_REPLICA: Final = -2
 """Who asks for offsets as this is told where a log ends, not up to where it is replicated."""
@@ -117,7 +116,7 @@ class Seals:
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
         """Return once every broker with a replica knows the configs: any of them may lead next."""
-        deadline, wait = monotonic() + _PATIENCE_S, _FIRST_S
+        looks = Tries(_BACKOFF, within_s=_PATIENCE_S)
         while True:
             seen = self._same(name, topic_id)
             alive = set(self.client.cluster().brokers)
@@ -125,10 +124,10 @@ class Seals:
             late = [broker for broker in brokers if not self._shows(name, broker, configs)]
             if not late:
                 return
-            if monotonic() > deadline:
+            if looks.is_over:
                 message = f"broker {late[0]} does not show the configs of topic {name} after {_PATIENCE_S:.0f} s"
                 raise RetryableError(message, hint="It lags behind its controller: try again.")
-            wait = _paused(wait)
+            looks.wait()
 
     def _shows(self, name: str, broker: int, configs: Mapping[str, str | None]) -> bool:
         found = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
@@ -138,7 +137,7 @@ class Seals:
         return all(own.get(key) == value for key, value in configs.items())
 
     def _wait_until_refused(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> None:
-        deadline, wait = monotonic() + _PATIENCE_S, _FIRST_S
+        looks = Tries(_BACKOFF, within_s=_PATIENCE_S)
         while True:
             found = self._refusals(self._same(name, topic_id))
             if set(found.values()) == {_TOO_LARGE}:
@@ -147,12 +146,12 @@ class Seals:
                 message = f"cluster {self.client.name}: whoever acts may not write to topic {name}"
                 hint = "Allow WRITE on it: only who may write is told whether its brokers refuse records."
                 raise NotAuthorizedError(message, hint=hint)
-            if monotonic() > deadline:
+            if looks.is_over:
                 number = min(number for number, code in found.items() if code != _TOO_LARGE)
                 message = f"partition {number} of topic {name} does not refuse records after {_PATIENCE_S:.0f} s"
                 raise RetryableError(message, hint="Its leader lags behind, or has none: try again.")
             may_go_on()
-            wait = _paused(wait)
+            looks.wait()
 
     def _refusals(self, seen: TopicSeen) -> dict[int, int]:
         """Return what the leader of each partition answers to a batch that is never written: its checksum is wrong."""
@@ -178,7 +177,7 @@ class Seals:
 
     def _replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Return where each partition ends once all of it is replicated: only then it was acknowledged, or never is."""
-        deadline, wait = monotonic() + _PATIENCE_S, _FIRST_S
+        looks = Tries(_BACKOFF, within_s=_PATIENCE_S)
         while True:
             seen = self._same(name, topic_id)
             written, places = self._written(seen), [(name, number) for number in range(len(seen.replicas))]
@@ -186,11 +185,11 @@ class Seals:
             behind = [number for number, end in readable.items() if written.get(number, -1) != end]
             if not behind:
                 return readable
-            if monotonic() > deadline:
+            if looks.is_over:
                 message = f"partition {behind[0]} of topic {name} has records that its replicas do not have yet"
                 raise RetryableError(message, hint="Wait until its brokers have caught up, then apply again.")
             may_go_on()
-            wait = _paused(wait)
+            looks.wait()
 
     def _written(self, seen: TopicSeen) -> dict[int, int]:
         """Return where the log of each leader ends."""
@@ -216,19 +215,19 @@ class Seals:
 
     def _wait_until_decided(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
         """Return once no transaction is open that wrote before the seal."""
-        deadline, wait = monotonic() + _TRANSACTION_S, _FIRST_S
+        looks = Tries(_BACKOFF, within_s=_TRANSACTION_S)
         while True:
             stable = offsets_at(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
             opened = sorted(number for (_, number), offset in stable.items() if offset < ends[number])
             if not opened:
                 return
-            if monotonic() > deadline:
+            if looks.is_over:
                 named = ", ".join(map(str, opened))
                 message = f"topic {name}: transactions are open on partitions {named}: what they wrote is not archived"
                 hint = "Let their producers end them, or wait for them to time out; then apply again."
                 raise RetryableError(message, hint=hint)
             may_go_on()
-            wait = _paused(wait)
+            looks.wait()
 
 
 def refusal(kept: Seal) -> UserError:
@@ -246,11 +245,6 @@ def _by_leader(seen: TopicSeen) -> dict[int, list[int]]:
         if leader >= 0:
             found.setdefault(leader, []).append(number)
     return found
-
-
-def _paused(seconds: float) -> float:
-    pause(seconds)
-    return min(2 * seconds, _MOST_S)
 
 
 def _unwritable() -> bytes:

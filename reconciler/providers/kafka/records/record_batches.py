@@ -18,8 +18,8 @@ import xxhash
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.patience import pause
 from reconciler.providers.kafka.security import as_admin
+from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
