@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 # Failures that are alike, told once: the same error, but for the name of what it happened to.
 
 
-_FEW = 3
-
-
 @dataclass(frozen=True, slots=True)
 class Alike:
     """Actions that failed for one reason. Where they are several, `…` in `error` and `hint` stands for their names."""
@@ -62,12 +59,6 @@ def nameless(text: str, action: str) -> str:
         if name and name in text:
             text = re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w/-]|[.:]\w)", "…", text)
     return text
-
-
-def first_few(ids: Sequence[str]) -> str:
-    """Return names for one line, however many there are: the first three, and how many more."""
-    named = ", ".join(ids[:_FEW])
-    return named if len(ids) <= _FEW else f"{named} and {len(ids) - _FEW:,} more"
 
 
 def _ids(group: Sequence[Failed]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from reconciler.applying.engine import LeaseTurn, do_batch, do_job, entries_of, is_archived, is_driven
-from reconciler.applying.events import Recovered, first_few
+from reconciler.applying.events import Recovered
 from reconciler.errors import (
     BrokenInvariantError,
     IncompleteError,
@@ -24,7 +24,7 @@ from reconciler.planning.actions import Transition
 from reconciler.planning.settle import Settlement, scope_of, settle
 from reconciler.providers.protocol import Failed, Scope
 from reconciler.resources.address import cluster_address, kind_of
-from reconciler.runtime.text import ended_sentence
+from reconciler.runtime.text import ended_sentence, first_few
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,

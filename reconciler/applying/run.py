@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
-from reconciler.applying.events import Detached, PlanMade, ResultMissing, Summary, alike, first_few
+from reconciler.applying.events import Detached, PlanMade, ResultMissing, Summary, alike
 from reconciler.applying.ports import Means
 from reconciler.applying.recovery import Recovery, Settled
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import stored_action
-from reconciler.runtime.text import ended_sentence
+from reconciler.runtime.text import ended_sentence, first_few
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,

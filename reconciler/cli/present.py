@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 from reconciler.cli.console import err, out
-from reconciler.cli.text.amounts import counted
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.errors import BlockedError
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

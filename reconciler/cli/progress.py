@@ -29,10 +29,9 @@ from reconciler.applying.events import (
 )
 from reconciler.cli.console import err, out
 from reconciler.cli.environment import note, speaks
-from reconciler.cli.text.amounts import bytes_text, counted
 from reconciler.cli.text.lines import line
 from reconciler.cli.text.runs_text import Failures, done_line, of_the_run, pace_text, progress_text
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import bytes_text, counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,6 +10,7 @@ from reconciler.importers.base import YAML, Reading, files_below, read_documents
 from reconciler.importers.julie import read_julie
 from reconciler.importers.terraform import is_state, read_terraform
 from reconciler.manifests.files import label_of
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ def _nothing(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserE
     there = {name: count for name, count in _counted(files, cwd).items() if count and name != tool}
     message = f"there is no file of {tool}'s in {label_of(path, cwd)}"
     if there:
-        named = ", ".join(f"{name} ({count} {'file' if count == 1 else 'files'})" for name, count in there.items())
+        named = ", ".join(f"{name} ({counted(count, 'file', grouping='')})" for name, count in there.items())
         first = max(there, key=lambda name: there[name])
         return UserError(f"{message}, but of {named}", hint=f"Read those with --from {first}")
     known = ", ".join(("terraform", *sorted(_CLAIMS)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler.errors import UserError
 from reconciler.manifests.positions import Problem, Spot, path_text, spots
 from reconciler.manifests.yaml_documents import PARSER
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -168,10 +169,9 @@ class _Walk:
 
     def warnings(self, name: str) -> Iterator[Problem]:
         if self._others:
-            shown = ", ".join(sorted(self._others)[:_SHOWN])
-            more = f" and {len(self._others) - _SHOWN} more" if len(self._others) > _SHOWN else ""
+            shown = first_few(sorted(self._others), _SHOWN, grouping="")
             hint = "Only *.yaml and *.yml are manifests; move the rest away to silence this"
-            yield Problem(name, None, None, "", f"not read: {shown}{more}", hint)
+            yield Problem(name, None, None, "", f"not read: {shown}", hint)
 
     def _descend(self, folder: Path) -> None:
         real = os.path.realpath(folder)

@@ -23,6 +23,7 @@ from yaml.events import (
 )
 
 from reconciler.errors import UserError
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +138,7 @@ class ManifestError(UserError):
         self.problems = tuple(sorted(problems, key=_place))
         count = len(self.problems)
         files = len({problem.file for problem in self.problems})
-        heading = f"{count} {'problem' if count == 1 else 'problems'} in {files} {'file' if files == 1 else 'files'}"
+        heading = f"{counted(count, 'problem', grouping='')} in {counted(files, 'file', grouping='')}"
         super().__init__("\n".join([heading, *map(str, self.problems)]), hint=hint)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.applying.events import first_few
 from reconciler.errors import BlockedError, IncompleteError, PartialError, PendingError, ReconcilerError, UserError
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.approval import to_options
@@ -29,7 +28,7 @@ from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,7 +246,7 @@ def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = a
     if result is None:
         return None
     if result.unknown is not None:
-        doubt = counted(len(result.in_doubt), "action is", "actions are")
+        doubt = counted(len(result.in_doubt), "action is", "actions are", grouping="")
         return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
     if result.not_started and result.is_stopped:
         return IncompleteError(
@@ -259,14 +258,14 @@ def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = a
     if result.failed:
         first = result.failed[0]
         why = told(Address(first.id.partition(":")[2]), first.error.message)
-        failed = counted(len(result.failed), "action", "actions")
+        failed = counted(len(result.failed), "action", "actions", grouping="")
         skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
         return PartialError(
             f"{failed} failed{skipped}; the first is {first.id}: {why}",
             hint=f"{first.error.hint}{_between(first.error.hint)}Then run: reconciler apply",
         )
     if result.skipped:
-        left, cause = counted(len(result.skipped), "action was", "actions were"), result.skipped[0].because
+        left, cause = counted(len(result.skipped), "action was", "actions were", grouping=""), result.skipped[0].because
         return PartialError(
             f"{left} not tried: what they lean on got no answer, and turned out to be done; the first needs {cause}",
             hint="Go on with: reconciler apply",
@@ -278,9 +277,9 @@ def _left(result: RunResult) -> str:
     """Return how much a stopped run left; what was begun, and got no answer, is counted apart."""
     unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
     if not unanswered:
-        return f"{counted(rest, 'action is', 'actions are')} left"
+        return f"{counted(rest, 'action is', 'actions are', grouping='')} left"
     left = f", {rest} {'is' if rest == 1 else 'are'} not started" if rest else ""
-    doubt = f"{counted(len(unanswered), 'action is', 'actions are')} in doubt{left}"
+    doubt = f"{counted(len(unanswered), 'action is', 'actions are', grouping='')} in doubt{left}"
     return f"{doubt}; whether these happened is not known: {first_few(unanswered)}"
 
 

@@ -28,6 +28,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -383,7 +384,7 @@ def _link(link: MirrorLink) -> Arrow:
     if spec.prefix:
         said.append(f"prefix {spec.prefix}")
     if spec.mirror_topics:
-        said.append(_counted(len(spec.mirror_topics), "mirror"))
+        said.append(counted(len(spec.mirror_topics), "mirror"))
     if spec.auto_create is not None and spec.auto_create.enabled:
         said.append("auto-create")
     if spec.paused:
@@ -400,10 +401,6 @@ def _mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
             of_cluster = counts.setdefault(item.resource.metadata.cluster or "", {})
             of_cluster[verb] = of_cluster.get(verb, 0) + 1
     return {
-        cluster: {verb: f"{verb}s {_counted(count, 'topic')}" for verb, count in found.items()}
+        cluster: {verb: f"{verb}s {counted(count, 'topic')}" for verb, count in found.items()}
         for cluster, found in counts.items()
     }
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

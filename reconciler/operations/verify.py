@@ -13,6 +13,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
 from reconciler.resources.address import address_of, cluster_of
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -170,8 +171,5 @@ def _verdict(
 
 def described(differing: tuple[PartitionComparison, ...]) -> str:
     """Return which partitions differ in what, in a few words."""
-    named = ", ".join(
-        f"partition {partition.partition} ({', '.join(partition.differences)})" for partition in differing[:_NAMED]
-    )
-    more = len(differing) - _NAMED
-    return f"{named} and {more} more" if more > 0 else named
+    named = [f"partition {each.partition} ({', '.join(each.differences)})" for each in differing]
+    return first_few(named, _NAMED, grouping="")

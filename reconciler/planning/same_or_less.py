@@ -12,6 +12,7 @@ from reconciler.planning.actions import Adopt, Block, Reason
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of, plain
 from reconciler.planning.saved_plan import AGAIN
 from reconciler.resources.address import Address
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,7 +174,7 @@ def loss_words(found: Difference) -> str:
     was = f"{before:,} when it was approved" if before else "nothing when it was approved"
     if after is None:
         return f"it cannot be told any more how many offsets would be lost; {was}"
-    return f"{after:,} {'offset' if after == 1 else 'offsets'} would be lost now, and {was}"
+    return f"{counted(after, 'offset')} would be lost now, and {was}"
 
 
 def missing_words(found: Difference) -> str:

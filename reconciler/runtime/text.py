@@ -1,4 +1,4 @@
-"""Text for people: words of others made safe to print, plurals, and errors of parsers in plain sentences.
+"""Text for people: words of others made safe to print, amounts, names, and errors of parsers in plain sentences.
 
 Nothing in it moves a cursor, changes a colour, reorders a line, begins one, or is taken for a command by what reads the
 log of a pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import orjson
     from pydantic import ValidationError
@@ -115,15 +115,79 @@ def ended_sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# Numbers and lists in sentences.
+# Sizes, counts and times.
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """Return a number with the word that goes with it."""
-    return f"{number} {one if number == 1 else many}"
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_KIB: Final = 1024
+_ROUND: Final = 100
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_MILLION: Final = 1_000_000
+_BILLION: Final = 1_000_000_000
 
 
+def bytes_text(count: int) -> str:
+    """Return a size with one decimal where it says something: `41.2 GiB`."""
+    amount, unit = float(count), 0
+    while round(amount, 1) >= _KIB and unit < len(_SIZES) - 1:
+        amount, unit = amount / _KIB, unit + 1
+    return f"{_short(amount)} {_SIZES[unit]}"
+
+
+def count_text(count: int) -> str:
+    """Return a count as it is: `1,284`."""
+    return f"{count:,}"
+
+
+def rough_count(count: int) -> str:
+    """Return a count for orientation: `4.1 M`."""
+    if count >= _BILLION:
+        return f"{_short(count / _BILLION)} G"
+    return f"{_short(count / _MILLION)} M" if count >= _MILLION else count_text(count)
+
+
+def counted(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
+    """Return a count and what is counted: `1 topic`, `2,000 topics`; `grouping` stands between thousands."""
+    return f"{count:{grouping}} {noun if count == 1 else plural or noun + 's'}"
+
+
+def about(seconds: float) -> str:
+    """Return a time to come: `about 2 min`."""
+    if seconds < _MINUTE:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < _HOUR:
+        return f"about {round(seconds / _MINUTE)} min"
+    return f"about {_short(seconds / _HOUR)} h" if seconds < 2 * _DAY else f"about {round(seconds / _DAY)} days"
+
+
+def took(seconds: float) -> str:
+    """Return a time that has passed: `1.1 s`, `12 min 5 s`."""
+    if seconds < _MINUTE:
+        return f"{_short(seconds)} s"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
+    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
+
+
+def _short(amount: float) -> str:
+    rounded = round(amount, 1)
+    return f"{rounded:.0f}" if rounded >= _ROUND or rounded.is_integer() else f"{rounded:.1f}"
+
+
+# Lists of names.
+
+
+FEW: Final = 3
+"""As many names as fit into a sentence."""
 _SHOWN: Final = 12
+
+
+def first_few(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
+    """Return names for one line, however many there are: the first few, and how many more."""
+    named = ", ".join(names[:most])
+    return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
 
 def one_of(words: Iterable[str]) -> str:

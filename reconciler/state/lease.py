@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.base import nonce
 from reconciler.runtime.effects import note
-from reconciler.runtime.text import ended_sentence
+from reconciler.runtime.text import counted, ended_sentence
 from reconciler.state.journal import RunFile, check_current, insist, read_run, write_run
 from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, Read, Terms, check_kept, read_lockfile
 from reconciler.state.snapshots import Snapshot, encode, snapshot_of
@@ -404,8 +404,7 @@ def doing_of(store: ObjectStore, lockfile: Lockfile) -> str:
     known = read_run(store, opened.run)
     if known is None:
         return "applying"
-    count = len(known.actions)
-    return f"{known.command}, {count:,} action{'' if count == 1 else 's'}"
+    return f"{known.command}, {counted(len(known.actions), 'action')}"
 
 
 # Judge whether a lease has expired: by seeing no change for all of it, on one's own clock alone.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.applying.events import Alike, alike, by_cause, first_few, nameless
+from reconciler.applying.events import Alike, alike, by_cause, nameless
 from reconciler.errors import UserError
 from reconciler.providers.protocol import Failed
+from reconciler.runtime.text import first_few
 from reconciler.state.journal import ActionSkipped
 
 

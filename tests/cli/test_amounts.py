@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.text.amounts import about, bytes_text, change_text, counted, rough_count, took, value_text
+from reconciler.cli.text.amounts import change_text, value_text
 from reconciler.planning.actions import Change
+from reconciler.runtime.text import about, bytes_text, counted, rough_count, took
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typer import Argument, Option
 from reconciler.cli.console import out
 from reconciler.cli.options import Files, Here, IntoFolder, OutFolder, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict, warn_all
-from reconciler.cli.text.amounts import counted
 from reconciler.cli.text.lines import EMPTY, line
 from reconciler.errors import UsageError, UserError
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

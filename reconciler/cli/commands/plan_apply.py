@@ -15,6 +15,7 @@ from reconciler.cli.present import blocked_above, present, raise_verdict
 from reconciler.cli.show import Doing, carry_out
 from reconciler.cli.text.lines import line
 from reconciler.errors import BlockedError, UsageError, UserError
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,7 +176,7 @@ def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
         message = "nothing of that can be accepted by a patch"
         raise UserError(message, hint="The lines above say what to do instead.")
     if accepted.left_out:
-        many = "1 finding is" if accepted.left_out == 1 else f"{accepted.left_out} findings are"
+        many = counted(accepted.left_out, "finding is", "findings are", grouping="")
         message = f"{many} not in the patch"
         raise UserError(message, hint="The lines above say what to do instead; the patch is right as far as it goes.")
 

@@ -11,9 +11,9 @@ from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
 from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.text.amounts import bytes_text, count_text, counted
 from reconciler.cli.text.lines import line
 from reconciler.errors import UsageError
+from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicsDocument

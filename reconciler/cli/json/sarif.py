@@ -14,8 +14,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from reconciler.cli.json.base import Part
-from reconciler.cli.text.amounts import counted
-from reconciler.runtime.text import json_shown, visible
+from reconciler.runtime.text import counted, json_shown, visible
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks

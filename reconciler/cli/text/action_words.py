@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.cli.text.amounts import (
-    about,
-    bytes_text,
-    change_text,
-    change_texts,
-    configs_text,
-    count_text,
-    counted,
-    field_name,
-    is_nested,
-    rough_count,
-    value_text,
-)
+from reconciler.cli.text.amounts import change_text, change_texts, configs_text, field_name, is_nested, value_text
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT
@@ -44,6 +32,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import about, bytes_text, count_text, counted, rough_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

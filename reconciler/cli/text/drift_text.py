@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.present import finding_line
-from reconciler.cli.text.amounts import count_text, counted, field_name, value_text
+from reconciler.cli.text.amounts import field_name, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line
 from reconciler.cli.text.markdown import (
     LIMIT,
@@ -22,6 +22,7 @@ from reconciler.cli.text.markdown import (
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
 from reconciler.operations.drift import CLASSES
+from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

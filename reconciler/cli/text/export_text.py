@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import bytes_text, counted
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.operations.export_layout import ends_text
+from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.action_words import mark, title
-from reconciler.cli.text.amounts import count_text, counted
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Risk
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

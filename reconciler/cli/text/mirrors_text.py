@@ -6,11 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.action_words import role_notes
-from reconciler.cli.text.amounts import count_text, counted
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import legal_words
+from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import bytes_text, count_text, counted
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, text_of, width_of
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles.mount import MigrationState
+from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.applying.events import (
-    Detached,
-    LeaseLost,
-    Recovered,
-    ResultMissing,
-    alike,
-    by_cause,
-    first_few,
-    nameless,
-)
+from reconciler.applying.events import Detached, LeaseLost, Recovered, ResultMissing, alike, by_cause, nameless
 from reconciler.cli.text.action_words import mounted_lines
-from reconciler.cli.text.amounts import about, bytes_text, count_text, counted, rough_count, took
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.cli.text.plan_text import did_of
 from reconciler.planning.actions import RunJob
+from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, took
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -34,6 +34,7 @@ from reconciler.resources.base import NameOnly
 from reconciler.resources.inventory import RESOURCE, Resource
 from reconciler.resources.mirrors import Stretch
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.planning.saved_plan import (
@@ -166,8 +167,7 @@ def _after(action: Action) -> str:
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
     names = list(dict.fromkeys(each.partition(":")[2] or each for each in action.depends_on))
-    more = f" and {len(names) - _AFTER_AT_MOST} more" if len(names) > _AFTER_AT_MOST else ""
-    return f"after: {', '.join(names[:_AFTER_AT_MOST])}{more}"
+    return f"after: {first_few(names, _AFTER_AT_MOST, grouping='')}"
 
 
 def _error(finding: Finding) -> Row:

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.cli.text.amounts import (
-    bytes_text,
-    change_texts,
-    count_text,
-    counted,
-    field_name,
-    is_nested,
-    leaves,
-    value_text,
-)
+from reconciler.cli.text.amounts import change_texts, field_name, is_nested, leaves, value_text
 from reconciler.cli.text.inventory_text import fields_of
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, plain_table, table
 from reconciler.planning.same_or_less import Why, loss_words, missing_words
+from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

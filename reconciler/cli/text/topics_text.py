@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import bytes_text, configs_text, count_text, counted, field_name, value_text
+from reconciler.cli.text.amounts import configs_text, field_name, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import BROKERS, DEFAULT, show_value
 from reconciler.resources.measures import Held
+from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,6 +22,7 @@ from reconciler.embedded.tiered.ownership import Ownership, Owning, ownerships, 
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import UserError
 from reconciler.objectstore.register import put_back
+from reconciler.runtime.text import counted
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -167,12 +168,12 @@ def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -
 
 def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_deletions()
-    return f"finished deleting {_count(done, 'topic')}" if done else None
+    return f"finished deleting {counted(done, 'topic')}" if done else None
 
 
 def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_rewrites()
-    return f"wrote {_count(done, 'topic')} anew under the key of the namespace" if done else None
+    return f"wrote {counted(done, 'topic')} anew under the key of the namespace" if done else None
 
 
 def _finish_transactions(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
@@ -189,7 +190,7 @@ def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) ->
 
 def _hand_heads_over(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
     done = hand_heads_over(cluster, found)
-    return f"gave {_count(done, 'partition')} to whom the catalog lets append" if done else None
+    return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
 
 
 def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
@@ -207,7 +208,7 @@ def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | No
     swept = cluster.sweep()
     if not swept.objects:
         return None
-    return f"deleted {_count(swept.objects, 'object')} of {swept.bytes:,} bytes that nobody named for a day"
+    return f"deleted {counted(swept.objects, 'object')} of {swept.bytes:,} bytes that nobody named for a day"
 
 
 def _delete_heads(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
@@ -220,7 +221,7 @@ def _delete_heads(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> st
         if topic_id not in live:
             remove_partition(cluster.store, topic_id, partition)
             deleted += 1
-    return f"deleted {_count(deleted, 'partition')} of topics that are gone" if deleted else None
+    return f"deleted {counted(deleted, 'partition')} of topics that are gone" if deleted else None
 
 
 def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
@@ -231,10 +232,6 @@ def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> 
     names = [name for finding in found if (name := group_of_key(finding.place.key)) is not None]
     changed = [name for name in names if change_group(cluster.store, name, only_live)]
     return f"removed offsets of topics that are gone from groups {', '.join(changed)}" if changed else None
-
-
-def _count(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 _OF_THE_CATALOG: Final = frozenset(

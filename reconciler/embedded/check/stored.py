@@ -24,6 +24,7 @@ from reconciler.embedded.keys import (
     partition_of_page,
     partition_of_part,
 )
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -235,7 +236,7 @@ class Heads:
                 (not left.is_shared and left.last_ms - left.first_ms > _APART_MS, "they were not written at once"),
             ]
             known_by = [why for is_so, why in signs if is_so]
-            objects = "1 object" if left.objects == 1 else f"{left.objects:,} objects"
+            objects = counted(left.objects, "object")
             what = ", ".join([f"{objects} and no {head_key(topic_id, partition)}", *known_by])
             place = Place(left.first, self.headless.names[topic_id], partition)
             kind = Kind.HEAD_LOST if known_by else Kind.PARTS_WITHOUT_HEAD

@@ -13,6 +13,7 @@ from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import open_work, settings_of
 from reconciler.resources.address import Address, cluster_address
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,6 +150,6 @@ def _check_there(store: ObjectStore, name: str, snapshot: Snapshot | None) -> No
 def _verdict(name: str, checked: Checked, *, is_repaired: bool) -> ReconcilerError | None:
     if not checked.errors:
         return None
-    errors = "1 error" if checked.errors == 1 else f"{checked.errors:,} errors"
+    errors = counted(checked.errors, "error")
     hint = "What is above says what to do; nothing was papered over" if is_repaired else "What is above says what to do"
     return UserError(f"cluster {name} is not consistent: {errors}", hint=f"{hint}.")

@@ -32,6 +32,7 @@ from reconciler.resources.address import (
     matches,
 )
 from reconciler.resources.mount import Mounting
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -348,8 +349,7 @@ class MountList:
     def verdict(self) -> ReconcilerError | None:
         """The error to end with, where something could not be read."""
         if self.damaged:
-            count = len(self.damaged)
-            what = "1 register" if count == 1 else f"{count:,} registers"
+            what = counted(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
             return UserError(message, hint=self.damaged[0].error.hint)
         return verdict_on(self.lost)

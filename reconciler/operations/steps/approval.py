@@ -104,7 +104,7 @@ class Approved:
         hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
         if not found.is_allowed:
             named = "; ".join(f"{each.id}: {each.message}" for each in found.more[:_NAMED])
-            count = counted(len(found.more), "action differs", "actions differ")
+            count = counted(len(found.more), "action differs", "actions differ", grouping="")
             message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
             raise ChangedPlanError(message, held, hint=hint)
         if not self.is_strict:
@@ -251,7 +251,7 @@ def _error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) ->
     is_missing = any(Why.MISSING in each.whys for each in more)
     named = "\n".join(f"{each.id}: {each.message}" for each in more[:_NAMED])
     further = f"\nand {len(more) - _NAMED:,} more" if more[_NAMED:] else ""
-    count = counted(len(more), "action is", "actions are")
+    count = counted(len(more), "action is", "actions are", grouping="")
     message = f"{count} not what the open run {run} had planned:\n{named}{further}"
     return ChangedPlanError(
         message, Held(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED

@@ -52,8 +52,8 @@ def _left_open(found: Unfinished) -> str:
 def _parted(found: Unfinished) -> str:
     """Say how it came to be open; doubt only where there is some."""
     stands = found.folded()
-    doubt = f"{counted(len(stands.in_doubt), 'action', 'actions')} in doubt" if stands.in_doubt else ""
-    left = f"{counted(len(stands.left), 'action', 'actions')} not begun" if stands.left else ""
+    doubt = f"{counted(len(stands.in_doubt), 'action', 'actions', grouping='')} in doubt" if stands.in_doubt else ""
+    left = f"{counted(len(stands.left), 'action', 'actions', grouping='')} not begun" if stands.left else ""
     told = ", ".join(each for each in (doubt, left) if each) or "nothing of it is left"
     match found.parting:
         case "stopped":

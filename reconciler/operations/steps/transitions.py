@@ -553,7 +553,7 @@ class Behind:
 
     def __str__(self) -> str:
         """Return it in words."""
-        lacks = f"partition {self.partition} lacks {counted(self.lag, 'record', 'records')}"
+        lacks = f"partition {self.partition} lacks {counted(self.lag, 'record', 'records', grouping='')}"
         return lacks if self.stable is None else f"{lacks}: a transaction is open there since offset {self.stable:,}"
 
 

@@ -18,6 +18,7 @@ from reconciler.resources.address import address_of, cluster_address, cluster_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
 from reconciler.resources.mirrors import cut_off, cuts, lacking, last_fetched, length_of
 from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -214,8 +215,8 @@ def _of_topics(address: Address, wanted: Wanted, link: MirrorLink, situation: Si
         yield Finding(
             address,
             wanted.source,
-            f"{_some(left)} of cluster {link.spec.source}, which the filters take, is a mirror itself: a link with a "
-            "prefix makes no mirrors of mirrors",
+            f"{first_few(left, _FEW, grouping='')} of cluster {link.spec.source}, which the filters take, "
+            "is a mirror itself: a link with a prefix makes no mirrors of mirrors",
             "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
             ((address, _TOPICS),),
         )
@@ -252,11 +253,6 @@ def _unmatched(
 def _is_mirror(cluster: str, name: str, situation: Situation) -> bool:
     address = address_of("mirror", cluster, name)
     return is_live(situation.observed.get(address)) or address in situation.entries
-
-
-def _some(names: Sequence[str]) -> str:
-    first = ", ".join(names[:_FEW])
-    return first if len(names) <= _FEW else f"{first} and {len(names) - _FEW} more"
 
 
 # What is wrong with a link, beside its mirrors: as its platform, its other half and its neighbours say.

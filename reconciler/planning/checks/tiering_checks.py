@@ -35,6 +35,7 @@ from reconciler.resources.tiering_policy import (
     without_effect,
 )
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -239,7 +240,7 @@ def _ranges(found: Sequence[tuple[int, int, int]]) -> str | None:
     named = [f"partition {number}: {start:,} to {stop - 1:,}" for number, start, stop in ranges[:_FEW]]
     more = f", and of {len(ranges) - _FEW:,} more partitions" if len(ranges) > _FEW else ""
     count = sum(stop - start for _, start, stop in ranges)
-    return f"{count:,} offset{'' if count == 1 else 's'} ({'; '.join(named)}{more})"
+    return f"{counted(count, 'offset')} ({'; '.join(named)}{more})"
 
 
 # What a tiering policy says of local disks, and brokers do not do once copying is off (KIP-950).
@@ -346,7 +347,7 @@ def warnings_of_tiering(review: Review) -> Iterator[Finding]:
         if _is_off(topic.cluster, situation, acting) and not switches_in(acting.of(topic)).is_off:
             waiting.setdefault(topic.cluster, []).append(address)
     for cluster, topics in waiting.items():
-        count = "1 topic asks" if len(topics) == 1 else f"{len(topics):,} topics ask"
+        count = counted(len(topics), "topic asks", "topics ask")
         yield Finding(
             cluster_address(cluster),
             situation.wanted[cluster_address(cluster)].source,

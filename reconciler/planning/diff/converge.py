@@ -24,6 +24,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -228,7 +229,7 @@ def problems(
     concerned = list(_concerned(sides.address, before, situation))
     busy = [address for address, seen in concerned if is_disabling(seen)]
     if busy:
-        which = "its tiering" if busy == [sides.address] else f"the tiering of {_some(busy)}"
+        which = "its tiering" if busy == [sides.address] else f"the tiering of {first_few(busy, _FEW, grouping='')}"
         key = switched[0].path.removeprefix("configs.")
         yield (
             f"{which} is being switched off ({TieringState.DISABLING}): {key} cannot change until that is done",
@@ -247,7 +248,8 @@ def _left_to_chance(
             continue
         left = [topic for topic, seen in concerned if _is_left(look, key, topic, seen)]
         if left:
-            whose = "its tiered storage" if left == [address] else f"the tiered storage of {_some(left)}"
+            named = first_few(left, _FEW, grouping="")
+            whose = "its tiered storage" if left == [address] else f"the tiered storage of {named}"
             yield (
                 f"{whose} would be left to chance: nothing names {key} any more, and it is on",
                 "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply.",
@@ -290,11 +292,6 @@ def _switched(sides: Sides, before: Observed) -> Topic:
     return seen.model_copy(update={"spec": seen.spec.model_copy(update={"configs": {**kept, **moved}})})
 
 
-def _some(addresses: list[Address]) -> str:
-    more = f" and {len(addresses) - _FEW} more" if len(addresses) > _FEW else ""
-    return ", ".join(addresses[:_FEW]) + more
-
-
 # Namespaces that are the access rules on a prefix: what of them is ours, and what stays where they go.
 
 
@@ -333,7 +330,7 @@ def say_what_stays(namespace: Namespace, situation: Situation, decision: Decisio
     strange = sum(not is_ours for is_ours in names.values())
     for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
         if count:
-            what = "1 topic with its prefix is" if count == 1 else f"{count:,} topics with its prefix are"
+            what = counted(count, "topic with its prefix is", "topics with its prefix are")
             stays = "it stays" if count == 1 else "they stay"
             decision.warn(namespace.address, None, f"{what} {rest}{stays}", _UNTOUCHED)
 
@@ -344,7 +341,7 @@ def say_rules_stay(address: Address, last: Recorded, situation: Situation, decis
     if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rules(namespace, situation):
         return
     count = len(rule_fields(namespace.spec.acls))
-    what = "1 access rule on its prefix stays" if count == 1 else f"{count} access rules on its prefix stay"
+    what = counted(count, "access rule on its prefix stays", "access rules on its prefix stay", grouping="")
     hint = "To take them away too: reconciler destroy --include-adopted"
     decision.warn(address, None, f"it was adopted, and is forgotten: {what}", hint)
 

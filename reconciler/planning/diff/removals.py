@@ -44,6 +44,7 @@ from reconciler.resources.address import (
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -240,15 +241,15 @@ class Holding:
         if kind == "namespace" and staying and self._may_stay(action.address):
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
-            message = f"{_some(inside)} mirrors it: promote or remove the mirror first"
+            message = f"{first_few(inside, grouping='')} mirrors it: promote or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
         if kind == "link" and not self._situation.given.is_destroy:
             self._refuse_link(action, inside)
             return action
         if staying:
-            message = f"it holds {_some(staying)}, which stays"
+            message = f"it holds {first_few(staying, grouping='')}, which stays"
             return replace(action, blocked=Block("not_empty", message, None))
-        message = f"it holds {_some(inside)}, whose delete is blocked"
+        message = f"it holds {first_few(inside, grouping='')}, whose delete is blocked"
         return replace(action, blocked=Block("not_empty", message, None, self._instead(inside)))
 
     def _instead(self, inside: Sequence[Address]) -> str | None:
@@ -258,12 +259,12 @@ class Holding:
 
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
-        message = f"it is no longer declared, but {_some(mirrors)} is not stopped"
+        message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
         if strange:
             hint = (
-                f"Declare the link again. {_some(strange)} has no entry of its own: "
+                f"Declare the link again. {first_few(strange, grouping='')} has no entry of its own: "
                 f"`reconciler mirror failover {strange[0]}` stops it"
             )
         self.errors.append(Finding(action.address, action.source, message, hint))
@@ -338,8 +339,3 @@ class Holding:
         link = seen.resource if seen is not None else None
         if isinstance(link, MirrorLink) and link.spec.mode != "destination" and link.spec.source == mirror.cluster:
             yield half
-
-
-def _some(addresses: Sequence[Address]) -> str:
-    first = ", ".join(addresses[:3])
-    return first if len(addresses) <= 3 else f"{first} and {len(addresses) - 3} more"  # noqa: PLR2004 - as many as fit a line

@@ -18,6 +18,7 @@ from reconciler.resources.address import full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mount import Recoverable
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import counted
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequenc
 
 
 def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
-    count = f"{manifests} partition" + ("" if manifests == 1 else "s")
+    count = counted(manifests, "partition", grouping="")
     message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
     hint = (
         "Where its cluster is there: reconciler run --once --only scrub writes it anew. Else restore it from a version "
