@@ -18,6 +18,67 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
 
 
+class WrappedStore:
+    """Passes everything on to the store within; those built on it say what they do otherwise. Travels as that store."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        """Stand around a store."""
+        self.inner = inner
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Travel as the store within."""
+        return self.inner.__reduce__()
+
+    @property
+    def url(self) -> str:
+        """Where this store is."""
+        return self.inner.url
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether objects can be written under a key of the caller's choice."""
+        return self.inner.encrypts
+
+    def clock_ms(self) -> int:
+        """Return what time the store has."""
+        return self.inner.clock_ms()
+
+    def get(self, key: str) -> Stored | None:
+        """Return the object, or `None` where there is none."""
+        return self.inner.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return at most `length` bytes from `start`."""
+        return self.inner.get_range(key, start, length)
+
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        """Store under a fresh name, unconditionally."""
+        self.inner.put(key, body, kms_key_id=kms_key_id)
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        """Store `body` if `key` is still at `expected`."""
+        return self.inner.swap(key, body, expected=expected)
+
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        """Store a copy of another store's object under a fresh name."""
+        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield what lies under `prefix`, sorted by key."""
+        return self.inner.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, unconditionally."""
+        self.inner.delete(keys)
+
+    def probe(self) -> Sequence[str]:
+        """Return what this store does not honour of the conditions."""
+        return self.inner.probe()
+
+
+# A store whose requests are counted.
+
+
 _GRAIN_MS: Final = 100
 """Requests of one such while are counted together."""
 _LONGEST_MS: Final = 60 * 60 * 1000
@@ -51,72 +112,58 @@ class RequestMeter:
             return sum(count for at_ms, count in self._counted if at_ms > since_ms)
 
 
-class MeteredStore:
+class MeteredStore(WrappedStore):
     """Passes everything on, and counts it. Travels as the store it is of: what executors ask is not counted."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         """Measure a store."""
-        self.inner = inner
+        super().__init__(inner)
         self.meter = meter
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """Travel as the store within."""
-        return self.inner.__reduce__()
-
-    @property
-    def url(self) -> str:
-        """Where this store is."""
-        return self.inner.url
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether objects can be written under a key of the caller's choice."""
-        return self.inner.encrypts
 
     def clock_ms(self) -> int:
         """Return what time the store has."""
         self.meter.note()
-        return self.inner.clock_ms()
+        return super().clock_ms()
 
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
         self.meter.note()
-        return self.inner.get(key)
+        return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
         self.meter.note()
-        return self.inner.get_range(key, start, length)
+        return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally."""
         self.meter.note()
-        self.inner.put(key, body, kms_key_id=kms_key_id)
+        super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is still at `expected`."""
         self.meter.note()
-        return self.inner.swap(key, body, expected=expected)
+        return super().swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name."""
         self.meter.note()
-        self.inner.copy_in(key, unmetered(source), source_key, kms_key_id=kms_key_id)
+        super().copy_in(key, unmetered(source), source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield what lies under `prefix`, sorted by key."""
         self.meter.note()
-        return self.inner.list(prefix)
+        return super().list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally."""
         self.meter.note()
-        self.inner.delete(keys)
+        super().delete(keys)
 
     def probe(self) -> Sequence[str]:
         """Return what this store does not honour of the conditions."""
         self.meter.note()
-        return self.inner.probe()
+        return super().probe()
 
 
 def unmetered(store: ObjectStore) -> ObjectStore:
@@ -145,82 +192,65 @@ def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any 
     note(LOGGER, "attempt", operation=operation, attempt=attempts, status=status, trouble=trouble)
 
 
-class NotedStore:
+class NotedStore(WrappedStore):
     """Passes everything on, and notes it. Travels as the store it is of: executors have nobody who listens."""
-
-    def __init__(self, inner: ObjectStore) -> None:
-        self._inner = inner
 
     def __copy__(self) -> NotedStore:
         """Return the same with a client of its own."""
-        return NotedStore(copy(self._inner))
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """Travel as the store within."""
-        return self._inner.__reduce__()
-
-    @property
-    def url(self) -> str:
-        """Where this store is."""
-        return self._inner.url
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether objects can be written under a key of the caller's choice."""
-        return self._inner.encrypts
+        return NotedStore(copy(self.inner))
 
     def clock_ms(self) -> int:
         """Return what time the store has."""
-        return self._asked("clock", "", self._inner.clock_ms)
+        return self._asked("clock", "", self.inner.clock_ms)
 
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
-        return self._asked("get", key, lambda: self._inner.get(key), _body_bytes)
+        return self._asked("get", key, lambda: self.inner.get(key), _body_bytes)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        return self._asked("get_range", key, lambda: self._inner.get_range(key, start, length), len)
+        return self._asked("get_range", key, lambda: self.inner.get_range(key, start, length), len)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally."""
         size = memoryview(body).nbytes
-        self._asked("put", key, lambda: self._inner.put(key, body, kms_key_id=kms_key_id), lambda _none: size)
+        self._asked("put", key, lambda: self.inner.put(key, body, kms_key_id=kms_key_id), lambda _none: size)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is still at `expected`."""
         return self._asked(
-            "swap", key, lambda: self._inner.swap(key, body, expected=expected), lambda _version: len(body)
+            "swap", key, lambda: self.inner.swap(key, body, expected=expected), lambda _version: len(body)
         )
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name."""
-        within = source._inner if isinstance(source, NotedStore) else source  # noqa: SLF001 - one of our own kind
-        self._asked("copy_in", key, lambda: self._inner.copy_in(key, within, source_key, kms_key_id=kms_key_id))
+        within = source.inner if isinstance(source, NotedStore) else source
+        self._asked("copy_in", key, lambda: self.inner.copy_in(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield what lies under `prefix`, sorted by key; noted when it has come to its end."""
         began, rows = now(), 0
-        for listed in self._inner.list(prefix):
+        for listed in self.inner.list(prefix):
             rows += 1
             yield listed
         note(LOGGER, "request", method="list", key=prefix, objects=rows, ms=ms_since(began), ended="done")
 
     def versions(self, key: str) -> Iterator[bytes | None]:
         """Yield what an object held, the newest first, where the store keeps that."""
-        if isinstance(self._inner, KeepsVersions):
-            yield from self._inner.versions(key)
+        if isinstance(self.inner, KeepsVersions):
+            yield from self.inner.versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally."""
         began, passed = now(), _Passing(keys)
-        self._inner.delete(passed)
+        self.inner.delete(passed)
         note(
             LOGGER, "request", method="delete", key=passed.first, objects=passed.count, ms=ms_since(began), ended="done"
         )
 
     def probe(self) -> Sequence[str]:
         """Return what this store does not honour of the conditions."""
-        return self._asked("probe", "", self._inner.probe)
+        return self._asked("probe", "", self.inner.probe)
 
     def _asked(self, method: str, key: str, ask: Callable[[], T], size: Callable[[T], int] = lambda _answer: 0) -> T:
         began = now()
@@ -266,42 +296,20 @@ def read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
     return ReadOnlyStore(store, now_ms if store.url.startswith(_FOLDER) else store.clock_ms)
 
 
-class ReadOnlyStore:
+class ReadOnlyStore(WrappedStore):
     """Passes reading on. Whatever would write is a mistake of ours, and is refused before it reaches the store."""
 
     def __init__(self, inner: ObjectStore, clock_ms: Callable[[], int]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock_ms = clock_ms
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without the caller's clock: what reads elsewhere asks the store."""
-        return _travelled, (self._inner,)
-
-    @property
-    def url(self) -> str:
-        """Where this store is."""
-        return self._inner.url
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether objects can be written under a key of the caller's choice."""
-        return self._inner.encrypts
+        return _travelled, (self.inner,)
 
     def clock_ms(self) -> int:
         """Return what time the store has."""
         return self._clock_ms()
-
-    def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
-        return self._inner.get(key)
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
-        return self._inner.get_range(key, start, length)
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key."""
-        return self._inner.list(prefix)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Refuse."""

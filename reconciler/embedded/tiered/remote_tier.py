@@ -18,15 +18,16 @@ from reconciler.embedded.tiered.manifest import RemotePartition
 from reconciler.errors import LostRaceError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import create, is_cut_off
+from reconciler.objectstore.wrappers import WrappedStore
 from reconciler.resources.cluster import is_overlapping
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.catalog.model import ClusterEntry
     from reconciler.embedded.catalog.tiering_state import TopicLocation
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ObjectStore, Stored, Version
 
 
 # Connections to one object storage: uploads and downloads of a process share so many, and no more.
@@ -97,82 +98,60 @@ def bounded(storage: ObjectStore, limit: int) -> BoundedStore:
     return BoundedStore(unbounded(storage), limit)
 
 
-class BoundedStore:
+class BoundedStore(WrappedStore):
     """Passes everything on when a connection is free; a listing, one request after the other, waits for none."""
 
     def __init__(self, inner: ObjectStore, limit: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._limit = limit
 
     def __copy__(self) -> BoundedStore:
         """Return the same with a client of its own."""
-        return BoundedStore(copy(self._inner), self._limit)
+        return BoundedStore(copy(self.inner), self._limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as what it is of, to be bounded where it arrives."""
-        return BoundedStore, (self._inner, self._limit)
+        return BoundedStore, (self.inner, self._limit)
 
     @property
     def connections(self) -> Connections:
         """Those of this process."""
-        return connections_to(self._inner.url, self._limit)
-
-    @property
-    def url(self) -> str:
-        """Where this store is."""
-        return self._inner.url
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether objects can be written under a key of the caller's choice."""
-        return self._inner.encrypts
-
-    def clock_ms(self) -> int:
-        """Return what time the store has."""
-        return self._inner.clock_ms()
+        return connections_to(self.inner.url, self._limit)
 
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
         with self.connections.download():
-            return self._inner.get(key)
+            return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
         with self.connections.download():
-            return self._inner.get_range(key, start, length)
+            return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally."""
         with self.connections.upload():
-            self._inner.put(key, body, kms_key_id=kms_key_id)
+            super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is still at `expected`."""
         with self.connections.upload():
-            return self._inner.swap(key, body, expected=expected)
+            return super().swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name."""
         with self.connections.upload():
-            self._inner.copy_in(key, unbounded(source), source_key, kms_key_id=kms_key_id)
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key."""
-        return self._inner.list(prefix)
+            super().copy_in(key, unbounded(source), source_key, kms_key_id=kms_key_id)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally."""
         with self.connections.upload():
-            self._inner.delete(list(keys))
-
-    def probe(self) -> Sequence[str]:
-        """Return what this store does not honour of the conditions."""
-        return self._inner.probe()
+            super().delete(list(keys))
 
 
 def unbounded(store: ObjectStore) -> ObjectStore:
     """Return the store itself: what copies from it on its own side must know it."""
-    return store._inner if isinstance(store, BoundedStore) else store  # noqa: SLF001 - one of our own kind
+    return store.inner if isinstance(store, BoundedStore) else store
 
 
 _CONNECTIONS: Final = "cloud_storage_max_connections"

@@ -61,7 +61,7 @@ class CountingStore(NotedStore):
 
     def __init__(self, inner: ObjectStore) -> None:
         """Count nothing yet."""
-        super().__init__(inner._inner if isinstance(inner, NotedStore) else inner)  # noqa: SLF001 - noted here instead
+        super().__init__(inner.inner if isinstance(inner, NotedStore) else inner)  # noted here instead
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
 
