@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from reconciler.records.record_hash import digest_of
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
@@ -292,7 +293,7 @@ def _opened(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parquet
     if is_fetched or entry.bytes <= _WHOLE_BYTES:
         source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
     else:
-        source = pa.PythonFile(_RangedFile(store, entry.key, entry.bytes), mode="r")
+        source = pa.PythonFile(RangedFile(partial(store.get_range, entry.key), entry.bytes), mode="r")
     # Of a part that is not fetched whole, each row group is one request, not one for every column.
     file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     check_part(store, entry, file.metadata)
@@ -366,35 +367,40 @@ def _records(batch: pa.RecordBatch, base: int, partition: int) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-class _RangedFile(io.RawIOBase):
-    """A part as a file of which only what is read is fetched."""
+class RangedFile(io.RawIOBase):
+    """An object as Arrow wants it: something to seek in, of which only what is read is fetched."""
 
-    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
+    def __init__(self, fetch: Callable[[int, int], bytes | memoryview], size: int) -> None:
+        """Stand at the beginning; `fetch` is asked for a start and a length."""
         super().__init__()
-        self._store = store
-        self._key = key
+        self._fetch = fetch
         self._size = size
         self._position = 0
 
     def readable(self) -> bool:
+        """Say that it can be read."""
         return True
 
     def seekable(self) -> bool:
+        """Say that it can be read from anywhere."""
         return True
 
     def tell(self) -> int:
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, and return where that is."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = origin + offset
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
+        """Return what follows, as far as it goes."""
         left = self._size - self._position
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted <= 0:
             return b""
-        found = self._store.get_range(self._key, self._position, wanted)
+        found = self._fetch(self._position, wanted)
         self._position += len(found)
-        return found
+        return found  # type: ignore[return-value]  # Arrow takes any buffer, and a view spares a copy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from reconciler.embedded.objects import missing_offsets
 from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import (
+    RangedFile,
     check_part,
     first_since,
     first_since_in,
@@ -118,7 +118,7 @@ class OpenSegment:
         """
         self._laid_out()
         if self._metadata is not None:
-            return pq.ParquetFile(pa.PythonFile(_SegmentFile(self), mode="r"), metadata=self._metadata)
+            return pq.ParquetFile(pa.PythonFile(RangedFile(self.read, self.size), mode="r"), metadata=self._metadata)
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._taken(self._chunks[0]))))
         check_part(self._source.store, self.piece.entry, file.metadata)
         return file
@@ -200,38 +200,6 @@ class OpenSegment:
             found = pq.read_metadata(pa.BufferReader(footer_of(store, entry.key, self.size)))
             check_part(store, entry, found)
         return found
-
-
-class _SegmentFile(io.RawIOBase):
-    """A segment as Arrow wants it: something to seek in and to read from."""
-
-    def __init__(self, segment: OpenSegment) -> None:
-        super().__init__()
-        self._segment = segment
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._segment.size}[whence]
-        self._position = origin + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = self._segment.size - self._position
-        wanted = left if size is None or size < 0 else min(size, left)
-        if wanted <= 0:
-            return b""
-        found = self._segment.read(self._position, wanted)
-        self._position += wanted
-        return found  # type: ignore[return-value]  # Arrow takes any buffer, and a view spares a copy
 
 
 def _borders(found: pq.FileMetaData, size: int) -> list[int]:
