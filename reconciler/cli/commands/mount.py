@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
@@ -14,7 +14,10 @@ from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.verbs import Which, ask_migration
 
 if TYPE_CHECKING:
-    from reconciler.operations.clusters.mounts import Release
+    from collections.abc import Callable
+
+    from reconciler.cli.text.lines import Line
+    from reconciler.operations.clusters.mounts import MigrationVerb, Reach, Release, Underway
 
 
 @bundled
@@ -28,11 +31,9 @@ def cancel_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
-    from reconciler.cli.json.mounts_json import MigrationDocument
     from reconciler.cli.text.mounts_text import cancelled_text
 
-    done = ask_migration(by_state.reach(files, place), Which(migration, cluster), "cancel", yes=yes, form=form)
-    present(form, lambda: cancelled_text(done), lambda: MigrationDocument.of(done))
+    _ask(by_state.reach(files, place), Which(migration, cluster), "cancel", cancelled_text, yes=yes, form=form)
 
 
 # `reconciler mount delete`.
@@ -49,11 +50,25 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Drop the record of a migration that is planned, finished or cancelled."""
-    from reconciler.cli.json.mounts_json import MigrationDocument
     from reconciler.cli.text.mounts_text import deleted_text
 
-    done = ask_migration(by_state.reach(files, place), Which(migration, cluster), "delete", yes=yes, form=form)
-    present(form, lambda: deleted_text(done), lambda: MigrationDocument.of(done))
+    _ask(by_state.reach(files, place), Which(migration, cluster), "delete", deleted_text, yes=yes, form=form)
+
+
+def _ask(
+    reach: Reach,
+    which: Which,
+    verb: MigrationVerb,
+    told: Callable[[Underway], list[Line]],
+    *,
+    yes: bool,
+    form: Literal["text", "json"],
+) -> None:
+    """Ask a verb of a migration, and tell what became of it."""
+    from reconciler.cli.json.mounts_json import MigrationDocument
+
+    done = ask_migration(reach, which, verb, yes=yes, form=form)
+    present(form, lambda: told(done), lambda: MigrationDocument.of(done))
 
 
 # `reconciler mount list`.
