@@ -154,6 +154,10 @@ class Reason(StrEnum):
     """What is left of the access rules only denies: nobody may any more."""
 
 
+SEALED: Final = "sealed"
+"""The path of a change that takes the seal off a topic: its brokers refuse every record while it is on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One field that moves. `drift`: the cluster moved away from what we last applied, not the files."""

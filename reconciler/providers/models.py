@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import StalePlanError, UserError
+from reconciler.planning.actions import SEALED
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import OnCluster
 from reconciler.resources.mirror_link import KEPT, MirrorLink, MirrorLinkSpec, MirrorTopic
@@ -136,6 +137,8 @@ def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Move
                 keys = (key,)
             case str(path), tuple() | None as operations if path.startswith(ACLS):
                 rules[path] = None if operations is None else tuple(map(str, operations))
+            case str(path), None if path == SEALED:
+                continue  # Taken off by the provider itself, before all else.
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")

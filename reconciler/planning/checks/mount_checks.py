@@ -77,8 +77,8 @@ def sealed(observed: Inventory) -> Iterator[Finding]:
         if there.is_sealed:
             message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
             hint = (
-                "`reconciler apply` goes on where that was broken off. To let producers in again instead, cancel the "
-                "unmount (reconciler mount status, reconciler mount cancel)."
+                "`reconciler apply` goes on where that was broken off, or lets producers in again where the files no "
+                "longer want it. An unmount can be cancelled (reconciler mount status, reconciler mount cancel)."
             )
             yield Finding(address, None, message, hint)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from reconciler.lifecycles.tiered import TIERING, TieringState
-from reconciler.planning.actions import Adopt, Change, Create, Delete, Forget, Reason, Transition, Update
+from reconciler.planning.actions import SEALED, Adopt, Change, Create, Delete, Forget, Reason, Transition, Update
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
 from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
 from reconciler.planning.findings import Finding
@@ -364,6 +364,10 @@ GOING: Final = "DELETING"
 """What a cluster says of something that is marked for deletion and not gone yet."""
 
 
+UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
+"""A move or unmount was broken off under its seal, and the files want it no more: producers are let in again."""
+
+
 def converge(sides: Sides, situation: Situation, decision: Decision) -> None:
     """Decide about something that is made and changed in place."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
@@ -461,7 +465,11 @@ def compare(sides: Sides, before: Observed, situation: Situation) -> Differences
         is_compared=(lambda path: _is_held(path, capabilities.link_features)) if is_link else _always,
         is_recorded=_never if capabilities.keeps_quotas else _is_quota,
     )
-    return differences(sides.address, sides.wanted, sides.last, before, how)
+    found = differences(sides.address, sides.wanted, sides.last, before, how)
+    if not before.is_sealed or before.resource.address != sides.address:
+        return found
+    reasons = (*found.reasons, Reason.DRIFTED)
+    return replace(found, changes=(*found.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
 
 
 def is_another(last: Recorded, before: Observed) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.planning.actions import Update
+from reconciler.planning.actions import SEALED, Update
 from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.kafka.admin_requests import reassigning, under_way
 from reconciler.providers.kafka.capabilities import Look, capabilities_of
@@ -299,6 +299,7 @@ class KafkaProvider:
 
             yield from carried_out(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
+        self._unseal(rest)
         if rest:
             yield from left(
                 rest,
@@ -306,6 +307,16 @@ class KafkaProvider:
                 lambda actions: Batch(self._client, self._naming, actions, may_go_on).outcomes(),
                 may_go_on,
             )
+
+    def _unseal(self, actions: Sequence[ControlAction]) -> None:
+        """Take off the seals that actions want gone."""
+        for action in actions:
+            if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
+                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - plans need none of it
+
+                seen = self._client.topics().get(self._naming.physical(full_name_of(action.address)))
+                if seen is not None:
+                    Seals(self._client, self._ledger).take_off(seen.id)
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from reconciler.applying.events import ActionDone
 from reconciler.operations.steps.invocation import Select
+from reconciler.planning.actions import Update
 from reconciler.providers.kafka.admin import configure
 from reconciler.resources.address import address_of
 from tests.workflow.kafka.dying import die_after
@@ -112,6 +113,24 @@ def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module
     assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
     assert site.physical not in site.kafka.names()
     assert site.planned() == []
+
+
+def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site) -> None:
+    manifests = site.bench.folder / "manifests"
+    before = {file: file.read_text() for file in manifests.iterdir()}
+    moves(site)
+    allow = f"delete:topic/live/{site.topic}"
+    die_after(site, "reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.shut_out", 1, allow=allow)
+    for file in manifests.iterdir():
+        file.write_text(before[file]) if file in before else file.unlink()
+    planned = site.plan().plan
+    (unsealed,) = (each for each in planned.actions if isinstance(each, Update))
+    assert unsealed.address == f"topic/live/{site.topic}"
+    assert [change.path for change in unsealed.changes] == ["sealed"]
+    site.bench.apply(Select(allow=("delete:*",)))
+    site.produce(3, first=100)
+    assert site.planned() == []
+    assert not any("sealed" in each.message for each in site.plan().plan.warnings)
 
 
 def test_what_is_written_to_the_old_name_after_somebody_broke_its_seal_keeps_it_from_being_deleted(site: Site) -> None:
