@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.applying.engine import is_archived
 from reconciler.applying.events import Approval
 from reconciler.applying.run import Basis, RunOptions, ToDo, Wish
 from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.lifecycles.mount import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
     Planned,
@@ -37,6 +39,7 @@ from reconciler.operations.steps.workspace import open_state, open_work
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,8 +220,15 @@ class _Applying:
         return Applied(planned, result, held.difference.not_needed, verdict, held.advance)
 
     def _drives(self, action: Transition) -> bool:
-        """Tell whether to end what was begun: not where the files want it failed over by now."""
-        return not self._options.leaves_jobs and self._role_of(action) != "failed-over"
+        """Tell whether to end what was begun: not where the files want it failed over, or no longer (un)mounted."""
+        if self._options.leaves_jobs:
+            return False
+        if is_archived(action):
+            wanted = self._work.loaded.desired.get(action.address)
+            mounting = None if wanted is None else wanted.resource
+            state = "unmounted" if action.machine == UNMOUNT.name else "mounted"
+            return isinstance(mounting, Mounting) and mounting.spec.state == state
+        return self._role_of(action) != "failed-over"
 
     def _role_of(self, action: Transition) -> str | None:
         entry = action.parameters.get("entry", action.address)

@@ -128,6 +128,21 @@ def test_a_seal_that_a_killed_apply_left_is_named_keeps_producers_out_and_goes_w
     assert refused(site, **{"compression.type": "gzip"}) == {"None"}
 
 
+def test_an_unmount_that_is_killed_and_taken_back_keeps_the_topic_and_lets_producers_in_again(site: Site) -> None:
+    manifests = site.bench.folder / "manifests"
+    before = {file: file.read_text() for file in manifests.iterdir()}
+    site.declare("live", "unmounted")
+    die_after(site, "reconciler.providers.kafka.seal", "Seals.put", 1)
+    for file in manifests.iterdir():
+        file.write_text(before[file]) if file in before else file.unlink()
+    assert [action.id for action in site.plan().plan.actions] == [f"update:topic/live/{site.topic}"]
+    site.apply()
+    assert site.physical in site.kafka.names()
+    assert own_configs(site).keys().isdisjoint({"max.message.bytes", "compression.type"})
+    site.produce(3, first=100)
+    assert site.planned() == []
+
+
 def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     before = own_configs(site)
 
