@@ -396,7 +396,7 @@ def _brought(
 
 # Where a mirror begins: where its source does, while its link syncs retention. What expired there goes here, too.
 #
-# The mirror's own retention leaves it alone then (`upkeep/cleanup.py`): both would keep different records otherwise,
+# The mirror's own retention leaves it alone then (`segments/retention.py`): both would keep other records otherwise,
 # for their clocks, segments and sizes are their own.
 
 

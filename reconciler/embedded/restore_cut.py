@@ -2,7 +2,7 @@
 
 The heads belong to the link by then, so nobody appends. A head is cut by one swap, under the next epoch, and keeps
 which operation cut it, where, and how many records went: whoever does it again, also when new records were mirrored
-above the cut since, finds that and cuts nothing. Its manifest follows (`remote/leaving/truncating.py`).
+above the cut since, finds that and cuts nothing. Its manifest follows (`tiered/remote_retention.py`).
 
 **Compacted topics.** Compaction may have removed a record below the cut because of a later one above it, which goes
 now: the key would be lost. A log that was compacted beyond the cut is therefore cut at its beginning, and all of it is

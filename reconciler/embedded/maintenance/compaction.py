@@ -278,7 +278,7 @@ def whole_segments(
 #    a horizon that a swap has set. A remote tombstone's older records are all remote: the swap that sets its horizon
 #    drops them too. A local one's are remote or local: the remote ones went by the first swap, before its horizon was
 #    set by the second. Older records never come back: whatever is replaced must lie there as it was read, and what
-#    was evicted since is in the remote tier as it was here (`remote/leaving/evicting.py`), so a run that holds it
+#    was evicted since is in the remote tier as it was here (`tiered/remote_retention.py`), so a run that holds it
 #    fits no more.
 # 3. *`compacted_to` rises last.* Below it no key comes twice in either tier. Where the second swap fails, the next
 #    pass learns the same dirty part again, from wherever it lies by then, and cleans what is left.
@@ -286,7 +286,7 @@ def whole_segments(
 # **Mirrors** are compacted here, not by their sources: what they hold was copied before the source compacted it. A
 # mirror is a beginning of its source's log, so what supersedes a record here supersedes it there too, and each may
 # clean before the other does: offsets stay, and whoever compares both calls such records superseded, not different. A
-# restore cuts a log's end, and with it what superseded; where that happened it cuts all (`linking/truncating.py`),
+# restore cuts a log's end, and with it what superseded; where that happened it cuts all (`restore_cut.py`),
 # and what was read of the log before is not published after it.
 
 

@@ -12,7 +12,7 @@ from reconciler.runtime.retry import Backoff, pause
 
 #
 # What was never sent, or changes nothing, is sent again. A change whose answer is lost is not: whoever asked looks what
-# is there. What brokers say they did not do (`codes.UNDONE`) is asked again for as long as the rest gets done, as
+# is there. What brokers say they did not do (`faults.UNDONE`) is asked again for as long as the rest gets done, as
 # slowly as they want it: a throttled connection stands still for the time they name.
 
 
