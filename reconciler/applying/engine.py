@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.applying.events import Event
-    from reconciler.applying.ports import DataAction, Jobs, Means, Turn
+    from reconciler.applying.ports import DataAction, Jobs, LeasePort, RunPorts
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.protocol import Outcome, Provider
     from reconciler.resources.address import Address
@@ -113,7 +113,7 @@ class Queue:
 # Ask a platform, or a job: one outcome for each action, whatever happens on the way.
 
 
-def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -> list[Outcome]:
+def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePort) -> list[Outcome]:
     """Ask a platform for a batch and return one outcome for each action, whatever happens on the way.
 
     The lease is looked at once more, here: a call may have waited long for its thread.
@@ -131,7 +131,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -
     return [found.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
 
 
-def do_job(job: DataAction, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
+def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
     """Run a job, or drive a transition over two clusters, and return its outcome and what it moved."""
     try:
         turn.check()
@@ -357,7 +357,7 @@ class Engine:
     """One run of one plan."""
 
     def __init__(
-        self, actions: Sequence[Action], means: Means, *, record: Record, run: str, leaves_jobs: bool = False
+        self, actions: Sequence[Action], means: RunPorts, *, record: Record, run: str, leaves_jobs: bool = False
     ) -> None:
         """Take the actions of a plan, none of them blocked, and the record they start from."""
         self._graph = Graph(actions)

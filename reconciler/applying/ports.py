@@ -60,7 +60,7 @@ class Jobs(Protocol):
         ...
 
 
-class Turn(Protocol):
+class LeasePort(Protocol):
     """The lease a run acts under."""
 
     @property
@@ -141,12 +141,12 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class RunPorts:
     """Everything a run needs beside its plan."""
 
     providers: Mapping[str, Provider]
     jobs: Jobs
-    turn: Turn
+    turn: LeasePort
     effects: Effects
     report: Callable[[Event], None]
     parallelism: int = 8

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
 from reconciler.applying.events import Detached, PlanMade, ResultMissing, Summary, alike
-from reconciler.applying.ports import Means
+from reconciler.applying.ports import RunPorts
 from reconciler.applying.recovery import Recovery, Settled
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
 from reconciler.planning.record import after_action, after_refusal, learn
@@ -306,7 +306,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RunRequest:
     """One wish to change something: how it is called, and how it deals with what others left."""
 
     command: str
@@ -328,7 +328,7 @@ class Ended:
 class Run:
     """One run of one wish."""
 
-    def __init__(self, setting: Setting, caller: Caller, wish: Wish) -> None:
+    def __init__(self, setting: Setting, caller: Caller, wish: RunRequest) -> None:
         """Nothing is asked of anybody yet."""
         self._setting = setting
         self._caller = caller
@@ -401,7 +401,7 @@ class Run:
 
     async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
         setting, options = self._setting, self._wish.options
-        means = Means(
+        means = RunPorts(
             providers=setting.providers,
             jobs=setting.jobs,
             turn=LeaseTurn(lease, journal, self._effects),

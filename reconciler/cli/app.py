@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from reconciler.runtime.suggest import nearest
+from reconciler.runtime.text import nearest
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context

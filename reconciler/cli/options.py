@@ -20,7 +20,7 @@ from reconciler.errors import InterruptedRunError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from reconciler.operations.clusters.mounts import Reach
+    from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Emergency
 
@@ -231,11 +231,13 @@ class ByState:
         """Return what a hint has to name of it."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
-    def reach(self, files: Files, place: Place) -> Reach:
+    def reach(self, files: Files, place: Place) -> MountSite:
         """Say it in the words of the workflow."""
-        from reconciler.operations.clusters.mounts import Reach
+        from reconciler.operations.clusters.mounts import MountSite
 
-        return Reach(invocation=place.invocation(), select=files.select(), state_url=self.state, no_state=self.no_state)
+        return MountSite(
+            invocation=place.invocation(), select=files.select(), state_url=self.state, no_state=self.no_state
+        )
 
 
 Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mount status` shows it.")]

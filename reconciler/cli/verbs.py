@@ -10,16 +10,16 @@ from typer import Argument, Option
 
 from reconciler.applying.events import ActionFailed
 from reconciler.cli import signals
-from reconciler.cli.ask import approved
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.applying.events import Event
     from reconciler.cli.options import Acting, Files, Place
-    from reconciler.operations.clusters.mounts import MigrationVerb, Reach, Underway
+    from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Underway
     from reconciler.operations.mirrors.mirror_commands import Answers, Ready, Verb
     from reconciler.operations.state_edit import Surgery
 
@@ -103,7 +103,7 @@ def show(answers: Answers, form: TextOrJson) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class MigrationId:
     """A migration by its id, and the cluster that counts it, where that is said."""
 
     migration: int
@@ -111,7 +111,7 @@ class Which:
 
 
 def ask_migration(
-    reach: Reach, which: Which, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
+    reach: MountSite, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> Underway:
     """Ask a verb of a migration, once that is confirmed; return the migration as it is then."""
     from reconciler.cli.text.mounts_text import asking_text

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.mounts.mounts import Mounts
     from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Isolation, Lost
+    from reconciler.records.log import Isolation, LostOffsets
 
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
@@ -232,7 +232,7 @@ class EmbeddedCluster(Admin):
         isolation: Isolation = "read_committed",
         auto_offset_reset: Beginning = "earliest",
         partitions: Iterable[int] | None = None,
-        on_missing: Callable[[Lost], None] | None = None,
+        on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> Consumer:
         """Return what reads topics, by name or by a regular expression over full names, from where a group left off.
 
@@ -257,7 +257,7 @@ class EmbeddedCluster(Admin):
         full_name: str,
         *,
         isolation: Isolation = "read_committed",
-        on_missing: Callable[[Lost], None] | None = None,
+        on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
         """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too.
 

@@ -22,7 +22,7 @@ from reconciler.embedded.segments.groups import (
     read_group,
 )
 from reconciler.errors import ReconcilerError
-from reconciler.resources.mirrors import Brought, GroupPosition
+from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.segments.groups import Place
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
     from reconciler.resources.mirrors import GroupOffsets
 
 
@@ -63,13 +63,15 @@ def _named(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], Grou
     }
 
 
-def bring_offsets(cluster: Admin, groups: Mapping[str, GroupOffsets]) -> dict[str, Brought | ReconcilerError]:
+def bring_offsets(
+    cluster: Admin, groups: Mapping[str, GroupOffsets]
+) -> dict[str, GroupOffsetsResult | ReconcilerError]:
     """Set what links brought of groups; one swap for each of which something changes."""
     if not groups:
         return {}
     bringing = _Bringing(cluster, cluster.catalog.read())
 
-    def bring(name: str) -> Brought | ReconcilerError:
+    def bring(name: str) -> GroupOffsetsResult | ReconcilerError:
         try:
             return bringing.bring(name, groups[name])
         except ReconcilerError as error:
@@ -100,23 +102,23 @@ class _Bringing:
     catalog: Catalog
     _ends: dict[Place, int] = field(default_factory=dict)
 
-    def bring(self, name: str, offsets: GroupOffsets) -> Brought:
+    def bring(self, name: str, offsets: GroupOffsets) -> GroupOffsetsResult:
         check_namespace_of(self.catalog, name)
         wanted, topics, is_early = self._places(offsets)
         register = group_register(self.cluster.store, name)
-        found = Brought()
+        found = GroupOffsetsResult()
 
-        def change(held: Held | None) -> dict[str, Any] | None:
+        def change(held: ReadRegister | None) -> dict[str, Any] | None:
             nonlocal found
             before = group_of(register, held)
             reading = sorted(topics[key] for key in topics if before.is_reading(self.cluster.now_ms(), key))
             if reading:
-                found = Brought(reading=tuple(reading))
+                found = GroupOffsetsResult(reading=tuple(reading))
                 return None
             brought = {place: self._within(place, each, before.synced.get(place)) for place, each in wanted.items()}
             is_clamped = is_early or any(brought[place].offset < each.offset for place, each in wanted.items())
             after = Group(before.own, {**before.synced, **brought})
-            found = Brought(is_changed=after != before, is_clamped=is_clamped)
+            found = GroupOffsetsResult(is_changed=after != before, is_clamped=is_clamped)
             return after.to_json() if after != before else None
 
         register.update(change, mark=fresh_mark())

@@ -49,8 +49,8 @@ from reconciler.resources.mirrors import (
     AUTO_CREATE,
     FAILOVER,
     AccessRules,
-    Asked,
     Offered,
+    TransitionRequest,
     brought,
     filters_of,
     mirror_name,
@@ -209,8 +209,8 @@ class Linking:
         """Return the heads of the partitions that were ever written."""
         return read_heads(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
 
-    def _asked(self, operation: str) -> Asked:
-        return Asked(self.cluster.now_ms(), operation)
+    def _asked(self, operation: str) -> TransitionRequest:
+        return TransitionRequest(self.cluster.now_ms(), operation)
 
     def _commit(self, decide: Callable[[Draft], MirrorEntry | None], what: str) -> MirrorEntry:
         self.cluster.permissions.check_super_user(what)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.pages import Paged
     from reconciler.embedded.tiered.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 # The end of a log cut off: what a head becomes, and what is superfluous then. Nobody writes meanwhile.
@@ -290,7 +290,7 @@ class Cutting:
         truncation = Truncation(self.store, partition)
         is_done = False
 
-        def changed(held: Held | None) -> dict[str, Any] | None:
+        def changed(held: ReadRegister | None) -> dict[str, Any] | None:
             nonlocal is_done
             # Of a partition that was never written to a head is made: what comes later is not to be cut.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)

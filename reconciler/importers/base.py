@@ -95,7 +95,7 @@ class FoundCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NotImported:
     """Something that was not carried over: where it is written, what it is, why."""
 
     place: Place
@@ -116,7 +116,7 @@ class Reading:
     topics: list[FoundTopic] = field(default_factory=list)
     rules: list[FoundRule] = field(default_factory=list)
     clusters: list[FoundCluster] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     """Which files were read."""
     unread: list[str] = field(default_factory=list)
@@ -180,7 +180,7 @@ class Fields:
         path = (*self._path, key, "name")
         why = f"is {kind_of_value(name)}, and a name was expected; what it names is left out"
         hint = "Put it in quotes, as it is on the broker: without them YAML may read it as something else."
-        self.reading.lost.append(Lost(self._locate(path), self.subject, path_text(path), why, hint))
+        self.reading.lost.append(NotImported(self._locate(path), self.subject, path_text(path), why, hint))
         return False
 
     def number(self, key: str) -> int | None:
@@ -294,7 +294,7 @@ class Fields:
     def _tell(self, key: str, why: str, hint: str, *, is_left_out: bool) -> None:
         path = (*self._path, key) if key else ()
         place = self.of(key) if key else self.place
-        self.reading.lost.append(Lost(place, self.subject, path_text(path), why, hint, is_left_out=is_left_out))
+        self.reading.lost.append(NotImported(place, self.subject, path_text(path), why, hint, is_left_out=is_left_out))
 
     def _below(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
@@ -304,7 +304,7 @@ class Fields:
         kind = "a text" if isinstance(value, str) else kind_of_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
-        self.reading.lost.append(Lost(self._locate(path), self.subject, path_text(path), why))
+        self.reading.lost.append(NotImported(self._locate(path), self.subject, path_text(path), why))
 
 
 # Files of another tool: found below a path and read whole, bounded as manifests are.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from reconciler.importers.base import Lost, Place, secrets_of
+from reconciler.importers.base import NotImported, Place, secrets_of
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import path_text
 from reconciler.resources.acls import Binding, check_principal
@@ -20,8 +20,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value, refused_value
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest_spelling
-from reconciler.runtime.text import one_of
+from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -48,7 +47,7 @@ _GONE: Final = {
 }
 
 
-def named_topics(found: Iterable[FoundTopic], lost: list[Lost]) -> dict[str, FoundTopic]:
+def named_topics(found: Iterable[FoundTopic], lost: list[NotImported]) -> dict[str, FoundTopic]:
     """Return topics by their names; of several of one name the first is taken, the others are told."""
     topics: dict[str, FoundTopic] = {}
     for topic in found:
@@ -56,14 +55,16 @@ def named_topics(found: Iterable[FoundTopic], lost: list[Lost]) -> dict[str, Fou
         if first is not topic:
             why = f"a topic of this name is declared already, at {first.place}; this one is left out"
             hint = "" if _is_same(first, topic) else "They say different things: keep the one that is right."
-            lost.append(Lost(topic.place, _subject(topic), "", why, hint))
+            lost.append(NotImported(topic.place, _subject(topic), "", why, hint))
     return topics
 
 
-def composed_topic(found: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[Lost]) -> Topic | None:
+def composed_topic(
+    found: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
+) -> Topic | None:
     """Return a topic by its flat name, or `None` where it cannot be declared; `lost` is told what and why."""
     if why := _why_not(found):
-        lost.append(Lost(found.place, _subject(found), "", *why))
+        lost.append(NotImported(found.place, _subject(found), "", *why))
         return None
     several = found.replication_factor if found.replication_factor and found.replication_factor > 0 else None
     content = {
@@ -79,7 +80,7 @@ def composed_topic(found: FoundTopic, target: Target, acls: list[dict[str, Any]]
         return Topic.model_validate(content)
     except ValidationError as error:
         lost += [
-            Lost(found.place, _subject(found), path_text(each.at), each.message, each.hint)
+            NotImported(found.place, _subject(found), path_text(each.at), each.message, each.hint)
             for each in complaints_of(error, Topic, content)
         ]
         return None
@@ -99,14 +100,14 @@ def _why_not(found: FoundTopic) -> tuple[str, str] | None:
     return None
 
 
-def _configs(found: FoundTopic, target: Target, lost: list[Lost]) -> Iterator[tuple[str, str]]:
+def _configs(found: FoundTopic, target: Target, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
     catalog = target.catalog
     for key, said in sorted(found.configs.items()):
         if said.value is None:
             continue
         if key in PASSING:
             why = "throttles a reassignment while it lasts, and is nothing to declare"
-            lost.append(Lost(said.place, _subject(found), key, why, is_left_out=False))
+            lost.append(NotImported(said.place, _subject(found), key, why, is_left_out=False))
             continue
         if catalog is not None and key not in catalog:
             lost.append(_unknown(key, found, said.place, target))
@@ -115,15 +116,17 @@ def _configs(found: FoundTopic, target: Target, lost: list[Lost]) -> Iterator[tu
             yield key, canonical_value(key, _plain(said.value), catalog or KAFKA_CONFIGS)
         except ValueError as error:
             why = refused_value(str(said.value), error)
-            lost.append(Lost(said.place, _subject(found), key, why, "Correct it there, or write it into the manifest."))
+            lost.append(
+                NotImported(said.place, _subject(found), key, why, "Correct it there, or write it into the manifest.")
+            )
 
 
-def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> Lost:
+def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> NotImported:
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
     otherwise = f"Known are, for example: {one_of(catalog)}"
     hint = "" if key in _GONE else did_you_mean(nearest_spelling(key, catalog), otherwise=otherwise)
-    return Lost(place, _subject(found), key, why, hint, is_left_out=key not in _GONE)
+    return NotImported(place, _subject(found), key, why, hint, is_left_out=key not in _GONE)
 
 
 def _plain(value: Any) -> Any:
@@ -164,13 +167,13 @@ class Permissions:
     bindings: dict[Binding, Place] = field(default_factory=dict)
 
 
-def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[Lost]) -> Permissions:
+def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
     """Sort rules by what carries them; `lost` is told of each that says nothing a broker would keep."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     found = Permissions()
     for rule in rules:
         if why := _refused(rule):
-            lost.append(Lost(rule.place, str(rule), "", why))
+            lost.append(NotImported(rule.place, str(rule), "", why))
         elif rule.resource == _TOPICS and not rule.is_prefix and rule.name in topics:
             of_topics[rule.name][rule.permission, rule.principal, rule.host].add(rule.operation)
         else:
@@ -223,7 +226,7 @@ class Composed:
 
     flat: dict[str, Flat] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[NotImported] = field(default_factory=list)
 
 
 def compose(reading: Reading, targets: Mapping[str, Target]) -> Composed:
@@ -237,7 +240,7 @@ def compose(reading: Reading, targets: Mapping[str, Target]) -> Composed:
     return composed
 
 
-def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost: list[Lost]) -> Flat:
+def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost: list[NotImported]) -> Flat:
     topics = (topic for topic in reading.topics if targets[topic.cluster].name == target.name)
     named = named_topics(topics, lost)
     rules = (rule for rule in reading.rules if targets[rule.cluster].name == target.name)
@@ -249,7 +252,7 @@ def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost:
         if topic is not None:
             flat.topics[name], flat.places[name] = topic, found.place
         elif acls:
-            lost.append(Lost(found.place, f"topic {name}", "", "its access rules are left out with it"))
+            lost.append(NotImported(found.place, f"topic {name}", "", "its access rules are left out with it"))
     return flat
 
 
@@ -258,7 +261,7 @@ def _add_cluster(found: FoundCluster, target: Target, security: Mapping[str, str
         return
     subject = f"cluster {found.name or target.name}"
     if target.name in composed.clusters:
-        composed.lost.append(Lost(found.place, subject, "", f"the cluster {target.name} is there already"))
+        composed.lost.append(NotImported(found.place, subject, "", f"the cluster {target.name} is there already"))
         return
     kafka = {
         "bootstrapServers": list(found.bootstrap_servers),
@@ -271,6 +274,6 @@ def _add_cluster(found: FoundCluster, target: Target, security: Mapping[str, str
         composed.clusters[target.name] = Cluster.model_validate(content)
     except ValidationError as error:
         composed.lost += [
-            Lost(found.place, subject, path_text(each.at), each.message, each.hint)
+            NotImported(found.place, subject, path_text(each.at), each.message, each.hint)
             for each in complaints_of(error, Cluster, content)
         ]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of, hashes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

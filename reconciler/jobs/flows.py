@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.jobs.progress import Report
-    from reconciler.records.log import Bounds, Extent, Reached, StagedSink, TopicLog, TransactionalSink
+    from reconciler.records.log import Bounds, Extent, SinkPosition, StagedSink, TopicLog, TransactionalSink
 
 
 # What a copy has to move, cut along what is stored, and dealt out to rounds and tasks. Pure.
@@ -356,7 +356,7 @@ class Following:
         self._seen = source.bounds(self.flow.only)
         self._sink = self.flow.sink.following(SourceSeen(source.topic_id, self._seen))
 
-    def _look_at_both(self) -> Mapping[int, Reached]:
+    def _look_at_both(self) -> Mapping[int, SinkPosition]:
         """Return where the sink ends: seen before its source is, which cannot seem to end below it then."""
         reached = self.flow.sink.reached(self.flow.only)
         self._look()
@@ -365,7 +365,7 @@ class Following:
             check_followed("the mirror", partition, one, seen)
         return reached
 
-    def _lacks(self, reached: Mapping[int, Reached]) -> None:
+    def _lacks(self, reached: Mapping[int, SinkPosition]) -> None:
         ends = {partition: one.end for partition, one in reached.items()}
         until = self.flow.until
         goal = {

@@ -14,8 +14,8 @@ from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed
 from reconciler.jobs.comparison import Comparison, Pair, PartitionComparison, Side
 from reconciler.jobs.flows import Piece, pieces_of, tasks_of
 from reconciler.jobs.stage import Cores, Tasks, described, run_stage
+from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans
-from reconciler.records.record_hash import digest_of, hashes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
-import reconciler
 from reconciler.errors import UserError
 from reconciler.jobs.progress import refused
 from reconciler.jobs.stage import JOB_GROUP
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
     from reconciler.resources.workspace import SparkSpec
 
+
+import reconciler
 
 # Is there a Java that can run Spark? Asked before Spark is started, because Spark's own answer is a page long.
 

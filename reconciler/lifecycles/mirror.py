@@ -160,7 +160,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class InRole:
     """It has the role already."""
 
 
@@ -176,7 +176,7 @@ class Refuse:
     hint: str
 
 
-Verdict: TypeAlias = Ask | Held | Wait | Refuse
+Verdict: TypeAlias = Ask | InRole | Wait | Refuse
 
 _PENDING: Final = (
     _M.PENDING_SYNCHRONIZE,
@@ -193,19 +193,19 @@ _STOPPED: Final = Refuse("Restore it on the original source over a bidirectional
 
 _TABLE: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
     "mirroring": {
-        _M.ACTIVE: Held(),
+        _M.ACTIVE: InRole(),
         _M.PAUSED: Ask(("resume",)),
-        _M.LINK_PAUSED: Held(),
-        _M.SOURCE_UNAVAILABLE: Held(),
-        _M.LINK_FAILED: Held(),
+        _M.LINK_PAUSED: InRole(),
+        _M.SOURCE_UNAVAILABLE: InRole(),
+        _M.LINK_FAILED: InRole(),
         _M.FAILED: Refuse("It will not recover: allow its deletion, then it is mirrored afresh."),
         **dict.fromkeys(_PENDING, Wait()),
         _M.STOPPED: _STOPPED,
     },
     "paused": {
         _M.ACTIVE: Ask(("pause",)),
-        _M.PAUSED: Held(),
-        _M.LINK_PAUSED: Held(),  # nothing is mirrored; whether it is paused itself is told once its link goes on
+        _M.PAUSED: InRole(),
+        _M.LINK_PAUSED: InRole(),  # nothing is mirrored; whether it is paused itself is told once its link goes on
         _M.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
         _M.LINK_FAILED: Refuse("Mend its link first."),
         _M.FAILED: Refuse("It has failed for good and mirrors nothing."),
@@ -222,12 +222,12 @@ _TABLE: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
         _M.FAILED: _USE_FAILOVER,
         **dict.fromkeys(_PENDING, _NOT_YET),
         _M.PENDING_STOPPED: Wait(),
-        _M.STOPPED: Held(),
+        _M.STOPPED: InRole(),
     },
     "failed-over": {
         **dict.fromkeys((_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, *_PENDING), Ask(("failover",))),
         **dict.fromkeys((_M.SOURCE_UNAVAILABLE, _M.LINK_FAILED, _M.FAILED), Ask(("failover",))),
-        _M.STOPPED: Held(),
+        _M.STOPPED: InRole(),
     },
     "reversed": {
         _M.ACTIVE: Ask(("reverse-and-start",)),
@@ -245,7 +245,7 @@ _TABLE: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
 
 _OF_SUSPENDED: Final[dict[Role, Verdict]] = {
     "mirroring": _SUSPENDED,
-    "paused": Held(),
+    "paused": InRole(),
     "promoted": _SUSPENDED,
     "failed-over": Ask(("failover",)),
     "reversed": Ask(("resume",)),

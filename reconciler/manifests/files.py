@@ -95,7 +95,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
     return raw if len(raw) <= MAX_BYTES else _too_big(label, len(raw))
 
 
-class Found(NamedTuple):
+class FoundManifests(NamedTuple):
     """The manifests below the listed paths, sorted, and what was found beside them."""
 
     files: tuple[Path, ...]
@@ -110,7 +110,7 @@ def manifest_files(
     apart: AbstractSet[Path],
     may_be_empty: bool = False,
     within: Path | None = None,
-) -> Found:
+) -> FoundManifests:
     """Return every `*.yaml` and `*.yml` below `listed`, dot-folders excluded; a file listed twice is read once.
 
     `apart`: files and folders that are read as something else: the workspace, values, overlays. `within`: the folder
@@ -126,7 +126,7 @@ def manifest_files(
             files.setdefault(os.path.realpath(file), file)
         problems += walk.problems
         warnings += walk.warnings(name)
-    return Found(tuple(sorted(files.values())), tuple(problems), tuple(warnings))
+    return FoundManifests(tuple(sorted(files.values())), tuple(problems), tuple(warnings))
 
 
 class _Walk:
@@ -268,7 +268,7 @@ class Findings:
         self.problems.append(problem)
         self.is_whole = False
 
-    def add(self, found: Found) -> None:
+    def add(self, found: FoundManifests) -> None:
         """Keep what came to light when files were looked for."""
         self.problems += found.problems
         self.warnings += found.warnings

@@ -13,8 +13,7 @@ from reconciler.resources.address import Address, join_name
 from reconciler.resources.base import Complaint
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import WRITABLE
-from reconciler.runtime.suggest import did_you_mean, nearest_spelling
-from reconciler.runtime.text import one_of
+from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -14,8 +14,7 @@ from reconciler.manifests.files import OVERLAYS, Place, label_of, read_bounded
 from reconciler.manifests.positions import Problem, Spot, kind_of_value, resolve, spots
 from reconciler.manifests.yaml_documents import PARSER, parse
 from reconciler.resources.base import Complaint
-from reconciler.runtime.suggest import did_you_mean, nearest_spelling
-from reconciler.runtime.text import one_of
+from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
     import pathlib

@@ -16,8 +16,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest_spelling
-from reconciler.runtime.text import one_of
+from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
     import pathlib

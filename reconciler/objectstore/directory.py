@@ -25,16 +25,7 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.objectstore.base import (
-    RESERVED,
-    Listed,
-    Stored,
-    Version,
-    check_key,
-    mine_or_lost,
-    nonce,
-    refuse_key,
-)
+from reconciler.objectstore.base import RESERVED, Listed, Stored, Version, check_key, mine_or_lost, nonce, refuse_key
 from reconciler.objectstore.probe import probe_conditions
 from reconciler.runtime.retry import Backoff, Tries
 

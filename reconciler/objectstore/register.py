@@ -118,7 +118,7 @@ _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ReadRegister:
     """A register as it was read: what it holds, and what to swap against."""
 
     value: dict[str, Any]
@@ -144,7 +144,7 @@ class Register:
         self.format = format
         self.shape = shape
 
-    def read(self) -> Held | None:
+    def read(self) -> ReadRegister | None:
         """Return what it holds now; `None` where it was never written.
 
         Raises:
@@ -155,8 +155,8 @@ class Register:
         return None if stored is None else self._parse(stored)
 
     def swap(
-        self, held: Held | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
-    ) -> Held:
+        self, held: ReadRegister | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
+    ) -> ReadRegister:
         """Replace what was read as `held` (`None`: what does not exist) by `value`; `epoch` stays unless given.
 
         Raises:
@@ -174,17 +174,17 @@ class Register:
         ours = {"format": self.format, "epoch": after, "nonce": nonce(), "marks": marks}
         body = orjson.dumps({**ours, **value})
         version = self.store.swap(self.key, body, expected=None if held is None else held.version)
-        return Held(value, after, marks, version)
+        return ReadRegister(value, after, marks, version)
 
     def update(
         self,
-        change: Callable[[Held | None], dict[str, Any] | None],
+        change: Callable[[ReadRegister | None], dict[str, Any] | None],
         *,
         mark: str,
         patience_s: float | None = None,
         raises_epoch: bool = False,
-        known: Held | None = None,
-    ) -> Held | None:
+        known: ReadRegister | None = None,
+    ) -> ReadRegister | None:
         """Read, let `change` decide anew, swap; again when another writer was faster. Return what holds then.
 
         `change` returns `None` when there is nothing to do, and may be called once for every attempt. Doing the
@@ -226,7 +226,7 @@ class Register:
             return held
         raise trouble
 
-    def _read_after(self, trouble: ReconcilerError | None) -> Held | None:
+    def _read_after(self, trouble: ReconcilerError | None) -> ReadRegister | None:
         """Read; where that fails after a write without an answer, it is that write of which nobody knows."""
         try:
             return self.read()
@@ -235,7 +235,9 @@ class Register:
                 raise UnansweredError(error.message, hint=error.hint) from error
             raise
 
-    def _swapped(self, known: Held, change: Callable[[Held | None], dict[str, Any] | None], mark: str) -> Held | None:
+    def _swapped(
+        self, known: ReadRegister, change: Callable[[ReadRegister | None], dict[str, Any] | None], mark: str
+    ) -> ReadRegister | None:
         """Swap what may be out of date; `None`: it is, or says that there is nothing to do, or to refuse."""
         try:
             value = change(known)
@@ -248,7 +250,7 @@ class Register:
         except (LostRaceError, UnansweredError):
             return None
 
-    def _parse(self, stored: Stored) -> Held:
+    def _parse(self, stored: Stored) -> ReadRegister:
         body = self._object(stored.body)
         self._check_format(body.pop("format", None))
         epoch, marks = body.pop("epoch", None), body.pop("marks", None)
@@ -259,7 +261,7 @@ class Register:
             check_shape(body, self.shape)
         except TypeError as error:
             raise self._damaged(str(error)) from error
-        return Held(body, epoch, tuple(marks), stored.version)
+        return ReadRegister(body, epoch, tuple(marks), stored.version)
 
     def _object(self, body: bytes) -> dict[str, Any]:
         try:

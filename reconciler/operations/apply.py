@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from reconciler.applying.engine import is_archived
 from reconciler.applying.events import Approval
-from reconciler.applying.run import Basis, RunOptions, ToDo, Wish
+from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.lifecycles.mount import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
     Planned,
-    Wanted,
+    PlanOptions,
     decide,
     decide_unlocked,
     show_decided,
@@ -21,9 +21,9 @@ from reconciler.operations.plan import (
 )
 from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
+    ApprovalCheck,
     Approved,
-    Found,
-    Held,
+    RestOfRun,
     options_of,
     read_approved,
     rest_of,
@@ -112,7 +112,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if options.resumes:
         return _resume(invocation, select, options, hooks)
     if options.file is None:
-        return apply_wanted(invocation, select, options, hooks, Wanted(is_only_drift=options.only_drift))
+        return apply_wanted(invocation, select, options, hooks, PlanOptions(is_only_drift=options.only_drift))
     if options.only_drift:
         raise UsageError(
             "FILE says what is done: --only-drift has no say in it", hint="Give either FILE or --only-drift."
@@ -123,7 +123,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     select = options_of(approved.document, workspace_folder(invocation))
     work = _open_again(invocation, select, approved.document.back_to)
     approved.check_place(work)
-    return _Applying(work, options, hooks, Wanted()).run(approved)
+    return _Applying(work, options, hooks, PlanOptions()).run(approved)
 
 
 def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
@@ -132,7 +132,7 @@ def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> 
 
 
 def apply_wanted(
-    invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: Wanted
+    invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
 ) -> Applied:
     """Plan what is wanted and do it: at once with `yes`, else after it was confirmed."""
     work = open_work(invocation, select)
@@ -148,13 +148,13 @@ def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks
     kept = resumable(open_state(invocation, select))
     work = _open_again(invocation, select_of(kept, workspace_folder(invocation)), kept.get("back_to"))
     work.warn_about_local_state()
-    return _Applying(work, options, hooks, Wanted(**kept["wanted"])).run(None)
+    return _Applying(work, options, hooks, PlanOptions(**kept["wanted"])).run(None)
 
 
 class _Applying:
     """One `apply`, with what it has found so far."""
 
-    def __init__(self, work: Work, options: ApplyOptions, hooks: Hooks, wanted: Wanted) -> None:
+    def __init__(self, work: Work, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions) -> None:
         self._work = work
         self._options = options
         self._hooks = hooks
@@ -180,7 +180,7 @@ class _Applying:
 
     def run(self, approved: Approved | None, *, is_confirmed: bool = False) -> Applied:
         """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
-        found: list[tuple[Planned, Held | None]] = []
+        found: list[tuple[Planned, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: Basis) -> ToDo:
             snapshot = basis.snapshot
@@ -192,7 +192,7 @@ class _Applying:
             held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
                 rest = rest_of(basis.settled, planned.plan, _found(decided))
-                planned, held = replace(planned, plan=rest.plan), Held(SameOrLess((), rest.not_needed))
+                planned, held = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
             found.append((planned, held))
             if held is not None:
                 self._hooks.report(Approval(held.difference.not_needed, held.advance))
@@ -201,7 +201,7 @@ class _Applying:
                 self._confirm(planned)
             return self._to_do(planned)
 
-        wish = Wish(
+        wish = RunRequest(
             command=self._command,
             options=self._options,
             drives=self._drives,
@@ -263,8 +263,8 @@ class _Applying:
             raise errors_of(planned.plan.errors, can_exclude=is_selecting)
 
 
-def _found(decided: Decided) -> Found:
-    return Found(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
+def _found(decided: Decided) -> RestOfRun:
+    return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
 def _check_blocked(planned: Planned) -> None:
@@ -296,7 +296,7 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
     if options.recursive:
         below = tuple(pattern for target in select.targets for pattern in _below(target))
         select = replace(select, targets=(*select.targets, *below))
-    wanted = Wanted(is_destroy=True, include_adopted=options.include_adopted)
+    wanted = PlanOptions(is_destroy=True, include_adopted=options.include_adopted)
     return apply_wanted(invocation, select, options, hooks, wanted)
 
 

@@ -53,7 +53,7 @@ ALWAYS: Final[frozenset[DriftClass]] = frozenset({"drift", "missing", "in doubt"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DriftItem:
     """One finding."""
 
     kind: DriftClass
@@ -93,7 +93,9 @@ def failing(names: Iterable[str]) -> frozenset[DriftClass]:
 # What an interrupted run had begun and not ended: nobody may call that drift before it is settled.
 
 
-def doubts(store: ObjectStore, remembered: Remembered, is_looked_at: Callable[[Address], bool]) -> tuple[Found, ...]:
+def doubts(
+    store: ObjectStore, remembered: Remembered, is_looked_at: Callable[[Address], bool]
+) -> tuple[DriftItem, ...]:
     """Return what is in doubt; nothing while its run goes on, for what it does next cannot be told from outside."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
@@ -101,7 +103,7 @@ def doubts(store: ObjectStore, remembered: Remembered, is_looked_at: Callable[[A
         return ()
     file = unfinished.file
     return tuple(
-        Found(
+        DriftItem(
             "in doubt",
             action.address,
             f"run {file.run} of {file.who} began to {action.verb} it, and whether it did is not written",
@@ -121,7 +123,7 @@ def unreadable(store: ObjectStore, remembered: Remembered) -> UserError | None:
     return UserError(unreadable_notice(lockfile, why), hint=why.hint)
 
 
-def without_doubtful(findings: Sequence[Found], doubtful: Sequence[Found]) -> tuple[Found, ...]:
+def without_doubtful(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
     """Return all findings, those in doubt first: what differs at their addresses may be what that run did."""
     addresses = {found.address for found in doubtful}
     return (*doubtful, *(found for found in findings if found.address not in addresses))
@@ -175,14 +177,14 @@ class Known:
     path: Path
     whose: Whose
     told: _Marks
-    findings: tuple[Found, ...]
+    findings: tuple[DriftItem, ...]
     """All that is there now, told before or not."""
     was_looked_at: Callable[[Address], bool]
     """Whether what this run did not find at an address is really gone from there."""
 
     @classmethod
     def read(
-        cls, path: Path, whose: Whose, findings: Sequence[Found], was_looked_at: Callable[[Address], bool]
+        cls, path: Path, whose: Whose, findings: Sequence[DriftItem], was_looked_at: Callable[[Address], bool]
     ) -> Known:
         """Read what was told of `whose`; a file that is not there says that nothing was.
 
@@ -193,7 +195,7 @@ class Known:
         return cls(path, whose, _taken(_read(path), whose)[whose], tuple(findings), was_looked_at)
 
     @property
-    def unknown(self) -> tuple[Found, ...]:
+    def unknown(self) -> tuple[DriftItem, ...]:
         """What is to be told now."""
         return tuple(found for found in self.findings if mark_of(found) not in self.told)
 
@@ -216,7 +218,7 @@ class Known:
         return mark not in self.told or (address is not None and not self.was_looked_at(address))
 
 
-def mark_of(found: Found) -> str:
+def mark_of(found: DriftItem) -> str:
     """Return what is kept of a finding; one that is ignored is told anew when it no longer is."""
     return f"{found.fingerprint} ignored" if found.ignored is not None else found.fingerprint
 
@@ -309,7 +311,7 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
 _Field = tuple["Address", str]
 
 
-def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[Found, ...]:
+def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[DriftItem, ...]:
     """Return everything a plan found, by class, in the plan's order; `roles` are what commands did to mirrors."""
     agreed = _agreed(plan)
     moved = tuple(_moved(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
@@ -341,8 +343,8 @@ def _agreed(plan: Plan) -> frozenset[_Field]:
     )
 
 
-def _moved(finding: DriftFinding) -> Found:
-    return Found(
+def _moved(finding: DriftFinding) -> DriftItem:
+    return DriftItem(
         "drift" if finding.path else "missing",
         finding.address,
         f"{_field(finding)} was changed on the cluster" if finding.path else _gone(finding),
@@ -364,22 +366,22 @@ def _gone(finding: DriftFinding) -> str:
     return f"is gone from the cluster{where}"
 
 
-def _agreeing(finding: DriftFinding) -> Found:
+def _agreeing(finding: DriftFinding) -> DriftItem:
     message = f"{finding.path} was changed on the cluster, and the files say the same: apply remembers it"
     mark = fingerprint_of("pending", finding.address, plain(finding.observed), finding.path)
-    return Found("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
+    return DriftItem("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
 
 
-def _pending(plan: Plan, told: AbstractSet[_Field]) -> Iterator[Found]:
+def _pending(plan: Plan, told: AbstractSet[_Field]) -> Iterator[DriftItem]:
     for action in plan.actions:
         if not action.blocked and not _is_told(action, told):
             mark = fingerprint_of("pending", action.address, _aim(action))
-            yield Found("pending", action.address, f"{action.verb} is planned", mark)
+            yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
-def _by_command(found: Commanded) -> Found:
+def _by_command(found: Commanded) -> DriftItem:
     address = found.mirror.address
-    return Found("pending", address, found.message, fingerprint_of("pending", address, found.mirror.state, "state"))
+    return DriftItem("pending", address, found.message, fingerprint_of("pending", address, found.mirror.state, "state"))
 
 
 def _is_told(action: Action, told: AbstractSet[_Field]) -> bool:
@@ -400,20 +402,20 @@ def _aim(action: Action) -> object:
     return action.id
 
 
-def _blocked(action: Action) -> Found:
+def _blocked(action: Action) -> DriftItem:
     guard, why = (action.blocked.guard, action.blocked.message) if action.blocked else ("", "")
     mark = fingerprint_of("blocked", action.address, [guard, _aim(action)])
-    return Found("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
+    return DriftItem("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
 
 
-def _unmanaged(address: Address) -> Found:
-    return Found("unmanaged", address, "is there, but nobody declares it", fingerprint_of("unmanaged", address))
+def _unmanaged(address: Address) -> DriftItem:
+    return DriftItem("unmanaged", address, "is there, but nobody declares it", fingerprint_of("unmanaged", address))
 
 
-def _hiding(found: Override) -> Found:
+def _hiding(found: Override) -> DriftItem:
     message = f"{found.path} is set by nobody's file and hides what {found.origin} says"
     mark = fingerprint_of("unmanaged", found.address, found.value, found.path)
-    return Found("unmanaged", found.address, message, mark, found.path, found.hidden, found.value)
+    return DriftItem("unmanaged", found.address, message, mark, found.path, found.hidden, found.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,9 +423,9 @@ class Drifted:
     """Everything found, in the plan's order."""
 
     planned: Planned
-    findings: tuple[Found, ...]
+    findings: tuple[DriftItem, ...]
     """What is to be told: without what the caller knows."""
-    failing: tuple[Found, ...]
+    failing: tuple[DriftItem, ...]
     """Those of them that make the exit code 3."""
     verdict: ReconcilerError | None
     known: Known | None = None
@@ -552,7 +554,7 @@ def _obstacles(plan: Plan) -> tuple[Finding, ...]:
     return tuple(error for error in plan.errors if error.address not in moved)
 
 
-def _verdict(plan: Plan, fails: Sequence[Found], lost: Sequence[Finding]) -> ReconcilerError | None:
+def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[Finding]) -> ReconcilerError | None:
     obstacles = (*lost, *_obstacles(plan))
     if obstacles:
         return errors_of(obstacles)
@@ -563,7 +565,7 @@ def _verdict(plan: Plan, fails: Sequence[Found], lost: Sequence[Finding]) -> Rec
     return DriftError(f"reality differs from the files: {', '.join(told)}", hint=_way_on(plan, fails))
 
 
-def _way_on(plan: Plan, fails: Sequence[Found]) -> str:
+def _way_on(plan: Plan, fails: Sequence[DriftItem]) -> str:
     """Return what to type: never what would leave all of it as it is."""
     accepting = "take it into the files: reconciler drift --accept ADDR"
     refused = {finding.address for finding in plan.errors}

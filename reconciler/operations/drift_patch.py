@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mirror import ROLES, Held, MirrorStatus, Role, towards
+from reconciler.lifecycles.mirror import ROLES, InRole, MirrorStatus, Role, towards
 from reconciler.manifests.edit import UneditableError, yaml_text
 from reconciler.manifests.files import label_of
 from reconciler.manifests.format import format_text
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from reconciler.manifests.files import Place
     from reconciler.manifests.load import Loaded
-    from reconciler.operations.drift import Found
+    from reconciler.operations.drift import DriftItem
     from reconciler.operations.manifest_fields import Spot
     from reconciler.operations.plan import Decided
     from reconciler.operations.steps.invocation import Invocation, Select
@@ -138,7 +138,7 @@ def role_of(state: str | None) -> Role | None:
         status = MirrorStatus(state or MirrorStatus.ACTIVE)
     except ValueError:
         return None
-    return next((role for role in ROLES if isinstance(towards(role, status), Held)), None)
+    return next((role for role in ROLES if isinstance(towards(role, status), InRole)), None)
 
 
 def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
@@ -255,7 +255,9 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
     return patch_for(work.loaded, decided, patterns, doubtful)
 
 
-def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtful: Sequence[Found] = ()) -> Accepted:
+def patch_for(
+    loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
+) -> Accepted:
     """Return the change to what was loaded that accepts what was found at `patterns`; nothing that is in doubt.
 
     Raises:
@@ -298,7 +300,7 @@ class _Accepting:
         self._decided = decided
         self._patterns = patterns
 
-    def run(self, findings: Sequence[Found]) -> None:
+    def run(self, findings: Sequence[DriftItem]) -> None:
         known = {found.mirror.address: found for found in _by_command(self.manifests.loaded, self._decided)}
         roles = {address: held for address, held in self._roles(known) if self._is_chosen(address)}
         for mirror, (role, seen) in roles.items():
@@ -331,7 +333,7 @@ class _Accepting:
         self.notes += [text] if is_new else []
         return is_new
 
-    def _by_hand(self, found: Found, place: Place) -> str:
+    def _by_hand(self, found: DriftItem, place: Place) -> str:
         if not found.path:
             return f"{place} take this document out"
         return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
@@ -339,7 +341,7 @@ class _Accepting:
     def _role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
         return field_by_hand(self.manifests.loaded, mirror, "state", role, place)
 
-    def _accept(self, found: Found) -> None:
+    def _accept(self, found: DriftItem) -> None:
         match found.kind:
             case "drift":
                 self._accept_drift(found)
@@ -363,7 +365,7 @@ class _Accepting:
             case _:
                 assert_never(found.kind)
 
-    def _accept_drift(self, found: Found) -> None:
+    def _accept_drift(self, found: DriftItem) -> None:
         if found.path == "incarnation":
             message = (
                 "somebody deleted it and made another one: no file says which is meant, `reconciler apply` adopts it"
@@ -377,11 +379,11 @@ class _Accepting:
             raise ElsewhereError(message)
         accept_field(self.manifests, found.address, found.path, found.observed)
 
-    def _is_own(self, found: Found) -> bool:
+    def _is_own(self, found: DriftItem) -> bool:
         place = place_of(found.address, found.path)
         return self.manifests.spot(found.address, place).said(place) is not None
 
-    def _origin(self, found: Found) -> str | None:
+    def _origin(self, found: DriftItem) -> str | None:
         """Return the tier or policy a value comes from."""
         changes = (
             change

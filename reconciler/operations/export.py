@@ -15,8 +15,8 @@ from reconciler.manifests.models import complaints_of
 from reconciler.operations.export_layout import (
     AT_LEAST,
     Archives,
+    ClusterContents,
     Factored,
-    Found,
     LeftOut,
     archives_in,
     ends_text,
@@ -147,10 +147,10 @@ def look(
     return Live(Factored(made.resources, unsaid), kept, identity.cluster_id, left_out)
 
 
-def _found(cluster: Cluster, provider: Provider, inventory: Inventory) -> Found:
+def _found(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
     separator = _separator(cluster)
     mirrors = [address for address in inventory if address.startswith("mirror/")]
-    return Found(
+    return ClusterContents(
         cluster=cluster.metadata.name,
         resources=[found.resource for address, found in inventory.items() if address not in mirrors],
         capabilities=provider.capabilities,

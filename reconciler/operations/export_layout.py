@@ -636,7 +636,7 @@ _LEFT_ALONE = "It stays as it is: no plan touches what the files do not say."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ClusterContents:
     """What one cluster has, in whichever way that was learnt."""
 
     cluster: str
@@ -664,7 +664,7 @@ class Factored:
 class _Making:
     """A cluster in the making."""
 
-    found: Found
+    found: ClusterContents
     policies: Policies
     spaces: Spaces
     shared: Shared
@@ -673,7 +673,7 @@ class _Making:
 
 
 def factored(
-    found: Found, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
+    found: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
 ) -> Factored:
     """Factor what one cluster has; the same resources in another order give the same.
 
@@ -702,7 +702,7 @@ def _lasting(configs: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in configs.items() if key not in PASSING}
 
 
-def _spaces(found: Found, topics: Sequence[Topic], at_least: int) -> Spaces:
+def _spaces(found: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
     known = {topic.metadata.namespace for topic in topics}
     known |= {each.metadata.name for each in found.resources if isinstance(each, Namespace)}
     if found.separator is None:
@@ -717,7 +717,7 @@ def _spaces(found: Found, topics: Sequence[Topic], at_least: int) -> Spaces:
     )
 
 
-def _may_share(found: Found) -> bool:
+def _may_share(found: ClusterContents) -> bool:
     """Tell whether configs may move up: the platform sees no difference, and no namespace says any yet."""
     says = any(each.spec.configs or each.spec.tiering_policy for each in found.resources if isinstance(each, Namespace))
     return not found.capabilities.inherits_configs and not says

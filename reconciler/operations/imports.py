@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
-from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, Lost, Place, Target
+from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, NotImported, Place, Target
 from reconciler.importers.resources import OPERATIONS, compose
 from reconciler.importers.tools import read_files
 from reconciler.manifests.files import find_workspace, label_of
 from reconciler.operations.export import in_workspace
-from reconciler.operations.export_layout import Found, document_text, factored, saved, texts_of
+from reconciler.operations.export_layout import ClusterContents, document_text, factored, saved, texts_of
 from reconciler.operations.init import ignored
 from reconciler.operations.steps.invocation import Invocation, Select, load_files, workspace_folder
 from reconciler.resources.address import cluster_of, full_name_of, kind_of
@@ -45,7 +45,7 @@ class Gathered:
 
     resources: dict[Address, Resource] = field(default_factory=dict)
     places: dict[Address, Place] = field(default_factory=dict)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[NotImported] = field(default_factory=list)
 
 
 def gather(
@@ -55,7 +55,7 @@ def gather(
     gathered = Gathered()
     taken = dict(policies)
     for target in {target.name: target for target in targets}.values():
-        found = Found(
+        found = ClusterContents(
             cluster=target.name,
             resources=[*flat[target.name].topics.values(), *_namespaces(target)],
             capabilities=_capabilities(target),
@@ -83,12 +83,12 @@ def _add(gathered: Gathered, address: Address, resource: Resource, target: Targe
             gathered.places[address] = place
     elif place is not None:
         why = f"{address} is declared already, at {declared.source}"
-        gathered.lost.append(Lost(place, f"topic {name}", "", why, "Keep one of the two."))
+        gathered.lost.append(NotImported(place, f"topic {name}", "", why, "Keep one of the two."))
     elif resource != declared.resource:
         why = f"{address} is declared already, at {declared.source}, and says other things"
         hint = "Import into a folder of its own without a workspace, and compare."
         first = next(iter(flat.places.values()), None) or next(iter(flat.bindings.values()))
-        gathered.lost.append(Lost(first, f"namespace {full_name_of(address)}", "", why, hint))
+        gathered.lost.append(NotImported(first, f"namespace {full_name_of(address)}", "", why, hint))
 
 
 def _namespaces(target: Target) -> list[Namespace]:
@@ -105,9 +105,9 @@ def _capabilities(target: Target) -> Capabilities:
     )
 
 
-def _unsaid(about: str, why: str, places: Mapping[str, tuple[Binding, Place]], target: Target) -> Lost:
+def _unsaid(about: str, why: str, places: Mapping[str, tuple[Binding, Place]], target: Target) -> NotImported:
     binding, place = places[about]
-    return Lost(place, about, "", _why(binding, target) or why, _STAYS, is_left_out=False)
+    return NotImported(place, about, "", _why(binding, target) or why, _STAYS, is_left_out=False)
 
 
 def _why(binding: Binding, target: Target) -> str | None:
@@ -287,15 +287,15 @@ class Imported:
     addresses: tuple[Address, ...]
     places: Mapping[Address, Place]
     clusters: tuple[ClusterNote, ...]
-    lost: tuple[Lost, ...]
+    lost: tuple[NotImported, ...]
 
     @property
-    def left_out(self) -> tuple[Lost, ...]:
+    def left_out(self) -> tuple[NotImported, ...]:
         """What would have been carried over, were it written otherwise."""
         return tuple(lost for lost in self.lost if lost.is_left_out)
 
     @property
-    def unsaid(self) -> tuple[Lost, ...]:
+    def unsaid(self) -> tuple[NotImported, ...]:
         """What manifests have no words for."""
         return tuple(lost for lost in self.lost if not lost.is_left_out)
 

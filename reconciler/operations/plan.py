@@ -11,7 +11,7 @@ from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.invocation import errors_of, located
 from reconciler.operations.steps.observe import (
-    Seen,
+    ObservedClusters,
     as_lost,
     burst,
     followed_groups,
@@ -24,7 +24,7 @@ from reconciler.operations.steps.recorded import Remembered, remember, warn_of_o
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
 from reconciler.planning.checks.mirror_checks import topics_cut
-from reconciler.planning.plan import Base, Given, Plan
+from reconciler.planning.plan import Base, Plan, PlanInput
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
 from reconciler.resources.address import Address
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanOptions:
     """What of planning a command sets beside SELECT."""
 
     is_destroy: bool = False
@@ -61,11 +61,11 @@ class Decided:
     snapshot: Snapshot | None
     recorded: Record
     """What we last applied and own."""
-    seen: Seen
+    seen: ObservedClusters
     remembered: Remembered
 
 
-def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) -> Decided:
+def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> Decided:
     """Observe the clusters and plan on `snapshot`, the state under our lease.
 
     Sizes are asked for only where the plan depends on them.
@@ -74,10 +74,10 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) 
         RetryableError: A cluster cannot be read.
     """
     with burst():
-        return _decide(work, Remembered(snapshot), wanted or Wanted())
+        return _decide(work, Remembered(snapshot), wanted or PlanOptions())
 
 
-def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
+def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> Decided:
     """Read the state without a lock, and decide as the next apply will: after it has settled what is open.
 
     Where something differs, the state is looked at once more: it may be an old one that was put back.
@@ -88,13 +88,13 @@ def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
     """
     remembered = remember(work)
     with burst():
-        decided = _decide(work, remembered, wanted or Wanted())
+        decided = _decide(work, remembered, wanted or PlanOptions())
         if decided.plan.actions or decided.plan.drift:
             warn_of_outdated(work, decided.snapshot.lockfile if decided.snapshot else None)
     return decided
 
 
-def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
+def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
     snapshot = remembered.snapshot
 
     def may_lack(inventory: Inventory) -> frozenset[str]:
@@ -118,9 +118,9 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     return Decided(placed, snapshot, record, seen, remembered)
 
 
-def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:
+def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
     workspace, invocation = work.loaded.workspace, work.invocation
-    return Given(
+    return PlanInput(
         workspace=workspace.metadata.name,
         capabilities=seen.capabilities,
         identities=seen.identities,

@@ -11,7 +11,7 @@ from reconciler.operations.mirrors.maintenance import JOBS, MIRROR, Links, answe
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Round, Rounds, Upkeep, sources_first
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.workspace import open_work
-from reconciler.providers.protocol import Means
+from reconciler.providers.protocol import MaintenancePorts
 from reconciler.resources.address import Address, cluster_address, matches
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _Pass:
 
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
-        means = Means(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
+        means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
         jobs = self.work.providers[cluster].upkeep(means)
         names = self._until_stopped(self.names)
         return tended(cluster, jobs, names, now_ms=self.work.invocation.now_ms, report=self.report)

@@ -27,8 +27,7 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from reconciler.operations.plan import Decided
     from reconciler.operations.steps.effective import ConfigRow, TieringRow
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.observe import Seen
+    from reconciler.operations.steps.observe import ObservedClusters
     from reconciler.planning.actions import Action
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import DriftFinding, Waiting
@@ -117,7 +116,7 @@ def declared(desired: Desired) -> Desired:
 
 
 def sides_of(
-    address: Address, desired: Desired, recorded: Record, seen: Seen, sleeping: Mapping[Address, Asleep]
+    address: Address, desired: Desired, recorded: Record, seen: ObservedClusters, sleeping: Mapping[Address, Asleep]
 ) -> Shown:
     """Return one address in all three inventories."""
     item = desired.get(address)

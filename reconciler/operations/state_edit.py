@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from pydantic import ValidationError
 
-from reconciler.applying.run import Basis, RunOptions, ToDo, Wish
+from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import StalePlanError, UsageError, UserError
 from reconciler.operations.state_views import not_recorded, read_current
 from reconciler.operations.steps.runner import require_confirmation, run_under_lease
@@ -86,7 +86,7 @@ class Surgery:
                 )
             return ToDo(actions, digest(actions))
 
-        wish = Wish(command=self.command, options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s))
+        wish = RunRequest(command=self.command, options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s))
         at = _with_clusters(site, snapshot.record)
         run_under_lease(at, wish, decide_under_lease, report=_tell_nobody, stop=self.stop)
 

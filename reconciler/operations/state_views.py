@@ -23,7 +23,7 @@ from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, run_of

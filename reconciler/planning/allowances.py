@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Selection
-    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Review
     from reconciler.resources.workspace import Guards
 
 

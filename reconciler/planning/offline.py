@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import date
 
-    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Review
     from reconciler.resources.inventory import Declared, Desired, Resource
     from reconciler.resources.workspace import Between, Guards, Requirement
 

@@ -84,7 +84,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class PlanInput:
     """All that planning is told beside the three inventories. It reads nothing else."""
 
     workspace: str

@@ -25,14 +25,13 @@ from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.findings import Finding
 from reconciler.planning.offline import check_expired
 from reconciler.planning.order import in_order
-from reconciler.planning.plan import Given, Override, Plan
+from reconciler.planning.plan import Override, Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
 from reconciler.planning.resolve.mirror_sources import as_commanded
 from reconciler.planning.resolve.physical_names import addressed
-from reconciler.planning.review import Review
 from reconciler.planning.selection import chooser
-from reconciler.planning.situation import Situation
+from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Draft:
         return tuple(self.decision.actions)
 
 
-def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Given) -> Draft:
+def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: PlanInput) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
     Only addresses in `recorded` may be deleted: what we did not create or adopt, we leave alone.
@@ -113,7 +112,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     )
 
 
-def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given) -> tuple[Situation, list[Finding]]:
+def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanInput) -> tuple[Situation, list[Finding]]:
     """Gather what there is to look at, and what of it is wrong already."""
     findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
     trusted = trusted_clusters(desired, given, tuple(findings))

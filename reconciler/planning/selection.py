@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.findings import Finding
-from reconciler.planning.situation import Situation, Wanted, mounted_by, source_of
+from reconciler.planning.situation import Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -23,12 +23,12 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from reconciler.planning.plan import Given, Selection
+    from reconciler.planning.plan import PlanInput, Selection
     from reconciler.resources.inventory import Inventory, Record
 
 
@@ -45,7 +45,7 @@ def has_two_halves(link: MirrorLink) -> bool:
     return link.spec.mode != "destination"
 
 
-def half_of(link: MirrorLink, source: str) -> Wanted:
+def half_of(link: MirrorLink, source: str) -> WantedResource:
     """Return the other half, which mirrors nothing until roles are swapped.
 
     What it does then is what this one does; what makes mirrors or writes by itself stays with this one.
@@ -57,7 +57,7 @@ def half_of(link: MirrorLink, source: str) -> Wanted:
         half = half.model_copy(update={name: getattr(spec, name) for name in same})
     metadata = link.metadata.model_copy(update={"cluster": spec.source})
     other = link.model_copy(update={"metadata": metadata, "spec": half})
-    return Wanted(other, source, marks=((link.address, ("spec", "mode")),))
+    return WantedResource(other, source, marks=((link.address, ("spec", "mode")),))
 
 
 def is_partial(selection: Selection) -> bool:
@@ -67,7 +67,7 @@ def is_partial(selection: Selection) -> bool:
 
 
 def chooser(
-    given: Given, wanted: Mapping[Address, Wanted], recorded: Record, observed: Inventory
+    given: PlanInput, wanted: Mapping[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> Callable[[Address], bool]:
     """Return the test of an address: may anything be decided about it?
 
@@ -97,7 +97,9 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
             yield Finding(None, None, f"--target {pattern} names nothing that is declared, recorded or there", hint)
 
 
-def _is_named(address: Address, selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record) -> bool:
+def _is_named(
+    address: Address, selection: Selection, wanted: Mapping[Address, WantedResource], recorded: Record
+) -> bool:
     item = wanted.get(address)
     if selection.targets and not any(matches(pattern, address) for pattern in selection.targets):
         return False
@@ -124,7 +126,7 @@ def labels_of(resource: Resource) -> Mapping[str, str]:
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
-def _mounted(given: Given, wanted: Mapping[Address, Wanted]) -> Mapping[Address, tuple[Address, ...]]:
+def _mounted(given: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
     """Return what a topic needs that is mounted, and a mounting whose topic is detached elsewhere first."""
     found: dict[Address, tuple[Address, ...]] = {}
     for address, item in wanted.items():
@@ -139,7 +141,7 @@ def _mounted(given: Given, wanted: Mapping[Address, Wanted]) -> Mapping[Address,
 
 def _leaned_on(
     named: Iterable[Address],
-    wanted: Mapping[Address, Wanted],
+    wanted: Mapping[Address, WantedResource],
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:

@@ -13,12 +13,14 @@ from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from reconciler.planning.actions import Action
     from reconciler.planning.findings import Mark
-    from reconciler.planning.plan import Given
+    from reconciler.planning.plan import Override, PlanInput
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Capabilities, Inventory, Observed, Record, Resource
+    from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Resource
+    from reconciler.resources.measures import Measure
 
 
 IMPLIED: Final = ""
@@ -34,7 +36,7 @@ COPYING: Final = frozenset({"mirroring", "paused"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedResource:
     """A resource as it is to be: effective, canonical, nothing left to look up.
 
     `origins` say where values come from that are not the resource's own; a path whose origin is `default` is to be
@@ -65,10 +67,10 @@ def unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
 class Situation:
     """The three inventories side by side."""
 
-    wanted: Mapping[Address, Wanted]
+    wanted: Mapping[Address, WantedResource]
     recorded: Record
     observed: Inventory
-    given: Given
+    given: PlanInput
     clusters: Mapping[str, Cluster]
     """The declared clusters by name."""
     trusted: frozenset[str]
@@ -175,3 +177,21 @@ def mounted_by(mounting: Mounting) -> Address:
 def mirror_at(topic: Address) -> Address:
     """Return the address a topic would have if it were a mirror."""
     return Address("mirror/" + topic.partition("/")[2])
+
+
+# What a check of a whole plan looks at: its situation, actions and measures.
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A plan before its findings: the situation it was made in, its actions, and what they were judged by."""
+
+    situation: Situation
+    desired: Desired
+    """The files as they are, also what is no resource of a cluster: policies."""
+    actions: Sequence[Action]
+    overrides: Sequence[Override]
+    measure: Callable[..., Measure | None]
+    """Returns what was measured of a topic; `is_wish`: no risk rests on it."""
+    below: Callable[[Address], Iterable[Address]]
+    """Returns the topics in a namespace or on a cluster; of anything else none."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Bounds,
         Digest,
         Isolation,
-        Lost,
+        LostOffsets,
         StagedSink,
         TopicLog,
         TopicProducer,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import (
         AccessRules,
-        Brought,
         GroupOffsets,
+        GroupOffsetsResult,
         LinkSeen,
         MirrorSeen,
         Offered,
@@ -285,7 +285,7 @@ class Provider(Protocol):
         topic: TopicAddress,
         *,
         isolation: Isolation = "read_committed",
-        on_missing: Callable[[Lost], None] | None = None,
+        on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> TopicLog:
         """Return the records of a topic.
 
@@ -305,7 +305,7 @@ class Provider(Protocol):
         """Return where records of a topic are written."""
         ...
 
-    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+    def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
         """Return what the platform needs done now and then, by job, for one pass; nothing is done yet."""
         ...
 
@@ -554,7 +554,7 @@ class GroupsOfCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class MountJob:
     """A mount or unmount by jobs that has begun, as its cluster keeps it."""
 
     direction: Direction
@@ -602,15 +602,15 @@ class Hibernation(Protocol):
         """Return what time it is, by the clock of whoever acts."""
         ...
 
-    def kept(self, mounting: str) -> Kept | None:
+    def kept(self, mounting: str) -> MountJob | None:
         """Return the move that a mounting has begun."""
         ...
 
-    def keep(self, move: Kept) -> None:
+    def keep(self, move: MountJob) -> None:
         """Keep how far a move is; durable when it returns."""
         ...
 
-    def end(self, move: Kept) -> None:
+    def end(self, move: MountJob) -> None:
         """Forget a move that has come to its end, with its offset maps; of a mount is kept where its topic lies."""
         ...
 
@@ -640,15 +640,15 @@ class Hibernation(Protocol):
         """Give a topic that is filled the configs it had: from now on records expire."""
         ...
 
-    def filler(self, move: Kept, begins: Mapping[int, int]) -> TransactionalSink:
+    def filler(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:
         """Return what fills the topic of a mount, exactly once; its partitions begin at `begins` in object storage."""
         ...
 
-    def maps(self, move: Kept) -> Mapping[int, OffsetMap]:
+    def maps(self, move: MountJob) -> Mapping[int, OffsetMap]:
         """Return where the records of each partition of a mount went that is filled."""
         ...
 
-    def shut_out(self, move: Kept, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+    def shut_out(self, move: MountJob, may_go_on: Callable[[], None]) -> Mapping[int, int]:
         """Keep everybody from writing to the topic of an unmount, and return where each partition ends.
 
         That it is so is kept before it is done. May be repeated.
@@ -659,11 +659,11 @@ class Hibernation(Protocol):
         """
         ...
 
-    def is_shut_out(self, move: Kept) -> bool:
+    def is_shut_out(self, move: MountJob) -> bool:
         """Tell whether everybody is kept from writing now."""
         ...
 
-    def let_in(self, move: Kept) -> None:
+    def let_in(self, move: MountJob) -> None:
         """Take back `shut_out`; the topic says what it said before."""
         ...
 
@@ -797,7 +797,7 @@ class SyncsOfCluster(Protocol):
         """
         ...
 
-    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, Brought | ReconcilerError]:
+    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Set where groups go on reading mirrors, never beyond their ends; what a group committed here itself wins.
 
         A group that reads one of the mirrors here (it committed within 24 hours) is left alone.
@@ -842,7 +842,7 @@ class Spread(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class MaintenancePorts:
     """What upkeep of a cluster is given beside the cluster."""
 
     spread: Spread

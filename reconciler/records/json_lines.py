@@ -26,8 +26,7 @@ from reconciler.records.schema import (
     text_of,
     to_milliseconds,
 )
-from reconciler.runtime.suggest import did_you_mean, nearest
-from reconciler.runtime.text import json_shown
+from reconciler.runtime.text import did_you_mean, json_shown, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -111,7 +111,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostOffsets:
     """Offsets that a log has and that cannot be read: the object that held them is not there, or damaged."""
 
     topic: str
@@ -167,7 +167,7 @@ class SourceSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SinkPosition:
     """Where a partition of a sink ends. All below `fetched` is the log with that id, as it was under those epochs."""
 
     end: int
@@ -263,7 +263,7 @@ class StagedSink(Protocol):
         """Return each partition's end: where the next range must start."""
         ...
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return the same, and what each partition keeps of the log it was copied from; of `only` some."""
         ...
 
@@ -302,7 +302,7 @@ class TransactionalSink(Protocol):
         """Return if the sink is to be found from this machine."""
         ...
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return how far the source was copied into each partition; of `only` some."""
         ...
 
@@ -360,7 +360,7 @@ def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and make it again."
 
 
-def check_followed(name: str, partition: int, reached: Reached, source: SourceSeen) -> None:
+def check_followed(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
     """Return if a partition of a mirror may go on where it was seen to end, before its source was looked at.
 
     In that order: another runner may bring it beyond what was seen of the source, and that is no contradiction.
@@ -384,7 +384,7 @@ def check_followed(name: str, partition: int, reached: Reached, source: SourceSe
         raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
 
 
-def check_current(name: str, partition: int, reached: Reached, source: SourceSeen) -> None:
+def check_current(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
     """Return if what was staged of a source was seen no earlier than what its copy knows of it.
 
     A mirror may have stopped and become one again since: what was staged of its source may have been cut there.

@@ -58,14 +58,14 @@ Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full"]
 """What tiering does now: nothing, upload, serve what was uploaded, or both. A pause of uploads does not show."""
 
 
-class Held(NamedTuple):
+class TierUsage(NamedTuple):
     """What a tier holds."""
 
     bytes: int = 0
     segments: int = 0
 
     @classmethod
-    def sum(cls, found: Iterable[Held]) -> Held:
+    def sum(cls, found: Iterable[TierUsage]) -> TierUsage:
         """Return what several hold together."""
         each = list(found)
         return cls(sum(one.bytes for one in each), sum(one.segments for one in each))
@@ -78,8 +78,8 @@ class RemoteHeld:
     start: int
     end: int
     """The next offset to be uploaded."""
-    held: Held
-    garbage: Held
+    held: TierUsage
+    garbage: TierUsage
     """What is marked for deletion and not deleted yet: it is not part of the log any more."""
     uploaded_ms: int | None
     """When a segment was uploaded last; `None`: never."""
@@ -95,7 +95,7 @@ class PartitionStorage:
     start: int
     local_start: int
     end: int
-    local: Held
+    local: TierUsage
     remote: RemoteHeld | None
     """`None`: nothing was ever uploaded, or it is not shown."""
     log_bytes: int
@@ -143,19 +143,19 @@ class TopicStorage:
         return whole or next((each.problem for each in self.partitions if each.problem is not None), None)
 
     @property
-    def local(self) -> Held:
+    def local(self) -> TierUsage:
         """What the cluster holds of all partitions."""
-        return Held.sum(partition.local for partition in self.partitions)
+        return TierUsage.sum(partition.local for partition in self.partitions)
 
     @property
-    def remote(self) -> Held:
+    def remote(self) -> TierUsage:
         """What object storage holds of all partitions, counted once."""
-        return Held.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
+        return TierUsage.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
 
     @property
-    def garbage(self) -> Held:
+    def garbage(self) -> TierUsage:
         """What is marked for deletion in object storage."""
-        return Held.sum(partition.remote.garbage for partition in self.partitions if partition.remote is not None)
+        return TierUsage.sum(partition.remote.garbage for partition in self.partitions if partition.remote is not None)
 
     @property
     def log_bytes(self) -> int:

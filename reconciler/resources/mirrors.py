@@ -401,14 +401,16 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TransitionRequest:
     """When something is asked for, and under which id where it takes several steps."""
 
     now_ms: int
     operation: str = ""
 
 
-def asked_for(full_name: str, mirror: MirrorEntry, found: Named | None, verb: str, asked: Asked) -> MirrorEntry:
+def asked_for(
+    full_name: str, mirror: MirrorEntry, found: Named | None, verb: str, asked: TransitionRequest
+) -> MirrorEntry:
     """Return what a mirror is that begins what a verb asks for.
 
     Raises:
@@ -439,7 +441,7 @@ def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = ""
         raise
 
 
-def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: Asked) -> MirrorEntry:
+def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:
     after = replace(mirror, state=end.value, since_ms=asked.now_ms)
     if verb in {PAUSE, RESUME}:
         return after
@@ -483,7 +485,7 @@ def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int
     return mirror if found.ends is not None else replace(mirror, operation=replace(found, ends=dict(ends)))
 
 
-def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: Asked) -> MirrorEntry:
+def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:
     """Return a mirror in the next state of its operation; where it is there already, it is as it was.
 
     Raises:
@@ -727,7 +729,7 @@ GroupOffsets: TypeAlias = Mapping[tuple[str, int], GroupPosition]
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class GroupOffsetsResult:
     """What came of bringing a group's offsets to the cluster of the mirrors."""
 
     is_changed: bool = False

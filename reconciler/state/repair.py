@@ -70,7 +70,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class LastSerial:
     """How far the state surely was, and what says so: a snapshot may be missing that something else names."""
 
     serial: int
@@ -98,20 +98,20 @@ def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
     return max(latest, key=lambda each: (each.file.epoch if each.file else 0, each.run), default=None)
 
 
-def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> Reached:
+def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastSerial:
     """Return how far the state surely was, by everything that names a state."""
-    found = [Reached(remains.top), Reached(remains.named, f"{KEY} names it")]
+    found = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
     if last is not None:
-        found.append(Reached(last.begun, f"run {last.run} began on it"))
+        found.append(LastSerial(last.begun, f"run {last.run} began on it"))
     for trace in remains.runs:
         is_last = last is not None and trace.run == last.run
         if trace.has_result and (is_last or trace.file_bytes is None):
             end = read_end(store, trace.run)
-            found.append(Reached(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
+            found.append(LastSerial(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
     return max(found, key=lambda each: each.serial)
 
 
-def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: Reached, *, lineage: str) -> Base:
+def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str) -> Base:
     """Return the newest state that can be read; the empty one where there never was another.
 
     Raises:
@@ -136,7 +136,7 @@ def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far:
     return Base(Snapshot(lineage, 0), tuple(damaged))
 
 
-def told_base(store: ObjectStore, remains: Remains, told: str, far: Reached, *, lineage: str) -> Base:
+def told_base(store: ObjectStore, remains: Remains, told: str, far: LastSerial, *, lineage: str) -> Base:
     """Return the state that a person named, by serial or by key.
 
     Raises:
@@ -153,7 +153,7 @@ def told_base(store: ObjectStore, remains: Remains, told: str, far: Reached, *, 
     return _told(store, remains, read_row(store, rows[0]), far)
 
 
-def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: Reached) -> Base:
+def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSerial) -> Base:
     """Return a state that was named, with what became of newer ones."""
     newer = [row for row in remains.snapshots if row.serial > snapshot.serial]
     damaged: list[str] = []
@@ -169,7 +169,7 @@ def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: Reached
     return Base(snapshot, _missing(store, remains, far) + tuple(damaged))
 
 
-def _missing(store: ObjectStore, remains: Remains, far: Reached) -> tuple[str, ...]:
+def _missing(store: ObjectStore, remains: Remains, far: LastSerial) -> tuple[str, ...]:
     """Say that the newest state is not there, where something names it."""
     return () if far.serial <= remains.top else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
 

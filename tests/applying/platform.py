@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event, LeaseLost, Progress
-from reconciler.applying.ports import Means, Moved
+from reconciler.applying.ports import Moved, RunPorts
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Create, Delete, Forget, RunJob
 from reconciler.providers.protocol import Done, Failed, go_on
@@ -162,10 +162,10 @@ class Stage:
             self.on_event(event)
 
     @property
-    def means(self) -> Means:
+    def means(self) -> RunPorts:
         # The engine asks a provider for two things; these have just those.
         providers = dict(self.platforms)
-        return Means(
+        return RunPorts(
             providers=providers,  # type: ignore[arg-type] # see above
             jobs=self.jobs,
             turn=self.turn,

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.applying.engine import Engine, RunResult
 from reconciler.applying.events import ActionDone, ActionStarted
-from reconciler.applying.ports import Means
+from reconciler.applying.ports import RunPorts
 from reconciler.providers.protocol import Done
 from reconciler.resources.inventory import Capabilities
 from reconciler.runtime.threads import ThreadEffects
@@ -79,7 +79,7 @@ def run_on_threads(
 ) -> RunResult:
     effects = ThreadEffects(parallelism)
     providers = cast("Any", dict.fromkeys(CLUSTERS, busy))
-    means = Means(
+    means = RunPorts(
         providers=providers,
         jobs=Works(),
         turn=WritingTurn(effects=effects),
@@ -140,10 +140,10 @@ def test_the_state_is_written_while_every_call_there_may_be_hangs(parallelism: i
 # -- in virtual time
 
 
-def stage(*clusters: str, batch: int = 100, parallelism: int = 8, seed: int = 0) -> tuple[Stage, Means]:
+def stage(*clusters: str, batch: int = 100, parallelism: int = 8, seed: int = 0) -> tuple[Stage, RunPorts]:
     on = Stage(Simulation(seed, call_s=10), {name: Platform(batch=batch) for name in clusters})
     means = on.means
-    return on, Means(
+    return on, RunPorts(
         providers=means.providers,
         jobs=on.jobs,
         turn=on.turn,
@@ -153,7 +153,7 @@ def stage(*clusters: str, batch: int = 100, parallelism: int = 8, seed: int = 0)
     )
 
 
-def carry_out(means: Means, actions: Sequence[Action]) -> RunResult:
+def carry_out(means: RunPorts, actions: Sequence[Action]) -> RunResult:
     async def run() -> RunResult:
         return await Engine(actions, means, record={}, run="run-1").run()
 

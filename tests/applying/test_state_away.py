@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.applying.events import Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Caller, Run, ToDo, Wish
+from reconciler.applying.run import Caller, Run, RunRequest, ToDo
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
@@ -100,7 +100,7 @@ class Told:
     def run(self) -> Ended:
         async def run() -> Ended:
             try:
-                return await Run(self._setting(), caller, Wish(command="apply")).run(
+                return await Run(self._setting(), caller, RunRequest(command="apply")).run(
                     lambda _basis: ToDo([create("a"), create("b", "west/a")], "d")
                 )
             finally:

@@ -8,7 +8,7 @@ from typing import Final
 from reconciler.errors import UserError
 from reconciler.operations.clusters.topics import Storages
 from reconciler.resources.address import Address
-from reconciler.resources.measures import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
+from reconciler.resources.measures import PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
 
 _MIB: Final = 1024 * 1024
 _UPLOADED_MS: Final = 1_767_225_600_000
@@ -27,8 +27,8 @@ def orders() -> TopicStorage:
         1_000,
         81_000,
         124_500,
-        Held(3 * _MIB, 4),
-        RemoteHeld(1_000, 120_000, Held(40 * _MIB, 41), Held(5 * _MIB, 2), _UPLOADED_MS, is_ahead=False),
+        TierUsage(3 * _MIB, 4),
+        RemoteHeld(1_000, 120_000, TierUsage(40 * _MIB, 41), TierUsage(5 * _MIB, 2), _UPLOADED_MS, is_ahead=False),
         41 * _MIB,
         123_500,
         _MIB // 2,
@@ -38,33 +38,33 @@ def orders() -> TopicStorage:
         0,
         0,
         900,
-        Held(_MIB, 2),
-        RemoteHeld(0, 500, Held(_MIB // 2, 1), Held(), None, is_ahead=True),
+        TierUsage(_MIB, 2),
+        RemoteHeld(0, 500, TierUsage(_MIB // 2, 1), TierUsage(), None, is_ahead=True),
         _MIB,
         900,
         _MIB // 4,
     )
-    unwritten = PartitionStorage(2, 0, 0, 0, Held(), None, 0, 0, 0)
+    unwritten = PartitionStorage(2, 0, 0, 0, TierUsage(), None, 0, 0, 0)
     return TopicStorage(Address("topic/west/shop:eu:orders"), tiering(), (moving, waiting, unwritten))
 
 
 def local() -> TopicStorage:
     """Return a topic that was never tiered."""
     return TopicStorage(
-        Address("topic/west/plain"), None, (PartitionStorage(0, 0, 0, 12, Held(2_048, 1), None, 2_048, 12, None),)
+        Address("topic/west/plain"), None, (PartitionStorage(0, 0, 0, 12, TierUsage(2_048, 1), None, 2_048, 12, None),)
     )
 
 
 def hidden() -> TopicStorage:
     """Return a tiered topic whose remote rows are not shown."""
-    partition = PartitionStorage(0, 0, 500, 800, Held(_MIB, 3), None, _MIB, 300, None)
+    partition = PartitionStorage(0, 0, 500, 800, TierUsage(_MIB, 3), None, _MIB, 300, None)
     told = tiering("read_only", "DISABLED", epoch=2, hidden="kafka_enable_describe_log_dirs_remote_storage is false")
     return TopicStorage(Address("topic/west/old"), told, (partition,))
 
 
 def paused() -> TopicStorage:
     """Return a tiered topic whose uploads pause."""
-    partition = PartitionStorage(0, 0, 0, 800, Held(_MIB, 3), None, _MIB, 800, _MIB)
+    partition = PartitionStorage(0, 0, 0, 800, TierUsage(_MIB, 3), None, _MIB, 800, _MIB)
     return TopicStorage(Address("topic/west/paused"), tiering(is_paused=True), (partition,))
 
 

@@ -18,7 +18,7 @@ from reconciler.cli.json import sarif as sarif_module
 from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument, sarif_bytes
 from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
 from reconciler.cli.text.remarks import junit, plan_remarks
-from reconciler.operations.drift import Drifted, Found
+from reconciler.operations.drift import Drifted, DriftItem
 from reconciler.operations.plan import Header, Planned
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.findings import Finding
@@ -170,7 +170,7 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
 def drifted(count: int, name: str = "t") -> Drifted:
     """Return a drift of `count` fields, one that is left as it is, and one that fails nothing."""
     fails = tuple(
-        Found(
+        DriftItem(
             "drift",
             Address(f"topic/west/{name}-{number:06}"),
             "moved",
@@ -181,8 +181,8 @@ def drifted(count: int, name: str = "t") -> Drifted:
         )
         for number in range(count)
     )
-    ignored = Found("drift", Address("topic/west/kept"), "moved", "sha256:i", path="partitions", ignored="OPS-13")
-    other = Found("unmanaged", Address(f"topic/west/{name}"), "is there, but nobody declares it", "sha256:u")
+    ignored = DriftItem("drift", Address("topic/west/kept"), "moved", "sha256:i", path="partitions", ignored="OPS-13")
+    other = DriftItem("unmanaged", Address(f"topic/west/{name}"), "is there, but nobody declares it", "sha256:u")
     plan = dataclasses.replace(sample_plans.empty(), actions=sample_plans.ordinary())
     planned = Planned(plan, Header(1, 1, 0.1, 7, None), Select(), Path())
     return Drifted(planned, (*fails, ignored, other), fails, None)

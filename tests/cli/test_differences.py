@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.states_text import difference_lines
-from reconciler.operations.steps.approval import Held
+from reconciler.operations.steps.approval import ApprovalCheck
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
 from reconciler.resources.address import Address
 
@@ -30,7 +30,7 @@ def told(why: Why, approved: Move | None) -> list[str]:
         source=None,
         is_dangerous=False,
     )
-    return text_of(difference_lines(Held(SameOrLess((found,))))).splitlines()
+    return text_of(difference_lines(ApprovalCheck(SameOrLess((found,))))).splitlines()
 
 
 def test_an_update_nobody_approved_is_shown_with_what_it_would_move() -> None:

@@ -16,7 +16,7 @@ from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.cli.text.states_text import diff_text, difference_lines
 from reconciler.operations import state_views as state_diffs
-from reconciler.operations.steps.approval import Held
+from reconciler.operations.steps.approval import ApprovalCheck
 from reconciler.planning.actions import Adopt, Change, Reason, Update
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
@@ -245,7 +245,7 @@ def test_exit_6_shows_what_differs_value_by_value(
         source=None,
         is_dangerous=False,
     )
-    lines = text_of(difference_lines(Held(SameOrLess((found,))))).splitlines()
+    lines = text_of(difference_lines(ApprovalCheck(SameOrLess((found,))))).splitlines()
     assert lines[2:] == [f"      {PATH}{each}" for each in told]
 
 

@@ -10,7 +10,7 @@ import pytest
 from reconciler.cli.environment import invocation
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import IncompleteError, InterruptedRunError
-from reconciler.operations.clusters.mounts import Reach, ask_migration
+from reconciler.operations.clusters.mounts import MountSite, ask_migration
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from tests.cli.sample_mounts import ORDERS, follows
@@ -122,7 +122,7 @@ class StopAfter(Stop):
 
 def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) -> None:
     number = shop.unmounting("prepare", "execute")
-    reach = Reach(invocation=invocation(shop.folder), select=Select())
+    reach = MountSite(invocation=invocation(shop.folder), select=Select())
 
     def cancel(looks: int) -> None:
         ask_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))

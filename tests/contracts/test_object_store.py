@@ -13,7 +13,7 @@ from reconciler.errors import LostRaceError, MissingObjectError, RetryableError,
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import MARKS, Held, Register
+from reconciler.objectstore.register import MARKS, ReadRegister, Register
 from reconciler.state.lease import acquire
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
@@ -397,7 +397,7 @@ def test_no_state_is_kept_where_the_probe_finds_anything(
 # -- registers
 
 
-def count(held: Held | None) -> dict[str, object]:
+def count(held: ReadRegister | None) -> dict[str, object]:
     return {"count": 1 if held is None else held.value["count"] + 1}
 
 
@@ -493,7 +493,7 @@ def test_an_update_that_always_loses_says_so_when_its_patience_ends(store: Objec
     register = Register(store, "r", format=FORMAT)
     calls = 0
 
-    def overtaken(held: Held | None) -> dict[str, object]:
+    def overtaken(held: ReadRegister | None) -> dict[str, object]:
         nonlocal calls
         calls += 1
         register.swap(held, {})

@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 from tests.embedded.samples import NOW, cluster_in, numbered, read
 from tests.servers.stores import KINDS, fresh_store
 

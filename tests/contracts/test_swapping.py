@@ -17,7 +17,7 @@ from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import Held, Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.runtime.retry import Backoff
 from tests.contracts.faulty import CLIENT_GIVES_UP_S, faulty_store
 from tests.contracts.wire import Fault, Wire
@@ -230,5 +230,5 @@ def test_in_a_storm_every_update_of_every_writer_is_recorded_once(faulty: Faulty
     faulty.heal()
     faulty.deliver()
     held: Any = Register(faulty.truth, "r", format=FORMAT).read()
-    assert isinstance(held, Held)
+    assert isinstance(held, ReadRegister)
     assert sorted(held.value["items"]) == sorted(f"{number}-{turn}" for number in range(3) for turn in range(4))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.contracts.topics import EmbeddedTopic, KafkaTopic, Topic
 from tests.embedded.samples import NOW, numbered, read, rows_of

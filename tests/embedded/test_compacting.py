@@ -11,7 +11,7 @@ import pytest
 from reconciler.embedded.maintenance import compaction
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.compaction import NewestOffsets
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.objectstore.memory import MemoryStore
@@ -71,7 +71,7 @@ def test_of_each_key_the_newest_stays_where_it_was() -> None:
     head = head_of(cluster)
     assert (head.start, head.end, head.compacted_to) == (0, 11, 9)
     assert parts_in(cluster.store) == named_in(cluster)
-    assert cluster.upkeep().compact() == Tended()
+    assert cluster.upkeep().compact() == MaintenanceResult()
 
 
 def test_the_open_segment_is_untouched_and_supersedes_nothing() -> None:
@@ -121,7 +121,7 @@ def test_a_tombstone_deletes_and_stays_until_its_time_is_over() -> None:
     assert shown(cluster) == [(1, "b", "2"), (2, "a", None)]
     assert head_of(cluster).entries[0].horizon_ms == clock.now_ms + DAY
     clock.now_ms += DAY - 1
-    assert cluster.upkeep().compact() == Tended()
+    assert cluster.upkeep().compact() == MaintenanceResult()
     clock.now_ms += 1
     assert cluster.upkeep().compact().records == 1
     assert shown(cluster) == [(1, "b", "2")]
@@ -155,7 +155,7 @@ def test_it_begins_when_more_than_the_dirty_ratio_is_dirty() -> None:
     append(cluster, ("z", "open"))
     assert cluster.upkeep().compact().partitions == 1
     dirty = 0
-    while cluster.upkeep().compact() == Tended():
+    while cluster.upkeep().compact() == MaintenanceResult():
         append(cluster, (f"n{dirty}", "x"))
         dirty += 1
     # Ten are clean; what was open became dirty too.
@@ -170,7 +170,7 @@ def test_young_records_are_left_alone_for_the_shortest_lag() -> None:
     append(cluster, ("d", "1"), ("d", "2"), at_ms=NOW + 1_000)
     closing(cluster)
     clock.now_ms += 3_599_999
-    assert cluster.upkeep().compact() == Tended()
+    assert cluster.upkeep().compact() == MaintenanceResult()
     clock.now_ms += 1
     assert cluster.upkeep().compact().records == 2
     assert [key for _, key, _ in shown(cluster)] == ["a", "b", "c", "c", "d", "d"]
@@ -181,7 +181,7 @@ def test_after_the_longest_lag_the_ratio_does_not_matter() -> None:
     append(cluster, ("a", "1"), ("a", "2"))
     append(cluster, ("b", "1"), ("b", "2"))
     closing(cluster)
-    assert cluster.upkeep().compact() == Tended()
+    assert cluster.upkeep().compact() == MaintenanceResult()
     clock.now_ms += 3_600_001
     assert cluster.upkeep().compact().records == 2
 

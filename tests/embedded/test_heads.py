@@ -16,8 +16,8 @@ from reconciler.embedded.segments.pages import Spill, all_entries, all_pages, re
 from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 from tests.embedded.samples import NOW, cluster_in, contents, numbered, read
 from tests.embedded.watched import WatchedStore
 

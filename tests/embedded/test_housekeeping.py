@@ -14,7 +14,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.providers.embedded.maintenance import jobs_of
-from reconciler.providers.protocol import Means
+from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import Clock
 from tests.embedded.watched import WatchedStore
@@ -185,7 +185,7 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
 
 def jobs_at_interval(keeping: Housekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
     """Return the jobs of a pass of `run --interval`, which nobody waits for."""
-    means = Means(lambda _work, _do: iter(()), lambda _address: True, lambda: False, is_asked)
+    means = MaintenancePorts(lambda _work, _do: iter(()), lambda _address: True, lambda: False, is_asked)
     return jobs_of("west", cluster, means, keeping)
 
 

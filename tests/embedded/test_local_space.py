@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.retention import Segment
 from reconciler.embedded.tiered.remote_retention import Evictable, agreeing_to, capacity_of, disk_under, first_to_go
@@ -165,7 +165,7 @@ def test_local_data_is_trimmed_to_its_capacity_oldest_first_and_stays_readable()
     before = [held(it.opened(), partition) for partition in range(3)]
     size = local_bytes(it) // 18
     it.cluster.alter_cluster({"retention_local_target_capacity_bytes": str(local_bytes(it) + 1)})
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.cluster.alter_cluster({"retention_local_target_capacity_bytes": str(11 * size + size // 2)})
     done = it.cluster.upkeep().retain()
     assert (done.partitions, done.records, done.failed) == (2, 0, 0)
@@ -236,7 +236,7 @@ def test_the_disk_under_a_folder_sets_the_capacity(tmp_path: Path) -> None:
     it.upload()
     before, size = held(it.opened()), local_bytes(it) // 6
     upkeep: Any = replace(it.cluster.upkeep(), disk_bytes=lambda _store: 10 * size)
-    assert upkeep.retain() == Tended()
+    assert upkeep.retain() == MaintenanceResult()
     upkeep = replace(it.cluster.upkeep(), disk_bytes=lambda _store: 4 * size)
     upkeep.retain()
     assert local_bytes(it) <= 4 * size * 6 // 10
@@ -250,7 +250,7 @@ def test_other_topics_count_and_only_wanted_and_tiered_ones_give() -> None:
         for number in range(4):
             producer.send("plain", str(number), partition=0)
     it.cluster.alter_cluster({"retention_local_target_capacity_bytes": str(local_bytes(it))})
-    assert it.cluster.upkeep(is_wanted=lambda name: name == "plain").retain() == Tended()
+    assert it.cluster.upkeep(is_wanted=lambda name: name == "plain").retain() == MaintenanceResult()
     it.cluster.upkeep().retain()
     assert local_starts(it) != [0]
     plain = it.cluster.log("plain").head(0)

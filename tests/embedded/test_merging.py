@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.tiered.manifest import ManifestSwap
 from reconciler.records.log import Digest
@@ -64,7 +64,7 @@ def test_a_run_becomes_one_object_and_its_records_stay() -> None:
     assert after[0].key.rpartition("/")[2].startswith(f"0-31-{after[0].bytes}-0-v1-")
     assert (remote_rows(found), digest_of(found)) == (rows, digest)
     assert is_tidy(found)
-    assert found.cluster.upkeep().merge() == Tended()
+    assert found.cluster.upkeep().merge() == MaintenanceResult()
 
 
 def test_the_index_is_the_footer_of_the_object() -> None:
@@ -96,7 +96,7 @@ def test_by_default_a_run_grows_to_the_topics_own_segments() -> None:
 def test_merging_can_be_switched_off() -> None:
     found = small()
     found.switch_on(enable_segment_merging="false")
-    assert found.cluster.upkeep().merge() == Tended()
+    assert found.cluster.upkeep().merge() == MaintenanceResult()
     found.switch_on(enable_segment_merging="true")
     assert found.cluster.upkeep().merge().partitions == 1
 
@@ -106,7 +106,7 @@ def test_merging_can_be_switched_off() -> None:
 def test_neither_compacted_topics_nor_those_that_do_not_write_are_merged(configs: dict[str, str]) -> None:
     found = small()
     found.cluster.alter_topic(TOPIC, configs)
-    assert found.cluster.upkeep().merge() == Tended()
+    assert found.cluster.upkeep().merge() == MaintenanceResult()
     assert len(found.segments()) == 8
 
 
@@ -148,7 +148,7 @@ def test_an_aborted_transaction_within_a_segment_stays_a_gap() -> None:
 
 def test_a_changed_target_is_looked_at_although_nothing_was_written() -> None:
     found = small(target=1, least=1)
-    assert found.cluster.upkeep().merge() == Tended()
+    assert found.cluster.upkeep().merge() == MaintenanceResult()
     found.switch_on(segment_size_target=str(LARGE))
     assert found.cluster.upkeep().merge().partitions == 1
 
@@ -209,12 +209,12 @@ def test_of_a_long_history_only_the_end_is_looked_at_again() -> None:
     it.switch_on(segment_size_target="3000", segment_size_min="1", spillover_manifest_size="1024")
     it.fill(121)
     it.upload()
-    assert it.cluster.upkeep().merge() == Tended()
+    assert it.cluster.upkeep().merge() == MaintenanceResult()
     it.fill(4)
     it.upload()
     assert len(it.manifest().pages) > 1
     watched = WatchedStore(it.storage)
-    assert it.opened(storage=watched).upkeep().merge() == Tended()
+    assert it.opened(storage=watched).upkeep().merge() == MaintenanceResult()
     assert ("get", it.remote().key) in watched.calls
     assert not [key for _, key in watched.calls if "/pages/" in key]
 

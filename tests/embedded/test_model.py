@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from reconciler.embedded.segments import pages
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.embedded.samples import NOW, cluster_in, read
 

@@ -10,7 +10,7 @@ import pytest
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.maintenance.passes import scrub
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import MissingObjectError
 from tests.embedded.tiered import BOTH, Tiered, tiered
@@ -50,7 +50,7 @@ def later_uploads(it: Tiered) -> Callable[[], None]:
     return put_back
 
 
-def failure(done: Tended) -> str:
+def failure(done: MaintenanceResult) -> str:
     assert done.failed
     return done.errors[0].message
 

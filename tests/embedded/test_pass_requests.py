@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.maintenance import jobs_of
-from reconciler.providers.protocol import Means
+from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.tiered import BOTH, Tiered
 from tests.embedded.upkeeping import TOPIC, TWO_PARTS, append_parts, head_of, with_topic
 from tests.embedded.watched import WatchedStore
@@ -31,7 +31,7 @@ def written(partitions: int) -> tuple[Tiered, WatchedStore, WatchedStore]:
 
 def all_jobs(tier: Tiered) -> None:
     """Do a whole pass, as `run` does."""
-    means = Means(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
+    means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
     for do in jobs_of("west", tier.opened(), means).values():
         assert do().failed == 0
 

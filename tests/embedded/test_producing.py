@@ -14,8 +14,8 @@ from reconciler.embedded.segments import parts
 from reconciler.embedded.segments import parts as parts_module
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
+from reconciler.records.hashes import Spread, partitions_of
 from reconciler.records.log import OffsetRange
-from reconciler.records.partitioner import Spread, partitions_of
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
 from tests.embedded.samples import NOW, contents, numbered, read, values

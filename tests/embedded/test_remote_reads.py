@@ -14,7 +14,7 @@ from reconciler.embedded.segments.groups import Committed
 from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.log import Digest, Lost, OffsetRange
+from reconciler.records.log import Digest, LostOffsets, OffsetRange
 from reconciler.resources.groups import ToTime
 from tests.embedded.archiving import (
     TIERED,
@@ -269,11 +269,11 @@ def test_a_read_goes_on_after_what_is_gone_only_when_asked(which: str, first: in
     cluster = half_remote()
     key = segments(cluster)[1] if which == "segment" else place_of(cluster, TOPIC).key
     storage_of(cluster).delete([key])
-    lost: list[Lost] = []
+    lost: list[LostOffsets] = []
     log = cluster.log(TOPIC, on_missing=lost.append)
     offsets = [row["offset"] for row in read(log)]
     assert offsets == [*range(first), *range(last + 1, 60)]
-    assert lost == [Lost(TOPIC, 0, first, last, key, storage_of(cluster).url)]
+    assert lost == [LostOffsets(TOPIC, 0, first, last, key, storage_of(cluster).url)]
     assert log.offset_for_time(0, NOW + first) == last + 1
     consumer = cluster.consumer(topics=[TOPIC], on_missing=lost.append)
     polled = [record.offset for _ in range(9) for fetched in consumer.poll() for record in fetched]
@@ -303,7 +303,7 @@ def test_a_read_goes_on_after_what_is_damaged_only_when_asked(
     with pytest.raises(DamagedObjectError, match="offsets 1000 to 1999 cannot be read") as raised:
         read(cluster.log(TOPIC))
     assert "topic consume --skip-missing, or --from 2000." in raised.value.hint
-    lost: list[Lost] = []
+    lost: list[LostOffsets] = []
     log = cluster.log(TOPIC, on_missing=lost.append)
     offsets = [row["offset"] for row in read(log)]
     first = first if chunk == "16384" else 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -40,7 +40,7 @@ def test_old_segments_go_and_the_open_one_stays() -> None:
     assert [row["offset"] for row in held(cluster)] == [8, 9]
     assert parts_in(cluster.store) == named_in(cluster)
     clock.now_ms += 100 * DAY
-    assert cluster.upkeep().retain() == Tended()
+    assert cluster.upkeep().retain() == MaintenanceResult()
 
 
 def test_what_is_left_is_at_most_retention_bytes_of_each_partition() -> None:
@@ -58,7 +58,7 @@ def test_compact_alone_deletes_nothing_and_both_delete() -> None:
     with_topic(cluster, cleanup_policy="compact", retention_ms="1", segment_bytes=TWO_PARTS)
     append_parts(cluster, 5)
     clock.now_ms += DAY
-    assert cluster.upkeep().retain() == Tended()
+    assert cluster.upkeep().retain() == MaintenanceResult()
     cluster.alter_topic(TOPIC, {"cleanup.policy": "compact,delete"})
     assert cluster.upkeep().retain().records == 8
 
@@ -68,7 +68,7 @@ def test_a_changed_config_is_seen_although_nothing_was_written() -> None:
     with_topic(cluster, retention_ms="-1", segment_bytes=TWO_PARTS)
     append_parts(cluster, 5)
     clock.now_ms += DAY
-    assert cluster.upkeep().retain() == Tended()
+    assert cluster.upkeep().retain() == MaintenanceResult()
     cluster.alter_topic(TOPIC, {"retention.ms": "1000"})
     assert cluster.upkeep().retain().partitions == 1
 
@@ -179,7 +179,7 @@ def test_a_topic_that_is_being_deleted_is_left_alone() -> None:
     clock.now_ms += DAY
     upkeep = cluster.upkeep()
     cluster_in(store).delete_topic(TOPIC)
-    assert upkeep.retain() == Tended()
+    assert upkeep.retain() == MaintenanceResult()
     assert list(store.list("topics/")) == []
 
 

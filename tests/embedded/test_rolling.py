@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.head import Partition
@@ -48,7 +48,7 @@ def test_records_offsets_times_and_digest_stay() -> None:
     assert held(cluster) == before
     assert digest_in(cluster) == digest
     assert parts_in(cluster.store) == named_in(cluster)
-    assert cluster.upkeep().roll() == Tended()
+    assert cluster.upkeep().roll() == MaintenanceResult()
 
 
 def test_of_every_range_the_digest_is_as_before() -> None:
@@ -76,7 +76,7 @@ def test_a_segment_that_is_one_part_is_only_marked() -> None:
     append_parts(cluster, 3)
     parts = parts_in(store)
     store.calls.clear()
-    assert cluster.upkeep().roll() == Tended(partitions=1)
+    assert cluster.upkeep().roll() == MaintenanceResult(partitions=1)
     assert parts_in(store) == parts
     assert [entry.is_segment for entry in head_of(cluster).entries] == [True, True, False]
     assert [what for what, key in store.calls if key.startswith("heads/") and what == "swap"] == ["swap"]

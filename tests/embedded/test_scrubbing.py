@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.embedded.keys import index_key, topic_manifest_key
 from reconciler.embedded.maintenance.passes import EVERY_MS, scrub
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
 from tests.embedded.samples import read
@@ -32,13 +32,13 @@ def uploaded(*, evicts: bool = False) -> Tiered:
     return it
 
 
-def scrubbed(it: Tiered, *, is_named: bool = True) -> Tended:
+def scrubbed(it: Tiered, *, is_named: bool = True) -> MaintenanceResult:
     return scrub(it.cluster.upkeep(), is_named=is_named)
 
 
 def test_where_all_is_there_nothing_is_found() -> None:
     it = uploaded()
-    assert scrubbed(it) == Tended(partitions=1)
+    assert scrubbed(it) == MaintenanceResult(partitions=1)
 
 
 def test_a_lost_segment_that_lies_here_too_is_put_again() -> None:
@@ -50,7 +50,7 @@ def test_a_lost_segment_that_lies_here_too_is_put_again() -> None:
     again = it.segments()[2]
     assert again.key != lost.key
     assert (again.base, again.last, again.digest) == (lost.base, lost.last, lost.digest)
-    assert scrubbed(it) == Tended(partitions=1)
+    assert scrubbed(it) == MaintenanceResult(partitions=1)
     it.cluster.upkeep().retain()
     assert held(it.cluster) == rows
     assert it.objects() == {key for entry in it.segments() for key in (entry.key, index_key(entry.key))}
@@ -83,7 +83,7 @@ def test_a_segment_of_another_size_is_told_and_put_again_where_it_lies_here(*, e
     assert all("the segment is not what the manifest says: it has " in error.message for error in done.errors)
     if not evicts:
         assert torn.key not in it.objects()
-        assert scrubbed(it) == Tended(partitions=1)
+        assert scrubbed(it) == MaintenanceResult(partitions=1)
 
 
 @pytest.mark.parametrize("garbled", [None, b"", b"no footer", b"PAR1"])
@@ -94,7 +94,7 @@ def test_a_missing_or_garbled_index_is_made_from_its_segment(garbled: bytes | No
     it.storage.delete([key])
     if garbled is not None:
         it.storage.put(key, garbled)
-    assert scrubbed(it) == Tended(partitions=1)
+    assert scrubbed(it) == MaintenanceResult(partitions=1)
     after = it.storage.get(key)
     assert before is not None
     assert after is not None
@@ -150,14 +150,14 @@ def test_objects_that_nobody_names_are_left_to_the_sweep() -> None:
     it = uploaded()
     key = f"{it.remote().place}/900-999-10-0-v1-abcdefgh.parquet"
     it.storage.put(key, b"left over")
-    assert scrubbed(it) == Tended(partitions=1)
+    assert scrubbed(it) == MaintenanceResult(partitions=1)
     assert it.storage.get(key) is not None
 
 
 def test_what_others_replaced_while_it_looked_is_not_missing() -> None:
     it = uploaded(evicts=True)
     it.switch_on(segment_size_target=str(1 << 20), segment_size_min="1")
-    merged: list[Tended] = []
+    merged: list[MaintenanceResult] = []
 
     class Overtaken(WatchedStore):
         def list(self, prefix: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as the store's
@@ -166,7 +166,7 @@ def test_what_others_replaced_while_it_looked_is_not_missing() -> None:
             return super().list(prefix)
 
     cluster = it.opened(storage=Overtaken(it.storage))
-    assert scrub(cluster.upkeep(), is_named=True) == Tended(partitions=1)
+    assert scrub(cluster.upkeep(), is_named=True) == MaintenanceResult(partitions=1)
     assert merged[0].partitions == 1
 
 
@@ -224,7 +224,7 @@ def test_the_description_of_a_topic_is_written_anew_where_it_is_lost_or_damaged(
     it = uploaded(evicts=True)
     it.cluster.alter_topic(TOPIC, {"remote.write": writes})
     describe_as(it, body)
-    assert scrubbed(it) == Tended(partitions=1)
+    assert scrubbed(it) == MaintenanceResult(partitions=1)
     location = it.tiering().location
     assert described(it) == TopicManifest.of(it.cluster.catalog.read(), TOPIC, location.cluster_id)
 
@@ -238,7 +238,7 @@ def test_that_of_another_topic_is_no_description_of_this_one() -> None:
     describe_as(it, orjson.dumps(kept))
     with pytest.raises(UserError, match="cannot be read: it is that of"):
         described(it)
-    assert scrubbed(it) == Tended(partitions=1)
+    assert scrubbed(it) == MaintenanceResult(partitions=1)
     assert described(it) == before
 
 
@@ -264,5 +264,5 @@ def test_descriptions_are_looked_at_within_a_day_and_at_once_also_of_topics_with
     empty = tiered()
     empty.upload()
     describe_as(empty, None)
-    assert scrubbed(empty) == Tended()
+    assert scrubbed(empty) == MaintenanceResult()
     assert described(empty) is not None

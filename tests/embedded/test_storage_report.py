@@ -16,7 +16,7 @@ from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.measures import report_of, storages_in
 from reconciler.resources.address import Address
-from reconciler.resources.measures import Held, TopicStorage
+from reconciler.resources.measures import TierUsage, TopicStorage
 from tests.embedded.samples import NOW, cluster_in
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import TOPIC, append_parts, head_of, held, with_topic
@@ -75,10 +75,10 @@ def test_each_tier_of_each_partition_is_told_with_what_waits_to_be_uploaded(stor
     assert found.tiering.url == f"remote://{storage.url.partition('://')[2]}"
     first, second = found.partitions
     assert (first.start, first.local_start, first.end) == (0, 4, 10)
-    assert first.local == Held(head.stored_bytes, 2)
+    assert first.local == TierUsage(head.stored_bytes, 2)
     assert first.remote is not None
     assert (first.remote.start, first.remote.end, first.remote.uploaded_ms) == (0, 8, NOW)
-    assert first.remote.held == Held(manifest.stored_bytes, 2)
+    assert first.remote.held == TierUsage(manifest.stored_bytes, 2)
     assert not first.remote.is_ahead
     assert first.pending_bytes == head.entries[-1].bytes
     assert (second.local.segments, second.pending_bytes) == (1, second.local.bytes)
@@ -196,10 +196,10 @@ def test_a_topic_that_was_never_tiered_and_one_never_written_are_told_too() -> N
     cluster = cluster_in(MemoryStore())
     with_topic(cluster, partitions=2)
     found = reported(cluster)
-    assert (found.tiering, found.local, found.remote, found.pending_bytes) == (None, Held(), Held(), None)
+    assert (found.tiering, found.local, found.remote, found.pending_bytes) == (None, TierUsage(), TierUsage(), None)
     append_parts(cluster, 3)
     written = reported(cluster)
-    assert written.local == Held(head_of(cluster).stored_bytes, 1), "three parts of the open segment"
+    assert written.local == TierUsage(head_of(cluster).stored_bytes, 1), "three parts of the open segment"
     assert written.log_records == 6
 
 
@@ -280,7 +280,7 @@ def test_a_damaged_manifest_is_named_and_readers_of_what_is_local_go_on() -> Non
     tier.upload()
     tier.storage.put(tier.remote().key, b"{")
     found = reported(tier.cluster)
-    assert (found.local.segments > 0, found.remote) == (True, Held())
+    assert (found.local.segments > 0, found.remote) == (True, TierUsage())
     assert found.problem is not None
     assert tier.remote().key in found.problem.message
     assert len(held(tier.cluster)) == 10

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.parts import read_part
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered import Tiered, tiered
@@ -84,14 +84,14 @@ def test_what_is_superseded_goes_from_object_storage_too() -> None:
     assert newest(held(it.cluster)) == before
     assert [row["value"] for row in held(it.cluster) if row["key"] == b"a"] == [b"new"]
     assert [row["value"] for row in remote_rows(it) if row["key"] == b"a"] == [b"new"]
-    assert it.cluster.upkeep().compact() == Tended()
+    assert it.cluster.upkeep().compact() == MaintenanceResult()
 
 
 @pytest.mark.fact("F-R-020")
 def test_nothing_is_compacted_before_it_is_uploaded() -> None:
     it = compacted_topic()
     write(it, ("a", "1"), ("a", "2"))
-    assert it.cluster.upkeep().compact() == Tended()
+    assert it.cluster.upkeep().compact() == MaintenanceResult()
     it.upload()
     assert [row["value"] for row in remote_rows(it) if row["key"] == b"a"] == [b"1", b"2"]
     assert it.cluster.upkeep().compact().partitions == 1
@@ -149,7 +149,7 @@ def test_where_object_storage_is_switched_off_nothing_is_compacted_that_may_lie_
     write(it, ("a", None))
     it.upload()
     it.switch_on(enabled="false")
-    assert it.cluster.upkeep().compact() == Tended()
+    assert it.cluster.upkeep().compact() == MaintenanceResult()
     it.switch_on()
     assert it.cluster.upkeep().compact().partitions == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, append, append_parts, head_of, held, pairs_of
 from tests.embedded.watched import WatchedStore
@@ -61,7 +61,7 @@ def test_a_part_that_was_rolled_meanwhile_is_not_evicted_and_goes_with_the_next_
     it.upload(rolls=False)
     before = held(it.opened())
     again = beside(it, lambda: it.cluster.upkeep().roll(), before="heads/")
-    assert again.upkeep().retain() == Tended()
+    assert again.upkeep().retain() == MaintenanceResult()
     assert head_of(it.cluster).local_start == 0
     is_well(it)
     it.cluster.upkeep().retain()
@@ -83,7 +83,7 @@ def test_two_that_retain_at_once_do_it_once() -> None:
         assert [row["offset"] for row in held(it.opened())] == list(range(8, 18))
         is_well(it)
     assert head_of(it.cluster).local_start == 16
-    assert it.opened().upkeep().retain() == Tended()
+    assert it.opened().upkeep().retain() == MaintenanceResult()
 
 
 def test_what_was_appended_while_parts_are_evicted_stays() -> None:
@@ -108,7 +108,7 @@ def test_tiering_that_is_switched_off_with_its_data_meanwhile_leaves_what_was_lo
         )
         it.cluster.finish_disablings()
 
-    assert beside(it, off, before="heads/").upkeep().retain() == Tended()
+    assert beside(it, off, before="heads/").upkeep().retain() == MaintenanceResult()
     assert [row["offset"] for row in held(it.opened())] == list(range(14))
     assert head_of(it.cluster).local_start == 0
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.retention import live_entries
 from reconciler.objectstore.memory import MemoryStore
@@ -78,7 +78,7 @@ def test_remote_bytes_of_each_partition_are_at_most_retention_bytes() -> None:
     assert head_of(it.cluster).start == it.manifest().start == 12
     assert offsets(it) == list(range(12, 26))
     assert offsets(it, 1) == list(range(6))
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
 
 
 def test_what_expired_is_gone_from_both_tiers_and_what_is_not_uploaded_stays() -> None:
@@ -102,10 +102,10 @@ def test_what_is_not_uploaded_stays_past_its_retention_also_while_uploads_pause(
     it.fill(7)
     it.clock.now_ms += 9 * DAY
     it.cluster.upkeep().roll()
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     assert offsets(it) == list(range(14))
     it.switch_on(enable_segment_uploads="true")
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.upload()
     it.cluster.upkeep().retain()
     assert offsets(it) == [12, 13]
@@ -118,7 +118,7 @@ def test_compact_alone_keeps_all_that_is_remote_and_both_let_it_expire() -> None
     it.fill(5)
     it.upload()
     it.clock.now_ms += DAY
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.cluster.alter_topic(TOPIC, {"cleanup.policy": "compact,delete"})
     assert it.cluster.upkeep().retain().records == 8
     assert offsets(it) == [8, 9]
@@ -131,7 +131,7 @@ def test_limits_are_those_the_rules_made_of_the_configs() -> None:
     it.fill(5)
     it.upload()
     it.clock.now_ms += DAY
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.clock.now_ms += 1
     assert it.cluster.upkeep().retain().records == 8
 
@@ -152,7 +152,7 @@ def test_where_nothing_is_uploaded_any_more_both_tiers_expire_remote_first(off: 
     it.fill(4)
     # Nothing is evicted any more, however small the local target is.
     it.cluster.upkeep().roll()
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     assert head_of(it.cluster).local_start == 12
     newest = head_of(it.cluster).entries[-1].bytes
     for left, start in ((5, 4), (4, 8), (3, 12), (2, 16), (1, 20), (0, 24)):
@@ -185,7 +185,7 @@ def test_where_nothing_is_uploaded_any_more_both_tiers_expire_by_time() -> None:
     it.clock.now_ms += DAY
     it.fill(4)
     it.cluster.alter_topic(TOPIC, {"remote.write": "false", "retention.ms": "2d", "retention.local.target.ms": "1d"})
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.clock.now_ms += DAY + 1
     assert it.cluster.upkeep().retain().records == 8
     assert offsets(it) == list(range(8, 18))
@@ -255,10 +255,10 @@ def test_a_second_pass_reads_neither_heads_nor_manifests_until_something_is_due(
     watching = it.opened(WatchedStore(it.store))
     watched = watching.store
     assert isinstance(watched, WatchedStore)
-    assert watching.upkeep().retain() == Tended()
+    assert watching.upkeep().retain() == MaintenanceResult()
     storage.calls.clear()
     watched.calls.clear()
-    assert watching.upkeep().retain() == Tended()
+    assert watching.upkeep().retain() == MaintenanceResult()
     assert storage.calls == []
     assert watched.count("get", "heads/") == 0
     # When the oldest segment of one partition expires, that one is looked at.
@@ -300,7 +300,7 @@ def test_strict_what_is_beyond_the_local_target_goes_once_it_is_uploaded_and_sta
     it.fill(7)
     it.clock.now_ms += DAY + 1
     before = held(it.opened())
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.upload()
     done = it.cluster.upkeep().retain()
     assert (done.partitions, done.records) == (1, 0)
@@ -309,7 +309,7 @@ def test_strict_what_is_beyond_the_local_target_goes_once_it_is_uploaded_and_sta
     assert (head.start, head.local_start, head.end) == (0, 12, 14)
     assert held(it.opened()) == before
     agrees(it)
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
 
 
 @pytest.mark.fact("F-R-023")
@@ -318,7 +318,7 @@ def test_not_strict_what_is_beyond_the_local_target_stays_while_there_is_space()
     it.fill(7)
     it.upload()
     it.clock.now_ms += DAY
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     assert head_of(it.cluster).local_start == 0
 
 
@@ -378,7 +378,7 @@ def test_compacted_segments_leave_only_where_the_copy_is_the_same() -> None:
     it.cluster.upkeep().compact()
     before = held(it.opened())
     # What is remote has records that were compacted away here: a reader must not see them again.
-    assert it.cluster.upkeep().retain() == Tended()
+    assert it.cluster.upkeep().retain() == MaintenanceResult()
     assert head_of(it.cluster).local_start == 0
     assert held(it.opened()) == before
 

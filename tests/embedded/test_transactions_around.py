@@ -11,8 +11,8 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments import pages
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 from tests.embedded.samples import NOW, cluster_in, contents, read
 from tests.embedded.transacting import (
     CHECKOUT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.head import NOBODY, head_register
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW
@@ -153,7 +153,7 @@ def test_a_topic_deleted_meanwhile_stays_deleted() -> None:
     cluster, others, _, store = raced()
     append_parts(cluster, 7)
     store.meanwhile = lambda: others.delete_topic(TOPIC)
-    assert cluster.upkeep().roll() == Tended()
+    assert cluster.upkeep().roll() == MaintenanceResult()
     assert [key for prefix in ("heads/", "topics/", "pages/") for key in store.list(prefix)] == []
 
 
@@ -167,7 +167,7 @@ def test_a_head_sealed_meanwhile_keeps_every_part_it_names() -> None:
 
     store.meanwhile = seal
     before = parts_in(store)
-    assert cluster.upkeep().roll() == Tended()
+    assert cluster.upkeep().roll() == MaintenanceResult()
     assert parts_in(store) == before == named_in(cluster)
 
 
@@ -176,6 +176,6 @@ def test_what_is_published_twice_holds_once() -> None:
     append_parts(cluster, 7)
     digest = digest_in(cluster)
     store.meanwhile = lambda: others.upkeep().roll()
-    assert cluster.upkeep().roll() == Tended()
+    assert cluster.upkeep().roll() == MaintenanceResult()
     assert digest_in(cluster) == digest
     assert parts_in(store) == named_in(cluster)

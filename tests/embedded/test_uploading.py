@@ -12,7 +12,7 @@ from pyarrow import BufferReader
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.maintenance import chores, uploads
-from reconciler.embedded.maintenance.survey import Tended
+from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.tiered.manifest import ManifestSwap
@@ -62,7 +62,7 @@ def test_closed_segments_are_uploaded_and_the_open_one_is_not(storage: ObjectSto
         assert pq.read_metadata(BufferReader(index.body)).num_rows == 4
     rows = [row for entry in manifest.entries for row in rows_of(read_part(tier.storage, entry, 0, ALL))]
     assert rows == held(tier.cluster)[:8]
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
 
 
 @pytest.mark.fact("F-R-033")
@@ -104,14 +104,14 @@ def test_with_an_interval_the_open_segment_is_uploaded_when_it_has_passed_and_th
     tier.upload()
     assert ends_of(tier) == [(0, 1)]
     tier.clock.now_ms += DAY
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     tier.fill(1)
     tier.upload()
     assert ends_of(tier) == [(0, 1), (2, 3)]
     tier.fill(1)
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     tier.clock.now_ms += 599_999
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     tier.clock.now_ms += 1
     tier.upload()
     assert ends_of(tier) == [(0, 1), (2, 3), (4, 5)]
@@ -157,7 +157,7 @@ def test_much_is_uploaded_in_rounds_each_named_before_the_next_and_a_stop_ends_i
     assert ends == [0, 8, 16, 24, 32]
     assert done.partitions == 2
     assert len(ends_of(tier)) == 8
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
 
 
 @pytest.mark.fact("F-R-036")
@@ -179,7 +179,7 @@ def test_switched_on_for_a_topic_with_records_uploads_begin_at_its_earliest_loca
     tier.fill(5)
     tier.cluster.upkeep().retain()
     assert head_of(tier.cluster).start == 8
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     tier.cluster.alter_topic(TOPIC, BOTH)
     tier.upload()
     assert tier.manifest().start == 8
@@ -206,7 +206,7 @@ def test_records_that_expired_while_uploads_were_off_are_a_gap() -> None:
 def test_topic_and_manifests_are_described_before_any_segment_is_closed() -> None:
     tier = tiered(retention_ms="10d")
     tier.fill(1)
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     manifest, location = tier.manifest(), tier.tiering().location
     assert (manifest.start, manifest.end, manifest.entries) == (0, 0, ())
     found = read_topic_manifest(tier.storage, location.cluster_id, location.revision)
@@ -218,7 +218,7 @@ def test_topic_and_manifests_are_described_before_any_segment_is_closed() -> Non
 @pytest.mark.fact("F-R-032")
 def test_a_topic_that_was_never_written_is_described_and_follows_the_catalog() -> None:
     tier = tiered(partitions=2)
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     tier.cluster.alter_topic(TOPIC, {"retention.ms": "5d"}, partitions=3)
     tier.cluster.create_namespace("shop", {"max.message.bytes": "2000"})
     tier.cluster.move_topic(TOPIC, "shop:sold")
@@ -262,7 +262,7 @@ def test_a_compacted_topic_is_uploaded_raw_first_and_compacted_after() -> None:
     assert rows == [row for row in held(tier.cluster) if row["offset"] < compacted_to]
     assert len(rows) == 3
     assert tier.objects() == {key for entry in tier.segments() for key in (entry.key, index_key(entry.key))}
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
 
 
 @pytest.mark.fact("F-R-020")
@@ -273,7 +273,7 @@ def test_what_was_compacted_is_not_uploaded_once_more_where_that_is_switched_off
     tier.upload()
     raw = tier.segments()
     assert tier.cluster.upkeep().compact().partitions == 1
-    assert tier.upload() == Tended()
+    assert tier.upload() == MaintenanceResult()
     assert tier.segments() == raw
     tier.switch_on(enable_compacted_topic_reupload="true")
     assert tier.upload().partitions == 1
@@ -320,7 +320,7 @@ def test_under_a_newer_tiered_epoch_nothing_is_named_and_nothing_is_left() -> No
     assert tier.objects() == before
 
 
-def sealed(storage: ObjectStore) -> Tended:
+def sealed(storage: ObjectStore) -> MaintenanceResult:
     """Upload a topic of a namespace that has a key."""
     tier = Tiered(KeyedStore(), storage)
     tier.switch_on()

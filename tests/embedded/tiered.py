@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.maintenance.survey import Tended
+    from reconciler.embedded.maintenance.survey import MaintenanceResult
     from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
@@ -53,7 +53,7 @@ class Tiered:
         """Append parts of two records each: by twos they are a segment, as `tiered` makes the topic."""
         append_parts(self.cluster, parts, partition=partition)
 
-    def upload(self, *, rolls: bool = True) -> Tended:
+    def upload(self, *, rolls: bool = True) -> MaintenanceResult:
         """Do one pass of what brings closed segments to object storage."""
         upkeep = self.cluster.upkeep()
         if rolls:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.jobs.flows import Copy
-    from reconciler.records.log import Reached, SourceSeen, Staged, StagedSink, TopicLog
+    from reconciler.records.log import SinkPosition, SourceSeen, Staged, StagedSink, TopicLog
 
 TOPIC = "orders"
 
@@ -42,7 +42,7 @@ class Wrapped:
     def ends(self) -> Mapping[int, int]:
         return self.sink.ends()
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         return self.sink.reached(only)
 
     def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> Staged:

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from reconciler.lifecycles.mirror import MIRROR, ROLES, Ask, Held, MirrorStatus, Refuse, Role, Wait, towards
+from reconciler.lifecycles.mirror import MIRROR, ROLES, Ask, InRole, MirrorStatus, Refuse, Role, Wait, towards
 
 WANTED = """
            |ACTIVE           |PAUSED                  |SOURCE_UNAVAILABLE|LINK_FAILED|FAILED  |STOPPED
@@ -29,7 +29,7 @@ CELLS = [
 def test_a_role_is_reached_as_the_table_says(role: Role, state: MirrorStatus, cell: str) -> None:
     verdict = towards(role, state)
     match verdict:
-        case Held():
+        case InRole():
             assert cell == "held"
         case Refuse():
             assert cell == "refuse"

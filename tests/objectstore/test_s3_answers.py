@@ -13,7 +13,7 @@ from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import s3_store as s3swap
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import Held, Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.state.lockfile import Terms
 from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
@@ -105,7 +105,7 @@ def test_a_lost_answer_that_was_overwritten_is_a_lost_race_with_the_newer_body(
 def test_an_update_whose_answer_was_lost_and_overwritten_happens_once(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy
 ) -> None:
-    def count(held: Held | None) -> dict[str, object]:
+    def count(held: ReadRegister | None) -> dict[str, object]:
         return {"count": 1 if held is None else held.value["count"] + 1}
 
     theirs = Register(truth, "r", format=FORMAT)
@@ -219,7 +219,7 @@ def test_an_update_may_be_refused_between_its_tries(store: ObjectStore, truth: O
     proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=1_000)
     tries = []
 
-    def change(_held: Held | None) -> dict[str, object]:
+    def change(_held: ReadRegister | None) -> dict[str, object]:
         tries.append(1)
         if len(tries) == 3:
             message = "the lease is lost"

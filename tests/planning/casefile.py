@@ -22,7 +22,7 @@ from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles.mirror import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.planning.plan import Base, Given, Plan, Selection
+from reconciler.planning.plan import Base, Plan, PlanInput, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of, plain
 from reconciler.planning.planner import to_measure
 from reconciler.resources.address import Address
@@ -250,7 +250,7 @@ def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     return [] if matched else [f"{what} are {found}, not {expected}"]
 
 
-def _given(row: dict[str, Any], platform: str, declared_names: list[str], standing: list[str]) -> Given:
+def _given(row: dict[str, Any], platform: str, declared_names: list[str], standing: list[str]) -> PlanInput:
     unread = row.get("unread", [])
     names = [name for name in dict.fromkeys([*standing, *declared_names]) if name not in unread]
     identities: dict[str, ClusterIdentity | None] = {
@@ -270,7 +270,7 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         limits = {**limits, "cluster_properties": True, "tiering": True, "properties": EMBEDDED_PROPERTIES}
     capabilities = Capabilities(**{**usual, **limits, **sets})
     changed = row.get("changed_files")
-    return Given(
+    return PlanInput(
         workspace="shop",
         capabilities=dict.fromkeys(names, capabilities),
         identities=identities,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.plan import Given, Plan
+from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import Draft, decide, judge
 from reconciler.planning.record import after_action, learn
 from reconciler.planning.resolve.mirror_sources import peer_of
@@ -46,7 +46,7 @@ class World:
     desired: Desired
     recorded: Record
     observed: Inventory
-    given: Given
+    given: PlanInput
     measures: Measures = field(default_factory=dict)
 
     def draft(self) -> Draft:
@@ -158,7 +158,7 @@ def _become_mirror(
     observed[made.address] = Observed(made, was.incarnation, state=state, since_ms=now_ms, becomes=was.resource)
 
 
-def _transit(action: Transition, observed: dict[Address, Observed], given: Given) -> str:
+def _transit(action: Transition, observed: dict[Address, Observed], given: PlanInput) -> str:
     if action.machine == "topic":
         old = Address(str(action.parameters["from"]))
         seen = observed.pop(old)

@@ -11,7 +11,7 @@ from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, Means, Scope, Upkept, go_on
+from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Scope, Upkept, go_on
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mount import Mounting
 from tests.embedded.mounting.bucket import CLICKS, Bucket
@@ -85,7 +85,7 @@ class World:
     def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None) -> Upkept:
         """Do the job of `run` that goes on with migrations."""
         here = spread or (lambda work, do: iter([list(do(work))]))
-        means = Means(here, lambda _address: True, is_stopped)
+        means = MaintenancePorts(here, lambda _address: True, is_stopped)
         return self.provider(name).upkeep(means)["migrations"]()
 
 

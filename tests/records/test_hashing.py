@@ -5,8 +5,8 @@ import xxhash
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import Digest
-from reconciler.records.record_hash import digest_of, hashes_of
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.records.generated import batch_of, batches, records
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconciler.records.record_hash import digest_of
+from reconciler.records.hashes import digest_of
 from reconciler.records.schema import RECORD_SCHEMA, decoded, name_of, text_of, texts_of
 
 MARKS = [b"\xf4\x8f\x9e\x80", b"\xf4\x8f\x9f\xbf", b"\xf4", b"\x8f", b"\x9e", b"\xff", b"a", b"\0", "ø".encode()]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.records.partitioner import Spread, murmur2, partitions_of
+from reconciler.records.hashes import Spread, murmur2, partitions_of
 
 # UtilsTest.testMurmur2 of Apache Kafka's clients.
 KNOWN = {

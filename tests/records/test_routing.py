@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.errors import UserError
-from reconciler.records.partitioner import Spread, partitions_of, split_by_partition
+from reconciler.records.hashes import Spread, partitions_of, split_by_partition
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.records.generated import contents, headers
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.runtime.suggest import did_you_mean, nearest, nearest_spelling
+from reconciler.runtime.text import did_you_mean, nearest, nearest_spelling
 
 KNOWN = ("retention.ms", "retention.bytes", "segment.ms")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, RetryableError, UserError
 from reconciler.planning import planner
-from reconciler.planning.plan import Base, Given, Plan, Selection
+from reconciler.planning.plan import Base, Plan, PlanInput, Selection
 from reconciler.providers.protocol import Scope
 from reconciler.resources.measures import Measure
 from tests.planning.short import declared
@@ -68,7 +68,7 @@ FEWER: Desired = {
 FILES: Mapping[str, Desired] = {"before": BEFORE, "after": AFTER, "fewer": FEWER}
 ADOPTED = frozenset({"topic/west/shop:found"})
 
-GIVEN = Given(
+GIVEN = PlanInput(
     workspace="shop",
     capabilities={},
     identities={},

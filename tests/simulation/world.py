@@ -14,11 +14,11 @@ from unittest.mock import patch
 
 from reconciler.applying.events import Recovered
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Run, RunOptions, ToDo, Wish
+from reconciler.applying.run import Basis, Caller, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore import base
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.steps.approval import Found, rest_of
+from reconciler.operations.steps.approval import RestOfRun, rest_of
 from reconciler.planning.saved_plan import read_action
 from reconciler.providers.protocol import go_on
 from reconciler.resources.cluster import Cluster
@@ -233,7 +233,7 @@ class World:
         planned = decided.plan
         if visit.resumes and basis.settled is not None and not basis.is_again:
             known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
-            planned = rest_of(basis.settled, planned, Found(decided.observed, known, basis.snapshot.record)).plan
+            planned = rest_of(basis.settled, planned, RestOfRun(decided.observed, known, basis.snapshot.record)).plan
         return ToDo(planned.actions, planned.digest, planned, {})
 
 
@@ -251,9 +251,9 @@ def _caller(visit: Visit) -> Caller:
     )
 
 
-def _wish(visit: Visit) -> Wish:
+def _wish(visit: Visit) -> RunRequest:
     options = RunOptions(resumes=visit.resumes, leaves_jobs=visit.leaves_jobs, lock_timeout_s=3600.0)
-    return Wish(command="apply", options=options)
+    return RunRequest(command="apply", options=options)
 
 
 class _Watched(PieceByPiece):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult
-from reconciler.applying.ports import Means
+from reconciler.applying.ports import RunPorts
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import ActionEnded, ActionRefused, Intent, Journal, read_journal
 from reconciler.state.lease import acquire
@@ -40,7 +40,7 @@ class Books:
         async def run() -> RunResult:
             effects = Simulation(self.seed, call_s=self.call_s)
             async with await acquire(self.store, effects, claim("one")) as lease:
-                means = Means(
+                means = RunPorts(
                     providers={action.cluster or "": Platform(batch=batch) for action in actions},  # type: ignore[misc] # see platform.py
                     jobs=Works(),
                     turn=LeaseTurn(lease, Journal(lease, effects, "run-1"), effects),

@@ -12,10 +12,10 @@ from reconciler.manifests.load import load
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.drift_patch import Accepted, patch_for, role_of
 from reconciler.operations.plan import Decided
-from reconciler.operations.steps.observe import Seen
+from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import Remembered
 from reconciler.planning.actions import Adopt, Forget
-from reconciler.planning.plan import Given
+from reconciler.planning.plan import PlanInput
 from reconciler.planning.planner import decide, judge
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
@@ -73,7 +73,7 @@ class Two:
         self.link = folder / "manifests/link.yaml"
         self.link.write_text(LINK)
         given = {"given": {"capabilities": {"mirror_states": STATES, "link_features": FEATURES}}}
-        self.given: Given = Case("links", {"clusters": ["west", "east"], **given}).world.given
+        self.given: PlanInput = Case("links", {"clusters": ["west", "east"], **given}).world.given
         short: list[dict[str, Any]] = [
             {"topic": "orders"},
             {"topic": "clicks"},
@@ -104,7 +104,7 @@ class Two:
 
     def accepted(self, pattern: str = "*") -> Accepted:
         """Accept with git what the clusters have, and check that only the record is left to learn it."""
-        seen = Seen(self.observed, self.given.capabilities, self.given.identities, {})
+        seen = ObservedClusters(self.observed, self.given.capabilities, self.given.identities, {})
         found = patch_for(self.loaded, Decided(self.plan, None, self.recorded, seen, Remembered()), [pattern])
         if found.patch:
             subprocess.run(["git", "apply", "-"], input=found.patch.encode(), cwd=self.folder, check=True)

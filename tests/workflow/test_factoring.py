@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.operations.export_layout import Factored, Found, factored, spaces_in
-from reconciler.planning.plan import Given
+from reconciler.operations.export_layout import ClusterContents, Factored, factored, spaces_in
+from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import effective
 from reconciler.providers.kafka.capabilities import KAFKA
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, naming_of
@@ -36,9 +36,9 @@ def topic(name: str, configs: Mapping[str, str] = {}, acls: Sequence[TopicAcl] =
     )
 
 
-def found(topics: Sequence[Topic], bindings: Sequence[Binding] = (), **others: Any) -> Found:
+def found(topics: Sequence[Topic], bindings: Sequence[Binding] = (), **others: Any) -> ClusterContents:
     given = {"cluster": "west", "capabilities": CAPABILITIES, "separator": ".", **others}
-    return Found(resources=topics, bindings=bindings, **given)
+    return ClusterContents(resources=topics, bindings=bindings, **given)
 
 
 def spaces(*names: str, separator: str = ".", **others: Any) -> list[str]:
@@ -48,7 +48,9 @@ def spaces(*names: str, separator: str = ".", **others: Any) -> list[str]:
 def planned(made: Factored, separator: str) -> dict[str, Topic]:
     """Return what planning wants of each topic, by its flat name."""
     desired = {address: Declared(resource, "x.yaml:1") for address, resource in made.resources.items()}
-    told = Given(workspace="shop", capabilities={"west": CAPABILITIES}, identities={}, today=date(2026, 1, 1), now_ms=0)
+    told = PlanInput(
+        workspace="shop", capabilities={"west": CAPABILITIES}, identities={}, today=date(2026, 1, 1), now_ms=0
+    )
     wanted, findings = effective(desired, told)
     assert findings == []
     return {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.operations.drift import Found, Known, Whose
+from reconciler.operations.drift import DriftItem, Known, Whose
 from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.resources.address import Address
@@ -26,14 +26,14 @@ ORDERS, CLICKS = Address("topic/west/orders"), Address("topic/west/clicks")
 SHOP = Whose("shop")
 
 
-def found(address: Address, observed: object, *, ignored: str | None = None) -> Found:
+def found(address: Address, observed: object, *, ignored: str | None = None) -> DriftItem:
     mark = fingerprint([address, "configs.retention.ms", observed])
-    return Found("drift", address, "moved", mark, "configs.retention.ms", None, None, ignored)
+    return DriftItem("drift", address, "moved", mark, "configs.retention.ms", None, None, ignored)
 
 
 def told(
-    path: Path, findings: Sequence[Found], *, looked_at: Sequence[Address] = (ORDERS, CLICKS), whose: Whose = SHOP
-) -> list[Found]:
+    path: Path, findings: Sequence[DriftItem], *, looked_at: Sequence[Address] = (ORDERS, CLICKS), whose: Whose = SHOP
+) -> list[DriftItem]:
     """Look once: return what is new, and remember it."""
     known = Known.read(path, whose, findings, lambda address: address in looked_at)
     known.remember()

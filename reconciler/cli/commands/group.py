@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.ask import approved
 from reconciler.cli.options import Files, Place, TextOrJson, bundled
 from reconciler.cli.present import present
+from reconciler.cli.show import approved
 from reconciler.cli.text.topics_text import deletion_done_text, deletion_text_groups_text, reset_done_text, reset_text
 
 if TYPE_CHECKING:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.ask import approved
 from reconciler.cli.console import out
 from reconciler.cli.options import ByState, Cluster, Files, Id, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.verbs import Which, ask_migration
+from reconciler.cli.show import approved
+from reconciler.cli.verbs import MigrationId, ask_migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.cli.text.lines import Line
-    from reconciler.operations.clusters.mounts import MigrationVerb, Reach, Release, Underway
+    from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Release, Underway
 
 
 @bundled
@@ -33,7 +33,7 @@ def cancel_command(
     """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
     from reconciler.cli.text.mounts_text import cancelled_text
 
-    _ask(by_state.reach(files, place), Which(migration, cluster), "cancel", cancelled_text, yes=yes, form=form)
+    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "cancel", cancelled_text, yes=yes, form=form)
 
 
 # `reconciler mount delete`.
@@ -52,12 +52,12 @@ def delete_command(
     """Drop the record of a migration that is planned, finished or cancelled."""
     from reconciler.cli.text.mounts_text import deleted_text
 
-    _ask(by_state.reach(files, place), Which(migration, cluster), "delete", deleted_text, yes=yes, form=form)
+    _ask(by_state.reach(files, place), MigrationId(migration, cluster), "delete", deleted_text, yes=yes, form=form)
 
 
 def _ask(
-    reach: Reach,
-    which: Which,
+    reach: MountSite,
+    which: MigrationId,
     verb: MigrationVerb,
     told: Callable[[Underway], list[Line]],
     *,

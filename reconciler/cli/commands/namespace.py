@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.ask import approved
 from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs
 from reconciler.cli.present import present
+from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.namespaces import NamespaceDeletion

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.ask import approved, ask, require_someone_to_ask
 from reconciler.cli.console import err
 from reconciler.cli.options import AnyForm, Files, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.show import approved, ask, require_someone_to_ask
 from reconciler.cli.text.lines import line
 from reconciler.cli.verbs import surgery
 

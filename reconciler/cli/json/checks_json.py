@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.manifests.positions import Problem
     from reconciler.operations.clusters.cluster_check import CheckedCluster
-    from reconciler.operations.drift import Drifted, Found
+    from reconciler.operations.drift import Drifted, DriftItem
     from reconciler.operations.manifest_files import Validated
     from reconciler.planning.findings import Finding
 
@@ -89,7 +89,7 @@ class FoundPart(Part):
     message: str
 
     @classmethod
-    def of(cls, found: Found, *, fails: bool) -> FoundPart:
+    def of(cls, found: DriftItem, *, fails: bool) -> FoundPart:
         """Say one difference."""
         return cls(
             kind=found.kind,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.resources.measures import Held, Mode
+from reconciler.resources.measures import Mode, TierUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ class HeldPart(Part):
     segments: int
 
     @classmethod
-    def of(cls, held: Held) -> HeldPart:
+    def of(cls, held: TierUsage) -> HeldPart:
         """Say it."""
         return cls(bytes=held.bytes, segments=held.segments)
 
@@ -131,8 +131,8 @@ class SumsPart(Part):
         """Sum up topics."""
         pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
         return cls(
-            local=HeldPart.of(Held.sum(topic.local for topic in topics)),
-            remote=HeldPart.of(Held.sum(topic.remote for topic in topics)),
+            local=HeldPart.of(TierUsage.sum(topic.local for topic in topics)),
+            remote=HeldPart.of(TierUsage.sum(topic.remote for topic in topics)),
             log_bytes=sum(topic.log_bytes for topic in topics),
             pending_bytes=sum(pending) if pending else None,
         )

@@ -11,7 +11,7 @@ from reconciler.cli.json.base import Document, Part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.importers.base import Lost
+    from reconciler.importers.base import NotImported
     from reconciler.operations.export import Exported
     from reconciler.operations.export_layout import LeftOut
     from reconciler.operations.imports import Imported
@@ -170,7 +170,7 @@ class ImportDocument(Document):
         )
 
 
-def _lost(lost: Lost) -> LostPart:
+def _lost(lost: NotImported) -> LostPart:
     return LostPart(
         file=lost.place.file,
         line=lost.place.line,

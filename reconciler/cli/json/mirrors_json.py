@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from reconciler.errors import ReconcilerError
-    from reconciler.operations.mirrors.mirror_commands import Answer, Answers, Cut
+    from reconciler.operations.mirrors.mirror_commands import Answer, Answers, CutPartition
     from reconciler.operations.mirrors.mirror_views import (
         MirrorError,
         MirrorErrors,
@@ -191,7 +191,7 @@ class TruncatedPart(Part):
     messages_truncated: int = Field(description="Offsets from there on, which are lost.")
 
     @classmethod
-    def of(cls, cut: Cut) -> TruncatedPart:
+    def of(cls, cut: CutPartition) -> TruncatedPart:
         """Say where, and how much."""
         return cls(partition_id=cut.partition, offset_truncated_to=cut.offset, messages_truncated=cut.lost)
 

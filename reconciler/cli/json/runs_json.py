@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.metrics import Metric
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
-    from reconciler.operations.steps.approval import Held
+    from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.operations.verify import Verified
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move
     from reconciler.state.journal import StateAdvance
@@ -153,7 +153,7 @@ class StalePart(Part):
     state: StateAdvancePart | None
 
     @classmethod
-    def of(cls, held: Held) -> StalePart:
+    def of(cls, held: ApprovalCheck) -> StalePart:
         """Say all that differs."""
         found = held.difference
         return cls(

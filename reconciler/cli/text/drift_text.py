@@ -27,7 +27,7 @@ from reconciler.runtime.text import count_text, counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reconciler.operations.drift import DriftClass, Drifted, Found
+    from reconciler.operations.drift import DriftClass, Drifted, DriftItem
     from reconciler.resources.address import Address
 
 
@@ -72,7 +72,7 @@ def drift_lines(drifted: Drifted) -> list[Line]:
     return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
 
 
-def _named(rows: list[Found], drifted: Drifted) -> tuple[list[Found], int]:
+def _named(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], int]:
     """Return what is told one by one, and how many more there are that nobody declares.
 
     A topic that is one of many somebody else's is told by itself only where that fails, or is news.
@@ -94,7 +94,7 @@ def _nothing(drifted: Drifted) -> str:
     return "No drift: clusters are as they were last applied."
 
 
-def what_of(found: Found) -> str:
+def what_of(found: DriftItem) -> str:
     """Return what a finding says of its resource."""
     match found.kind:
         case "drift":
@@ -160,12 +160,12 @@ def _errors(drifted: Drifted) -> list[str]:
     return ["#### Not compared", "", *lines, ""] if lines else []
 
 
-def _table(fails: Sequence[Found]) -> list[str]:
+def _table(fails: Sequence[DriftItem]) -> list[str]:
     lines = [row((found.kind, cell(found.address), cell(what_of(found)))) for found in fails]
     return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
 
 
-def _folded(rest: Sequence[Found]) -> list[str]:
+def _folded(rest: Sequence[DriftItem]) -> list[str]:
     if not rest:
         return []
     lines = [f"{found.kind}  {found.address}  {what_of(found)}" for found in rest]
@@ -190,7 +190,7 @@ def drift_remarks(drifted: Drifted) -> Remarks:
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
 
 
-def _of(found: Found, sources: Mapping[Address, str], failing: set[str]) -> Remark:
+def _of(found: DriftItem, sources: Mapping[Address, str], failing: set[str]) -> Remark:
     kind = found.kind.replace(" ", "-")
     return Remark(
         rule="drift" if kind == "drift" else f"drift-{kind}",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from reconciler.importers.base import Lost
+    from reconciler.importers.base import NotImported
     from reconciler.operations.export import Exported
     from reconciler.operations.imports import Imported
     from reconciler.resources.address import Address
@@ -93,7 +93,7 @@ def _written(imported: Imported) -> Iterator[Line]:
         yield line(f"and {more:,} more")
 
 
-def _left_out(lost: Sequence[Lost]) -> Iterator[Line]:
+def _left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
     for each in lost[:_SHOWN]:
         field = f" {each.field}" if each.field else ""
         about = Span(f"{each.subject}{field}", Tone.STRONG)
@@ -104,9 +104,9 @@ def _left_out(lost: Sequence[Lost]) -> Iterator[Line]:
     yield from _hints(lost)
 
 
-def _unsaid_imports(lost: Sequence[Lost]) -> Iterator[Line]:
+def _unsaid_imports(lost: Sequence[NotImported]) -> Iterator[Line]:
     """Say each reason once, with the first place it holds for: a thousand topics have a description each."""
-    alike: dict[tuple[str, str], list[Lost]] = {}
+    alike: dict[tuple[str, str], list[NotImported]] = {}
     for each in lost:
         alike.setdefault((_INDEX.sub("", each.field) or each.subject, each.why), []).append(each)
     for (about, why), several in list(alike.items())[:_SHOWN]:
@@ -119,7 +119,7 @@ def _unsaid_imports(lost: Sequence[Lost]) -> Iterator[Line]:
     yield from _hints(lost)
 
 
-def _hints(lost: Sequence[Lost]) -> Iterator[Line]:
+def _hints(lost: Sequence[NotImported]) -> Iterator[Line]:
     """Say each piece of advice once, after all that it is for."""
     for hint in dict.fromkeys(each.hint for each in lost if each.hint):
         yield line(f"    {hint}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from reconciler.operations.metrics import Metric
 
+
 _TOTAL: Final = "_total"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from reconciler.operations.state_edit import Repaired
     from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
-    from reconciler.operations.steps.approval import Held
+    from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess
     from reconciler.resources.address import Address
@@ -30,7 +30,7 @@ _ALONE: Final = "left alone"
 _ABSENT: Final = "absent"
 
 
-def difference_lines(held: Held) -> list[Line]:
+def difference_lines(held: ApprovalCheck) -> list[Line]:
     """Return what would happen now and was not approved, field by field, then what is no longer needed."""
     found = held.difference
     danger = [each for each in found.more if each.is_dangerous]

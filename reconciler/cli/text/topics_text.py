@@ -12,7 +12,7 @@ from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import BROKERS, DEFAULT, show_value
-from reconciler.resources.measures import Held
+from reconciler.resources.measures import TierUsage
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
@@ -275,10 +275,10 @@ def _is_shown(topic: TopicStorage) -> bool:
 
 def sums_text(topics: Sequence[TopicStorage]) -> str:
     """Say the sums; what is remote counts once, and what lies in both tiers once in the log."""
-    local = Held.sum(topic.local for topic in topics)
+    local = TierUsage.sum(topic.local for topic in topics)
     said = [f"{bytes_text(local.bytes)} local"]
     if any(map(_is_shown, topics)):
-        remote = Held.sum(topic.remote for topic in topics)
+        remote = TierUsage.sum(topic.remote for topic in topics)
         said.append(f"{bytes_text(remote.bytes)} remote")
         said.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, what lies in both counted once")
     pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 # A catalog that is not there: a new cluster has none yet, and one whose objects tell of a catalog has lost it.
@@ -97,7 +97,7 @@ def catalog_register(store: ObjectStore) -> Register:
     return Register(store, CATALOG, format="reconciler.catalog/5", shape=HEAD)
 
 
-def named_by(store: ObjectStore, held: Held) -> list[str]:
+def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:
     """Return the keys of the objects that the register names.
 
     Raises:
@@ -160,7 +160,7 @@ class CatalogRegister:
         after, attempts = self._cached, 0
         changes: dict[str, int] = {}
 
-        def change(held: Held | None) -> Json | None:
+        def change(held: ReadRegister | None) -> Json | None:
             nonlocal after, attempts, changes
             attempts += 1
             before = self._folded(held)
@@ -181,7 +181,7 @@ class CatalogRegister:
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         return self._remember(after if held is None or held.value["id"] == after.id else self._folded(held))
 
-    def _next(self, held: Held | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
+    def _next(self, held: ReadRegister | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
         """Return what the register shall hold, having written what does not fit into it."""
         tail: list[Json] = [] if held is None else held.value["tail"]
         snapshot: Json | None = None if held is None else held.value["snapshot"]
@@ -200,7 +200,7 @@ class CatalogRegister:
         written.append(key)
         return {"key": key, "sha256": put_gzipped(self._store, key, value)}
 
-    def _folded(self, held: Held | None) -> Catalog:
+    def _folded(self, held: ReadRegister | None) -> Catalog:
         found = held or self._appeared()
         if found is None:
             return Catalog()
@@ -209,7 +209,7 @@ class CatalogRegister:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise damaged(self._store, CATALOG, f"{type(error).__name__}: {error}") from error
 
-    def _appeared(self) -> Held | None:
+    def _appeared(self) -> ReadRegister | None:
         """Look again where there was none; `None`: the cluster is new.
 
         Raises:

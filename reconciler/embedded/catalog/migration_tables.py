@@ -38,7 +38,7 @@ _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MigrationRequest:
     """What is asked of a migration beside its topics."""
 
     claim: str
@@ -64,7 +64,7 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
     return found
 
 
-def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: Asked, *, cluster_id: str) -> int:
+def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: MigrationRequest, *, cluster_id: str) -> int:
     """Plan to unmount topics, by full name with the Mounting that asks for it; return the migration's id.
 
     Raises:
@@ -76,7 +76,7 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: Asked, 
     return _begin(draft, OUTBOUND, migrants, asked)
 
 
-def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Asked) -> int:
+def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: MigrationRequest) -> int:
     """Plan to mount topics under names that are free, each under an id of its own; return the migration's id.
 
     Raises:
@@ -191,7 +191,7 @@ def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str
     return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
 
 
-def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], asked: Asked) -> int:
+def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], asked: MigrationRequest) -> int:
     number = draft.next_revision()
     entry = MigrationEntry(
         direction,

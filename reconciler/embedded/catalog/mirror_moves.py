@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.resources.mirrors import Asked, LinkEntry, TroubleEntry
+    from reconciler.resources.mirrors import LinkEntry, TransitionRequest, TroubleEntry
 
 
 _M = MirrorStatus
@@ -47,7 +47,7 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
     return topic, topic.mirror
 
 
-def ask_mirror(draft: Draft, full_name: str, verb: str, asked: Asked) -> MirrorEntry:
+def ask_mirror(draft: Draft, full_name: str, verb: str, asked: TransitionRequest) -> MirrorEntry:
     """Let a mirror begin what a verb asks for, and return what it is then.
 
     Raises:
@@ -66,7 +66,7 @@ class Peer:
     topic_id: str
 
 
-def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Asked) -> MirrorEntry:
+def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: TransitionRequest) -> MirrorEntry:
     """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
 
     Raises:
@@ -114,7 +114,7 @@ def aim(draft: Draft, full_name: str, operation: str, ends: Mapping[int, int]) -
     return _put(draft, full_name, mirrors.aimed(full_name, mirror, operation, ends))
 
 
-def advance(draft: Draft, full_name: str, to: MirrorStatus, asked: Asked) -> MirrorEntry:
+def advance(draft: Draft, full_name: str, to: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:
     """Let a mirror go to the next state of its operation; where it is there already, nothing changes.
 
     Raises:

@@ -21,7 +21,7 @@ from reconciler.embedded.catalog.model import (
 from reconciler.errors import InvalidNamespaceError, QuotaExceededError, UserError
 from reconciler.resources.address import check_full_name, split_name, tiers_of
 from reconciler.resources.mirrors import LinkEntry
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

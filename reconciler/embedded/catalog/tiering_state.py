@@ -17,7 +17,7 @@ from reconciler.lifecycles.tiered import TIERING, TieringState
 from reconciler.resources.cluster_properties import ALIASES, EMBEDDED_PROPERTIES, ENABLED, UPLOADS, property_of
 from reconciler.resources.configs import DEFAULT, canonical_value
 from reconciler.resources.tiering_policy import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

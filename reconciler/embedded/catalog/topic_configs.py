@@ -12,7 +12,7 @@ from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.mirrors import check_own, synced_configs
 from reconciler.resources.tiering_policy import CLUSTER, lay_over
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.clients.transactions import Transaction
     from reconciler.embedded.segments.groups import Group
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ class _Fold:
         self.catalog = self.catalog.after(whole)
 
 
-def read_catalog(store: ObjectStore, held: Held | None) -> ReadCatalog:
+def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
     """Put the catalog together from every object its head names, checking each one's sha256."""
     if held is None:
         return ReadCatalog(Catalog())

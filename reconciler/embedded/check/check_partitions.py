@@ -20,8 +20,8 @@ from reconciler.embedded.segments.head import NOBODY, head_as_kept, head_registe
 from reconciler.embedded.segments.pages import read_page, read_pages
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.context import ClusterContext
     from reconciler.embedded.segments.groups import Place
-    from reconciler.records.log import Bounds, Lost
+    from reconciler.records.log import Bounds, LostOffsets
 
 
 # One partition being read: a position that moves on as records are taken, and what was fetched beyond it.
@@ -167,7 +167,7 @@ class Reading:
     isolation: Isolation = "read_committed"
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
-    on_missing: Callable[[Lost], None] | None = None
+    on_missing: Callable[[LostOffsets], None] | None = None
     """Told of offsets whose object is gone, and reading goes on after them; `None`: reading them is an error."""
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.groups import Place
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
     from reconciler.records.log import Bounds
     from reconciler.resources.groups import OffsetMove, Reset
 
@@ -367,7 +367,7 @@ def move_offsets(
     """
     register = group_register(store, group)
 
-    def change(held: Held | None) -> dict[str, Any] | None:
+    def change(held: ReadRegister | None) -> dict[str, Any] | None:
         known = catalog.read()
         before = group_of(register, held)
         places = _places(known, moves)

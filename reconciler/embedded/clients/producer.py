@@ -28,8 +28,8 @@ from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS, RecentHeads, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
+from reconciler.records.hashes import Spread, split_by_partition
 from reconciler.records.log import OffsetRange
-from reconciler.records.partitioner import Spread, split_by_partition
 from reconciler.records.schema import INPUT_SCHEMA
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.tiered.remote_reads import Tiers, first_since_of, read_pieces
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
-from reconciler.records.log import MAX_OFFSET, Extent, Lost, OffsetRange
-from reconciler.records.record_hash import digest_of
+from reconciler.records.hashes import digest_of
+from reconciler.records.log import MAX_OFFSET, Extent, LostOffsets, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -48,7 +48,7 @@ class EmbeddedLog:
     isolation: Isolation = "read_committed"
     remote: RemoteTier | None = None
     """Where what is not local any more lies."""
-    on_missing: Callable[[Lost], None] | None = None
+    on_missing: Callable[[LostOffsets], None] | None = None
     """Told of offsets whose object is gone or damaged, and reading goes on after them; `None`: that is an error."""
 
     def check_shared(self) -> None:
@@ -255,13 +255,13 @@ class _Looks:
         self._log.on_missing(lost)
         self.reached(lost.last + 1)
 
-    def _lost(self, error: MissingObjectError | DamagedObjectError) -> Lost | None:
+    def _lost(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
         """Return which of the offsets that are wanted the error is about."""
         if error.offsets is None or error.key is None:
             return None
         first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
         damage = error.why if isinstance(error, DamagedObjectError) else ""
-        return Lost(self._log.full_name, self._partition, first, last, error.key, error.url, damage)
+        return LostOffsets(self._log.full_name, self._partition, first, last, error.key, error.url, damage)
 
     def _said(self, error: UserError) -> str:
         return f"{self._log.full_name}, partition {self._partition}: {error.message}"

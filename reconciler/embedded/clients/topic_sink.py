@@ -22,7 +22,7 @@ from reconciler.embedded.segments.head import PRODUCERS, Head, read_borders
 from reconciler.embedded.segments.parts import PartWriter, within
 from reconciler.embedded.tiered.remote_tier import unbounded
 from reconciler.errors import MissingObjectError, UserError
-from reconciler.records.log import Digest, OffsetRange, Reached, Staged, check_current, check_followed
+from reconciler.records.log import Digest, OffsetRange, SinkPosition, Staged, check_current, check_followed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class EmbeddedSink:
         """Return each partition's end."""
         return {partition: reached.end for partition, reached in self.reached().items()}
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return where partitions end and what they were copied from; of `only` some, without a listing.
 
         Raises:
@@ -75,7 +75,9 @@ class EmbeddedSink:
         partitions = range(self._topic().partitions)
         heads = read_borders(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
-        return {partition: _reached(heads[partition]) if partition in heads else Reached(0) for partition in wanted}
+        return {
+            partition: _reached(heads[partition]) if partition in heads else SinkPosition(0) for partition in wanted
+        }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
         """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
@@ -216,10 +218,10 @@ class _Publication:
         self.gained = OffsetRange(min(before.start, offsets.start), max(before.stop, offsets.stop))
 
 
-def _reached(head: Head) -> Reached:
+def _reached(head: Head) -> SinkPosition:
     kept = head.source or {}
     epochs = tuple((epoch, start) for epoch, start in kept.get("epochs", ()))
-    return Reached(head.end, kept.get("topic_id"), epochs, kept.get("fetched", 0))
+    return SinkPosition(head.end, kept.get("topic_id"), epochs, kept.get("fetched", 0))
 
 
 def _kept(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.groups import Place
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]
@@ -213,7 +213,7 @@ def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transac
     return None if held is None else (transaction_of(register, held), held.epoch)
 
 
-def transaction_of(register: Register, held: Held) -> Transaction:
+def transaction_of(register: Register, held: ReadRegister) -> Transaction:
     """Read a transaction back.
 
     Raises:
@@ -252,7 +252,7 @@ def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
     """Decide that what is open in an epoch is aborted; nothing is done where that epoch is over."""
     register = transaction_register(store, transactional_id)
 
-    def change(held: Held | None) -> dict[str, Any] | None:
+    def change(held: ReadRegister | None) -> dict[str, Any] | None:
         if held is None or held.epoch != epoch:
             return None
         found = transaction_of(register, held)
@@ -276,7 +276,7 @@ def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, 
     return True
 
 
-def decided_in(register: Register, held: Held) -> Decided | None:
+def decided_in(register: Register, held: ReadRegister) -> Decided | None:
     """Return what is to be carried out, where something is."""
     found = transaction_of(register, held)
     transactional_id = transactional_id_of_key(register.key) or ""
@@ -290,7 +290,7 @@ def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Decided, *,
     _commit_offsets(store, catalog, decided, now_ms)
     register = transaction_register(store, decided.transactional_id)
 
-    def empty(held: Held | None) -> dict[str, Any] | None:
+    def empty(held: ReadRegister | None) -> dict[str, Any] | None:
         if held is None or held.epoch != decided.epoch:
             return None
         found = transaction_of(register, held)
@@ -383,7 +383,7 @@ def claim(
     register, mark = transaction_register(store, transactional_id), fresh_mark()
     producer_id, epoch = fresh_producer_id(), 0
 
-    def change(held: Held | None) -> dict[str, Any] | None:
+    def change(held: ReadRegister | None) -> dict[str, Any] | None:
         nonlocal producer_id, epoch
         if held is None:
             epoch = 1
@@ -394,7 +394,7 @@ def claim(
         producer_id, epoch = found.producer_id, held.epoch + 1
         return Transaction(producer_id, timeout_ms).to_json()
 
-    def attempt() -> Held | None:
+    def attempt() -> ReadRegister | None:
         while True:
             held = register.update(change, mark=mark, raises_epoch=True)
             if held is None or mark in held.marks:
@@ -429,7 +429,7 @@ def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
     """
     register = _register_of(store, who)
 
-    def change(held: Held | None) -> dict[str, Any]:
+    def change(held: ReadRegister | None) -> dict[str, Any]:
         return _mine(register, held, who, {State.ONGOING}).widened(partitions).to_json()
 
     _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
@@ -445,7 +445,7 @@ def decide(store: ObjectStore, who: Identity, state: State, offsets: Offsets, *,
     """
     register = _register_of(store, who)
 
-    def change(held: Held | None) -> dict[str, Any]:
+    def change(held: ReadRegister | None) -> dict[str, Any]:
         found = _mine(register, held, who, {State.EMPTY, State.ONGOING})
         return replace(found, state=state, offsets=offsets).to_json()
 
@@ -469,7 +469,7 @@ def _raised(
 ) -> Identity:
     register = _register_of(store, who)
 
-    def changed(held: Held | None) -> dict[str, Any]:
+    def changed(held: ReadRegister | None) -> dict[str, Any]:
         return change(_mine(register, held, who, states)).to_json()
 
     held = register.update(changed, mark=mark, raises_epoch=True)
@@ -477,7 +477,7 @@ def _raised(
     return replace(who, epoch=who.epoch + 1)
 
 
-def _mine(register: Register, held: Held | None, who: Identity, states: set[State]) -> Transaction:
+def _mine(register: Register, held: ReadRegister | None, who: Identity, states: set[State]) -> Transaction:
     """Return what the register holds, if it is still as its producer left it."""
     if held is None or held.epoch != who.epoch:
         raise _fenced(who.transactional_id)
@@ -487,7 +487,7 @@ def _mine(register: Register, held: Held | None, who: Identity, states: set[Stat
     return found
 
 
-def _check_mine(transactional_id: str | None, epoch: int, held: Held | None) -> None:
+def _check_mine(transactional_id: str | None, epoch: int, held: ReadRegister | None) -> None:
     # A swap that landed without an answer is known by its mark; by then somebody may have taken over.
     if held is None or held.epoch != epoch:
         raise _fenced(transactional_id)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.maintenance.survey import HeadCache, Tended
+    from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult
     from reconciler.embedded.segments.head import Head
     from reconciler.embedded.segments.retention import CleanupPolicy, Segment
     from reconciler.objectstore.base import ObjectStore
@@ -61,7 +61,7 @@ class Trimming:
     is_wanted: Callable[[str], bool]
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
 
-    def trim(self, tended: Tended) -> None:
+    def trim(self, tended: MaintenanceResult) -> None:
         """Let go of what is too much; what cannot be looked at is told, and the others are."""
         catalog, cluster_id = self.retaining.catalog.known(), self.retaining.cluster_id
         properties = catalog.cluster.properties
@@ -90,7 +90,7 @@ class Trimming:
         is_held = lying.partition.topic_id in closed
         return lying.policy.evicts and not is_held and self.is_wanted(lying.partition.full_name)
 
-    def _used(self, lying: list[Lying], survey: Survey, tended: Tended) -> int:
+    def _used(self, lying: list[Lying], survey: Survey, tended: MaintenanceResult) -> int:
         """Return how many bytes all partitions take locally; only heads that have changed are read."""
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
@@ -112,7 +112,7 @@ class Trimming:
         }
         return sum(found)
 
-    def _freed(self, lying: list[Lying], excess: int, tended: Tended) -> int:
+    def _freed(self, lying: list[Lying], excess: int, tended: MaintenanceResult) -> int:
         """Evict what is oldest, and return how many bytes that freed."""
 
         def look(one: Lying) -> Evictable:

@@ -21,7 +21,7 @@ from reconciler.embedded.maintenance.compaction import (
 )
 from reconciler.embedded.maintenance.local_space import Retaining, Trimming
 from reconciler.embedded.maintenance.roll import merge_limits, merges, runs_of
-from reconciler.embedded.maintenance.survey import HeadCache, Survey, Tended
+from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey
 from reconciler.embedded.maintenance.uploads import describe, describe_anew
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.pages import entries_within
@@ -93,25 +93,25 @@ class Upkeep:
         """The remote tier, by the catalog as it was last read."""
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
-    def retain(self) -> Tended:
+    def retain(self) -> MaintenanceResult:
         """Delete what has expired, on both tiers; let leave the local one what is uploaded and takes too much."""
-        tended = Tended()
+        tended = MaintenanceResult()
         retaining = Retaining(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, retaining.look):
             tended.count(records=found.records, stored=found.bytes)
         Trimming(retaining, self.heads, self.is_wanted, self.disk_bytes).trim(tended)
         return tended
 
-    def roll(self, spread: Spread | None = None) -> Tended:
+    def roll(self, spread: Spread | None = None) -> MaintenanceResult:
         """Make one file of every closed segment; with `spread` where there is more than a little to do, else here."""
         return self._rewritten("roll", spread, lambda _policy: True, self._to_roll)
 
-    def upload(self, spread: Spread | None = None) -> Tended:
+    def upload(self, spread: Spread | None = None) -> MaintenanceResult:
         """Copy to object storage what tiered topics have closed; `spread` as in `roll`."""
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
-        tended, remote = Tended(), self.remote
+        tended, remote = MaintenanceResult(), self.remote
         if remote is None:
             return tended
 
@@ -127,15 +127,17 @@ class Upkeep:
         self.reupload_all(again, tended, spread)
         return tended
 
-    def upload_all(self, uploads: Uploads, chores: Sequence[Chore], tended: Tended, spread: Spread | None) -> None:
+    def upload_all(
+        self, uploads: Uploads, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
+    ) -> None:
         """Upload what was found due, and name it round by round."""
         self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
 
-    def reupload_all(self, chores: Sequence[Chore], tended: Tended, spread: Spread | None) -> None:
+    def reupload_all(self, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None) -> None:
         """Upload once more what was found compacted since."""
         self._spread("reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
-    def compact(self, spread: Spread | None = None) -> Tended:
+    def compact(self, spread: Spread | None = None) -> MaintenanceResult:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
         with self.tidying.turn("compact", self.catalog.read().cluster.properties) as may_tidy:
 
@@ -145,9 +147,9 @@ class Upkeep:
 
             return self._rewritten("compact", spread, lambda policy: policy.compacts, look)
 
-    def merge(self, spread: Spread | None = None) -> Tended:
+    def merge(self, spread: Spread | None = None) -> MaintenanceResult:
         """Make one object of small neighbours in object storage; `spread` as in `roll`."""
-        properties, tended, remote = self.catalog.read().cluster.properties, Tended(), self.remote
+        properties, tended, remote = self.catalog.read().cluster.properties, MaintenanceResult(), self.remote
         if remote is None:
             return tended
         merges = Merges(remote)
@@ -156,7 +158,7 @@ class Upkeep:
             giving_way._merge(merges, spread, tended)  # noqa: SLF001 - it is ourselves
         return tended
 
-    def _merge(self, merges: Merges, spread: Spread | None, tended: Tended) -> None:
+    def _merge(self, merges: Merges, spread: Spread | None, tended: MaintenanceResult) -> None:
         found = _all_of(self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin))
         self._spread("merge", spread, found, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
@@ -179,8 +181,8 @@ class Upkeep:
 
     def _rewritten(
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]
-    ) -> Tended:
-        tended = Tended()
+    ) -> MaintenanceResult:
+        tended = MaintenanceResult()
         chores = [found for _, found in self._looked(job, tended, asks, look)]
         self._spread(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
@@ -190,7 +192,7 @@ class Upkeep:
         job: Job,
         spread: Spread | None,
         chores: Sequence[Chore],
-        tended: Tended,
+        tended: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
         """Do chores, wherever, and publish each round with when its writing began at the earliest."""
@@ -214,7 +216,7 @@ class Upkeep:
     def _looked(
         self,
         job: str,
-        tended: Tended,
+        tended: MaintenanceResult,
         asks: Callable[[CleanupPolicy], bool],
         look: Look[T],
         *,
@@ -227,7 +229,7 @@ class Upkeep:
         survey.end()
 
     def _found(
-        self, survey: Survey, tended: Tended, asks: Callable[[CleanupPolicy], bool], look: Look[T]
+        self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: Look[T]
     ) -> Iterator[tuple[Partition, T]]:
         """Yield the partitions in which something was found: their heads are going to change."""
 
@@ -253,7 +255,7 @@ class Upkeep:
                 self.heads.changed(lying.partition)
                 yield lying.partition, found
 
-    def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
+    def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
         """Publish a round, many partitions at a time, of each in the order of its offsets."""
         from reconciler.embedded.maintenance.roll import drop, publish  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import Rewritten  # noqa: PLC0415 - as above
@@ -281,7 +283,7 @@ class Upkeep:
                 tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
 
-    def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
+    def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
         """Name a round of uploads, many partitions at a time, of each in the order of its offsets."""
         from reconciler.embedded.tiered.upload import Uploaded  # noqa: PLC0415 - as above
 
@@ -333,14 +335,14 @@ EVERY_MS: Final = 24 * 60 * 60 * 1000
 """Object storage loses next to nothing: more often, listing it would cost more than it tells."""
 
 
-def scrub(upkeep: Upkeep, *, is_named: bool = False) -> Tended:
+def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
     """Hold the manifests that are due against their objects, and look at their topics' descriptions.
 
     `is_named`: at all of them.
 
     What could not be mended is an error of its partition; `records` and `bytes` are of what was put again.
     """
-    tended, catalog = Tended(), upkeep.catalog.read()
+    tended, catalog = MaintenanceResult(), upkeep.catalog.read()
     remote = upkeep.remote
     if remote is None or property_of(remote.properties, ENABLED) != "true":
         return tended
@@ -353,7 +355,7 @@ def scrub(upkeep: Upkeep, *, is_named: bool = False) -> Tended:
 class _Scrubs:
     """The scrub of one pass."""
 
-    def __init__(self, upkeep: Upkeep, remote: RemoteTier, catalog: Catalog, tended: Tended) -> None:
+    def __init__(self, upkeep: Upkeep, remote: RemoteTier, catalog: Catalog, tended: MaintenanceResult) -> None:
         self._upkeep = upkeep
         self._remote = remote
         self._catalog = catalog

@@ -192,7 +192,7 @@ _NAMED: Final = 100
 
 
 @dataclass(slots=True)
-class Tended:
+class MaintenanceResult:
     """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew, of an upload those."""
 
     partitions: int = 0

@@ -15,8 +15,8 @@ from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, Reached, Staged
-from reconciler.records.record_hash import digest_of
+from reconciler.records.hashes import digest_of
+from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, SinkPosition, Staged
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -144,12 +144,12 @@ class ArchiveSink:
         """Return each partition's end: a GET for each."""
         return {number: one.end for number, one in self.reached().items()}
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return the same; which topic it was copied from stands with whoever archives it."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
         found = side_by_side(self._manifest, numbers, name="manifests")
         return {
-            number: Reached(0 if manifest is None else manifest.end)
+            number: SinkPosition(0 if manifest is None else manifest.end)
             for number, manifest in zip(numbers, found, strict=True)
         }
 

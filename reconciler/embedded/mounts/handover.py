@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 @dataclass(frozen=True)
-class Means:
+class MigrationContext:
     """One cluster and its object storage, for whoever drives a migration. Safe to use from any thread."""
 
     store: ObjectStore
@@ -97,10 +97,10 @@ class Handing:
         message = f"{len(waiting)} manifests of {self.location} are being changed all the time"
         raise RetryableError(message, hint="Try again.")
 
-    def _read(self, number: int) -> tuple[int, Held | None]:
+    def _read(self, number: int) -> tuple[int, ReadRegister | None]:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
-    def _swapped(self, number: int, held: Held | None, change: Change) -> Manifest | None:
+    def _swapped(self, number: int, held: ReadRegister | None, change: Change) -> Manifest | None:
         """Return the manifest as it is then; `None`: there is none, or it has to be read again."""
         if held is None:
             return None

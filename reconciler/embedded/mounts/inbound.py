@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.mounts.handover import Means
+    from reconciler.embedded.mounts.handover import MigrationContext
     from reconciler.embedded.segments.groups import Committed
     from reconciler.embedded.tiered.manifest import Manifest
 
@@ -54,7 +54,7 @@ R = TypeVar("R")
 class Inbound:
     """One migration into a cluster."""
 
-    means: Means
+    means: MigrationContext
     number: int
     migration: MigrationEntry
 

@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.commits import GroupedCatalog
-from reconciler.embedded.catalog.migration_tables import INBOUND, Asked, ask, begin_mount, begin_unmount, migration_with
+from reconciler.embedded.catalog.migration_tables import (
+    INBOUND,
+    MigrationRequest,
+    ask,
+    begin_mount,
+    begin_unmount,
+    migration_with,
+)
 from reconciler.embedded.catalog.model import MigrantEntry
 from reconciler.embedded.catalog.tables import names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.maintenance.passes import Upkeep
-from reconciler.embedded.mounts.handover import Handing, Means
+from reconciler.embedded.mounts.handover import Handing, MigrationContext
 from reconciler.embedded.tiered.manifest import NOBODY
 from reconciler.embedded.tiered.ownership import (
     Ownership,
@@ -133,9 +140,9 @@ class Mounts:
         self.cluster.catalog.commit(decide)
         return begun
 
-    def asked(self, *, is_automatic: bool = True) -> Asked:
+    def asked(self, *, is_automatic: bool = True) -> MigrationRequest:
         """Return the frame of a new migration."""
-        return Asked(fresh_mark(), self.cluster.now_ms(), is_automatic)
+        return MigrationRequest(fresh_mark(), self.cluster.now_ms(), is_automatic)
 
     def migrant(self, mount: Mount) -> MigrantEntry:
         """Return a topic to be mounted under a new id, having looked that it is there and nobody's.
@@ -244,7 +251,7 @@ class Mounts:
 
         self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
 
-    def _means(self) -> Means:
+    def _means(self) -> MigrationContext:
         cluster, remote = self.cluster, self.cluster.remote
         if remote is None:
             raise _no_storage()
@@ -256,7 +263,7 @@ class Mounts:
             storage=cluster.storage,
             may_go_on=self.may_go_on,
         )
-        return Means(
+        return MigrationContext(
             cluster.store,
             cluster.catalog,
             cluster.cluster_id,

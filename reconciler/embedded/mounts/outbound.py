@@ -16,7 +16,7 @@ from reconciler.embedded.catalog.tables import name_with_id, names_by_id, sealed
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.clients.transactions import abort, finish
 from reconciler.embedded.keys import head_key
-from reconciler.embedded.maintenance.survey import Lying, Tended
+from reconciler.embedded.maintenance.survey import Lying, MaintenanceResult
 from reconciler.embedded.mounts.handover import Handing, check_current, until_overtaken
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.groups import list_groups, read_group
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from reconciler.embedded.maintenance.chores import Chore
     from reconciler.embedded.maintenance.passes import Spread, Upkeep
     from reconciler.embedded.maintenance.uploads import Uploads
-    from reconciler.embedded.mounts.handover import Means
+    from reconciler.embedded.mounts.handover import MigrationContext
     from reconciler.embedded.segments.groups import Committed
     from reconciler.embedded.segments.head import Head
     from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 # Flushing: everything of a topic that object storage lacks is uploaded, the open segment too, whatever the interval.
@@ -89,7 +89,7 @@ class Flush:
             if done == rounds:
                 break
             self.upkeep.may_go_on()
-            tended, lying = Tended(), list(self._lying())
+            tended, lying = MaintenanceResult(), list(self._lying())
             if chores := _all_of(side_by_side(lambda one: uploads.due(*one)[0], lying, name="flush")):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
             elif chores := _all_of(side_by_side(lambda one: _outdated(uploads, *one), lying, name="flush")):
@@ -208,7 +208,7 @@ _ROUNDS: Final = 3
 class Outbound:
     """One migration out of a cluster."""
 
-    means: Means
+    means: MigrationContext
     number: int
     migration: MigrationEntry
 
@@ -275,7 +275,7 @@ class Outbound:
         def seal(number: int) -> Opened:
             self.means.may_go_on()
 
-            def sealed(held: Held | None) -> dict[str, Any] | None:
+            def sealed(held: ReadRegister | None) -> dict[str, Any] | None:
                 if held is None or held.value.get("writer") in {REMOVED, writer}:
                     return None
                 return {**held.value, "writer": writer}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from reconciler.embedded.catalog.topic_configs import CONFIGS, key_of, set_configs
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, text_of
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog

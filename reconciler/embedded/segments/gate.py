@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.entries import PageRef
     from reconciler.embedded.segments.pages import Paged
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 # A partition that goes: sealed, then all that its head names, and the head last.
@@ -53,7 +53,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     """Seal a partition's head, then delete all that it names, and it last: until then its keys can be found again."""
     register = head_register(store, topic_id, partition)
 
-    def seal(held: Held | None) -> dict[str, Any] | None:
+    def seal(held: ReadRegister | None) -> dict[str, Any] | None:
         if held is None or held.value.get("writer") == NOBODY:
             return None
         return {**held.value, "writer": NOBODY}
@@ -124,7 +124,7 @@ class Gate:
         self.recent.put(register.key, None)
         tried: list[_Tried] = []
 
-        def change(held: Held | None) -> Json | None:
+        def change(held: ReadRegister | None) -> Json | None:
             before = self._found(partition, register.key, held, recent)
             after = extend(before, 0 if held is None else held.epoch)
             spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
@@ -137,7 +137,7 @@ class Gate:
         if held is not None and not held.value["is_settled"]:
             keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
 
-    def _found(self, partition: int, key: str, held: Held | None, recent: Recent | None) -> Head:
+    def _found(self, partition: int, key: str, held: ReadRegister | None, recent: Recent | None) -> Head:
         if held is None:
             self._clamp_unwritten(partition)
             return Head(self.writer)
@@ -200,7 +200,7 @@ class _Tried:
     value: Json | None
 
 
-def _left(tried: list[_Tried], held: Held | None) -> Recent | None:
+def _left(tried: list[_Tried], held: ReadRegister | None) -> Recent | None:
     """Return the head as our swap left it; `None` where others write too: to know it would be a swap in vain."""
     if held is None or len(tried) != 1:
         return None

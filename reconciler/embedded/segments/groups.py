@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 # Committed offsets as a value: what the register of a consumer group holds, and how it is written down.
@@ -223,7 +223,7 @@ def bring_offsets(
 
 
 def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, Committed], mark: str) -> None:
-    def change(held: Held | None) -> dict[str, Any] | None:
+    def change(held: ReadRegister | None) -> dict[str, Any] | None:
         # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
         catalog = read()
         after = group_of(register, held).with_own(offsets)
@@ -320,7 +320,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
     """Change a group that is there, where `decide` makes it another; say whether it did. It may be called again."""
     is_changed = False
 
-    def change(held: Held | None) -> dict[str, Any] | None:
+    def change(held: ReadRegister | None) -> dict[str, Any] | None:
         nonlocal is_changed
         if held is None:
             is_changed = False
@@ -357,7 +357,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
     return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 
-def group_of(register: Register, held: Held | None) -> Group:
+def group_of(register: Register, held: ReadRegister | None) -> Group:
     """Return what a group's register holds; nothing where it was never written.
 
     Raises:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]
@@ -262,7 +262,7 @@ def _kept_heads(
         keys = [head_key(topic_id, partition) for partition in sorted(only)]
     partitions = [partition_of_head(key)[1] for key in keys]
 
-    def read(partition: int) -> Held | None:
+    def read(partition: int) -> ReadRegister | None:
         return head_register(store, topic_id, partition).read()
 
     if len(keys) <= _FEW:
@@ -306,7 +306,7 @@ _KEPT: Final = 128
 class Recent:
     """A head after our own swap; what stands there now, only another swap tells."""
 
-    held: Held
+    held: ReadRegister
     head: Head
 
 
@@ -363,7 +363,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
     topic_id, number = partition
     register = head_register(store, topic_id, number)
 
-    def handed(held: Held | None) -> dict[str, Any] | None:
+    def handed(held: ReadRegister | None) -> dict[str, Any] | None:
         if held is None:
             return Head(writer).to_json() if makes else None
         if held.value["writer"] in {NOBODY, writer}:
@@ -415,7 +415,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
 
-    def changed(held: Held | None) -> dict[str, Any] | None:
+    def changed(held: ReadRegister | None) -> dict[str, Any] | None:
         nonlocal is_changed
         is_changed = False
         if held is None or held.value.get("writer") == NOBODY:

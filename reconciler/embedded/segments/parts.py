@@ -17,8 +17,8 @@ from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.segments.entries import Entry
 from reconciler.errors import DamagedObjectError, MissingObjectError
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest
-from reconciler.records.record_hash import digest_of
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:

@@ -327,7 +327,7 @@ def name_in(store: ObjectStore, key: str) -> str:
     return f"{xxhash.xxh3_64_hexdigest(store.url.encode())}/{key}"
 
 
-class Held:
+class HeldBytes:
     """Bytes that were asked for. While they are held, the file they lie in is not evicted."""
 
     def __init__(self, content: bytes | memoryview, file: CachedFile | None = None) -> None:
@@ -366,7 +366,7 @@ class ChunkCache:
         """Return the chunks of a segment of so many bytes whose row groups end at `borders`."""
         return chunks_of(borders, size, self.chunk_bytes)
 
-    def chunk(self, source: Source, span: Span, chunks: int) -> Held:
+    def chunk(self, source: Source, span: Span, chunks: int) -> HeldBytes:
         """Return one of a segment's `chunks`, and hold it.
 
         Raises:
@@ -390,7 +390,7 @@ class ChunkCache:
         """Evict an object that was kept whole: what is in it is not what it should be."""
         evict(self._path(name))
 
-    def _kept(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> Held:
+    def _kept(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> HeldBytes:
         with self._flights.alone(path):
             found = self._opened(path, size)
             held = None if found is None else _held(path, found, Span(0, found.size))
@@ -399,9 +399,9 @@ class ChunkCache:
                 return held
             count_of_cache("cache_op_miss")
             body = fetch()
-            return Held(body, self._written(path, len(body), lambda: [body]))
+            return HeldBytes(body, self._written(path, len(body), lambda: [body]))
 
-    def _of_whole(self, source: Source, span: Span) -> Held:
+    def _of_whole(self, source: Source, span: Span) -> HeldBytes:
         """Return bytes of a segment that is kept in one file; fetched in pieces, so that memory stays bounded."""
         path = self._path(source.name)
         with self._flights.alone(path):
@@ -409,7 +409,7 @@ class ChunkCache:
             count_of_cache("cache_op_miss" if file is None else "cache_op_hit")
             file = file or self._written(path, source.size, lambda: self._pieces(source))
         held = None if file is None else _held(path, file, span)
-        return Held(source.fetch(span)) if held is None else held
+        return HeldBytes(source.fetch(span)) if held is None else held
 
     def _pieces(self, source: Source) -> Iterator[bytes]:
         for start in range(0, source.size, self.chunk_bytes):
@@ -457,11 +457,11 @@ class ChunkCache:
         return name if self._place is None else f"{self._place.files}/{name}"
 
 
-def _held(path: str, file: CachedFile, span: Span) -> Held | None:
+def _held(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
     """Return bytes of a file and hold it; `None`: it is damaged, and evicted for that."""
     content = file.read(span.start, span.length)
     if content is not None:
-        return Held(content, file)
+        return HeldBytes(content, file)
     file.close()
     note(_LOGGER, "damaged", path=path)
     evict(path)

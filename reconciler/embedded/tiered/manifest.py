@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]
@@ -383,7 +383,7 @@ class ManifestSwap:
         spill = ManifestSpill(self.storage, partition, self.tiering.spill_bytes)
         after: Manifest | None = None
 
-        def changed(held: Held | None) -> dict[str, Any] | None:
+        def changed(held: ReadRegister | None) -> dict[str, Any] | None:
             nonlocal after
             after = None
             before = (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]
@@ -160,7 +160,7 @@ def update_ownership(
     """Change a register by one swap under the next epoch; doing it twice under one mark does it once."""
     register = ownership_register(storage, location)
 
-    def changed(held: Held | None) -> Json | None:
+    def changed(held: ReadRegister | None) -> Json | None:
         after = change(None if held is None else _parsed(register, held))
         return None if after is None else after.to_json()
 
@@ -176,7 +176,7 @@ def ownership_register(storage: ObjectStore, location: TopicLocation) -> Registe
     return Register(storage, key, format=_FORMAT, shape=_SHAPE)
 
 
-def _parsed(register: Register, held: Held) -> Ownership:
+def _parsed(register: Register, held: ReadRegister) -> Ownership:
     try:
         found = Ownership.from_json(held.value)
     except (KeyError, TypeError, ValueError) as error:

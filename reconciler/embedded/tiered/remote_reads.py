@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.head import Head
     from reconciler.embedded.segments.pages import Paged
-    from reconciler.embedded.tiered.cache import Held, Machine
+    from reconciler.embedded.tiered.cache import HeldBytes, Machine
     from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
@@ -69,8 +69,8 @@ class OpenSegment:
         self._index: Future[bytes] | None = None if is_one else machine.pool.submit(self._fetched_index)
         self._metadata: pq.FileMetaData | None = None
         self._chunks: Sequence[Span] = (Span(0, piece.entry.bytes),) if is_one else ()
-        self._coming: dict[Span, Future[Held]] = {}
-        self._held: dict[Span, Held] = {}
+        self._coming: dict[Span, Future[HeldBytes]] = {}
+        self._held: dict[Span, HeldBytes] = {}
         self._seen: set[Span] = set()
         self._needed: set[int] = set()
         self._is_closed = False
@@ -101,7 +101,7 @@ class OpenSegment:
         self._machine.cache.needs.add(self._source.name, self._needed)
         return chunks
 
-    def request(self, span: Span) -> Future[Held]:
+    def request(self, span: Span) -> Future[HeldBytes]:
         """Let a chunk be fetched, whatever was fetched ahead already: it is wanted now."""
         self._machine.ahead.give(-span.length)
         self._seen.add(span)
@@ -219,7 +219,7 @@ def _is_footer(body: bytes) -> bool:
     return body.endswith(_MAGIC) and footer_bytes(body[-_TAIL:]) == len(body)
 
 
-def _released(future: Future[Held]) -> None:
+def _released(future: Future[HeldBytes]) -> None:
     """Let a chunk go that came too late."""
     if not future.cancelled() and future.exception() is None:
         future.result().release()

@@ -139,7 +139,7 @@ def expiry(
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ExpiredManifest:
     """A manifest without what expired, which is garbage now; `pages` are the keys of those that were written anew."""
 
     manifest: Manifest
@@ -149,7 +149,7 @@ class Cut:
     pages: tuple[str, ...] = ()
 
 
-def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> Cut | None:
+def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
     """Return the manifest without the segments that end below `start`; `None`: it names none.
 
     Raises:
@@ -175,7 +175,7 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
         entries=tuple(entry for entry in manifest.entries if entry.last >= start),
         garbage=marked(manifest.garbage, whole, gone, spill),
     )
-    return Cut(
+    return ExpiredManifest(
         after,
         manifest.segments - after.segments,
         manifest.records - after.records,
@@ -606,14 +606,14 @@ class TieredPartition:
     def _swap(self, remote: RemoteTier) -> ManifestSwap:
         return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
 
-    def _cut(self, found: Manifest, start: int) -> Cut | None:
+    def _cut(self, found: Manifest, start: int) -> ExpiredManifest | None:
         """Swap the manifest: what ends below `start` becomes garbage."""
         oldest: list[PageRef | Entry] = [*found.pages[:1], *found.entries[:1]]
         if self.remote is None or not any(each.base < start for each in oldest):
             return None
         storage = self.remote.storage
         spill = ManifestSpill(storage, self.place, self.tiering.spill_bytes)
-        cut: Cut | None = None
+        cut: ExpiredManifest | None = None
 
         def without(manifest: Manifest) -> Manifest | None:
             nonlocal cut

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import Listed, ObjectStore
-    from reconciler.objectstore.register import Held
+    from reconciler.objectstore.register import ReadRegister
 
 
 _AT_ONCE: Final = 16
@@ -101,7 +101,7 @@ class RemoteDeletion:
         storage, found = self.storage, Manifest(self.cluster_id)
         register = manifest_register(storage, partition)
 
-        def emptied(held: Held | None) -> dict[str, Any] | None:
+        def emptied(held: ReadRegister | None) -> dict[str, Any] | None:
             nonlocal found
             found = Manifest("") if held is None else parse_manifest(storage, partition.key, held.value)
             if found.owner != self.cluster_id or not (found.pages or found.entries):

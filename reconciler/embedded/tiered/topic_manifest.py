@@ -16,7 +16,7 @@ from reconciler.embedded.objects import damaged
 from reconciler.embedded.segments.groups import Committed
 from reconciler.embedded.tiered.manifest import ownership_lost
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
-from reconciler.objectstore.register import Held, Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.resources.mount import told
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def hand_over(
     """
     register = _register(storage, location.cluster_id, location.revision)
 
-    def changed(held: Held | None) -> Json | None:
+    def changed(held: ReadRegister | None) -> Json | None:
         after = change(None if held is None else _parsed(register, held))
         return None if after is None else after.to_json()
 
@@ -188,7 +188,7 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
     register = _register(storage, manifest.location.cluster_id, manifest.location.revision)
     is_changed = False
 
-    def changed(held: Held | None) -> Json | None:
+    def changed(held: ReadRegister | None) -> Json | None:
         nonlocal is_changed
         found = None if held is None else _parsed(register, held)
         if found is not None and found.owner != manifest.owner:
@@ -218,7 +218,7 @@ def _is_replaced(register: Register, manifest: TopicManifest) -> bool:
     except UserError:
         if stored is None:
             raise
-        register.swap(Held({}, 0, (), stored.version), manifest.to_json(), mark=fresh_mark())
+        register.swap(ReadRegister({}, 0, (), stored.version), manifest.to_json(), mark=fresh_mark())
         return True
     return False
 
@@ -228,7 +228,7 @@ def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
     return Register(storage, key, format="reconciler.topic/2", shape=_SHAPE)
 
 
-def _parsed(register: Register, held: Held) -> TopicManifest:
+def _parsed(register: Register, held: ReadRegister) -> TopicManifest:
     try:
         found = TopicManifest.from_json(held.value)
     except (KeyError, TypeError, ValueError) as error:

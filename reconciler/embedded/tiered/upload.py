@@ -30,8 +30,8 @@ from reconciler.embedded.tiered.object_rewrites import (
 )
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.records.record_hash import digest_of
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.objectstore.wrappers import NotedStore
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
 from reconciler.resources.measures import (
-    Held,
     PartitionStorage,
     RemoteHeld,
     TieredPartition,
     TieringShown,
+    TierUsage,
     TopicStorage,
 )
 from reconciler.resources.tiering_policy import switches_in
@@ -361,8 +361,8 @@ def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
     return RemoteHeld(
         manifest.start,
         manifest.end,
-        Held(manifest.stored_bytes, manifest.segments),
-        Held(_bytes(garbage), sum(page.entries for page in garbage.pages) + len(garbage.entries)),
+        TierUsage(manifest.stored_bytes, manifest.segments),
+        TierUsage(_bytes(garbage), sum(page.entries for page in garbage.pages) + len(garbage.entries)),
         manifest.uploaded_ms or None,
         is_ahead=uploaded_to < manifest.end,
     )
@@ -378,7 +378,7 @@ def _partition(
     number: int, head: Head | None, manifest: Manifest | None, limits: SegmentLimits, *, writes: bool
 ) -> PartitionStorage:
     if head is None:
-        return PartitionStorage(number, 0, 0, 0, Held(), None, 0, 0, 0 if writes else None)
+        return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
     far = remote_only(head, manifest)
     # Pages hold the oldest, and those were made one file each.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
@@ -387,7 +387,7 @@ def _partition(
         head.start,
         head.local_start,
         head.end,
-        Held(head.stored_bytes, segments),
+        TierUsage(head.stored_bytes, segments),
         None if manifest is None else remote_of(manifest, head.uploaded_to),
         head.stored_bytes + far.bytes,
         head.records + far.records,

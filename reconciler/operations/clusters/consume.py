@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.steps.workspace import Work
     from reconciler.providers.protocol import GroupsOfCluster, Provider
-    from reconciler.records.log import Bounds, Lost, TopicLog
+    from reconciler.records.log import Bounds, LostOffsets, TopicLog
 
 
 # The file that `topic consume` writes: one reader at a time, and for a group it grows.
@@ -154,7 +154,7 @@ class How:
     """How logs are read: what of open transactions is seen, and who is told of offsets that are gone."""
 
     isolation: Isolation = "read_committed"
-    on_missing: Callable[[Lost], None] | None = None
+    on_missing: Callable[[LostOffsets], None] | None = None
 
     def log(self, provider: Provider, topic: Address) -> TopicLog:
         """Return the records of a topic, to be read so."""

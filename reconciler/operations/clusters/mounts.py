@@ -53,7 +53,7 @@ A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class MountSite:
     """How a command gets at clusters: by the files of a workspace or, where those are gone, by what a state recorded.
 
     Nothing that is done to a migration is in any state: a migration is the cluster's own, and whoever drives it may
@@ -206,7 +206,7 @@ class MountStatus:
         return verdict_on(self.lost)
 
 
-def mount_status(reach: Reach, migration: int | None = None, cluster: str | None = None) -> MountStatus:
+def mount_status(reach: MountSite, migration: int | None = None, cluster: str | None = None) -> MountStatus:
     """Return the migrations of the clusters there is a record of, or the one with an id.
 
     Raises:
@@ -220,7 +220,7 @@ def mount_status(reach: Reach, migration: int | None = None, cluster: str | None
 
 
 def ask_migration(
-    reach: Reach,
+    reach: MountSite,
     migration: int,
     verb: MigrationVerb,
     cluster: str | None,
@@ -255,7 +255,7 @@ def ask_migration(
 
 
 def _under_way(
-    reach: Reach, site: Site, cluster: str | None
+    reach: MountSite, site: Site, cluster: str | None
 ) -> tuple[tuple[Underway, ...], Mapping[str, ReconcilerError]]:
     recorded = reach.recorded(site)
 
@@ -363,7 +363,7 @@ class _Cluster:
     migrations: tuple[Underway, ...] = ()
 
 
-def list_mounts(reach: Reach, clusters: Sequence[str]) -> MountList:
+def list_mounts(reach: MountSite, clusters: Sequence[str]) -> MountList:
     """Return what lies in the object storage of clusters, by default of all: one row for each location.
 
     Raises:
@@ -498,7 +498,7 @@ class Release:
     """Those of the workspace that share the object storage: it can be mounted on any of them."""
 
 
-def release_topic(reach: Reach, asked: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
+def release_topic(reach: MountSite, asked: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
     """Make a topic nobody's; `confirm` is asked where it is allowed.
 
     Raises:

@@ -12,7 +12,7 @@ from reconciler.jobs.source import OPTIONS, register
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import open_work, provider_of
 from reconciler.resources.address import address_of
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,7 +33,7 @@ from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

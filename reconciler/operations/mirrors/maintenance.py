@@ -20,7 +20,7 @@ from reconciler.planning.checks.cluster_checks import moved_storage
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import address_of, cluster_address
 from reconciler.resources.mirrors import TASKS
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -39,7 +39,7 @@ from reconciler.providers.protocol import Scope
 from reconciler.resources.address import address_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
-from reconciler.runtime.suggest import did_you_mean, nearest_spelling
+from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ _GOES_ON: Final = "What is under way goes on with: reconciler run --once --only 
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutPartition:
     """Where a partition is cut, and how many offsets lie from there on: they are lost."""
 
     partition: int
@@ -127,7 +127,7 @@ class Ready:
     status: MirrorStatus
     lags: tuple[PartitionLag, ...] = ()
     """How far it is behind: by a failover this is lost, a promotion and a reversal wait for it."""
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[CutPartition, ...] = ()
     """What a restore cuts off."""
     estimate: Estimate = NO_COST
     """What it costs, as a plan says it."""
@@ -232,7 +232,7 @@ class Readying:
             mirror=mirror,
             status=status,
             cuts=tuple(
-                Cut(part, cut, sum(each.length for each in cost.lost if each.partition == part))
+                CutPartition(part, cut, sum(each.length for each in cost.lost if each.partition == part))
                 for part, cut in sorted(cuts.items())
             ),
             estimate=estimate_of(cost, None),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.operations.steps.mirror_copy import Wanted, is_denied, note_links, note_mirror, trouble_of
+from reconciler.operations.steps.mirror_copy import MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import side_by_side
@@ -427,7 +427,7 @@ class Rounds:
             change = one.change
             only = None if change is None or not change.is_followed else change.only
             is_followed = change is not None and change.is_followed
-            wanted.append(Wanted(one.mirror, only, None, is_followed, started(one.mirror)))
+            wanted.append(MirrorToCopy(one.mirror, only, None, is_followed, started(one.mirror)))
         return self.copier.copies(wanted)
 
     def _done(self, one: Sighted, outcome: Outcome | None, seconds: float) -> Synced:

@@ -11,12 +11,12 @@ from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED
-from reconciler.runtime.suggest import did_you_mean, nearest_spelling
+from reconciler.runtime.text import did_you_mean, nearest_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from reconciler.operations.clusters.mounts import Reach
+    from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.workspace import Site
     from reconciler.providers.protocol import LinksOfCluster
     from reconciler.resources.cluster import Cluster
@@ -256,7 +256,7 @@ class Lags:
         return self._elsewhere[key]
 
 
-def list_mirrors(reach: Reach, clusters: Sequence[str], link: str | None = None) -> MirrorList:
+def list_mirrors(reach: MountSite, clusters: Sequence[str], link: str | None = None) -> MirrorList:
     """Return the mirrors of clusters, by default of all, or those of one link.
 
     Raises:
@@ -269,7 +269,7 @@ def list_mirrors(reach: Reach, clusters: Sequence[str], link: str | None = None)
     return MirrorList(tuple(_measured(site, wanted)), lost, names)
 
 
-def describe_mirrors(reach: Reach, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
+def describe_mirrors(reach: MountSite, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
     """Return mirrors, each with its partitions.
 
     Raises:
@@ -283,7 +283,7 @@ def describe_mirrors(reach: Reach, addresses: Sequence[str]) -> tuple[MirrorRow,
     return tuple(MirrorRow(seen, lags.of(seen), legal_verbs(seen.status, roles[seen.cluster])) for seen in found)
 
 
-def mirror_errors(reach: Reach, addresses: Sequence[str]) -> MirrorErrors:
+def mirror_errors(reach: MountSite, addresses: Sequence[str]) -> MirrorErrors:
     """Return what is wrong with links, their tasks and their mirrors: of all, or of the mirrors and links named.
 
     Raises:
@@ -353,7 +353,7 @@ def _clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _mirrors(
-    reach: Reach, site: Site, names: Sequence[str]
+    reach: MountSite, site: Site, names: Sequence[str]
 ) -> tuple[dict[str, Sequence[MirrorSeen]], dict[str, ReconcilerError]]:
     recorded = reach.recorded(site)
 
@@ -363,7 +363,7 @@ def _mirrors(
     return ask_each(names, look)
 
 
-def _found(reach: Reach, site: Site, named: Named) -> MirrorSeen:
+def _found(reach: MountSite, site: Site, named: Named) -> MirrorSeen:
     site.providers[named.cluster]  # says which there are
     found, lost = ask_each([named.cluster], lambda name: stands(site, name, reach.recorded(site)))
     if (verdict := verdict_on(lost)) is not None:

@@ -51,7 +51,7 @@ _ASK_AGAIN: Final = "Nothing was done. Look at the plan again: reconciler apply"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ApprovalCheck:
     """How what is planned now stands to what was approved."""
 
     difference: SameOrLess
@@ -61,7 +61,7 @@ class Held:
 class ChangedPlanError(StalePlanError):
     """What would happen now is not what was approved, so nothing was done; `held` says in what."""
 
-    def __init__(self, message: str, held: Held, *, hint: str) -> None:
+    def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
         """Keep the difference for whoever shows it."""
         super().__init__(message, hint=hint)
         self.held = held
@@ -91,7 +91,7 @@ class Approved:
         found = read_lockfile(work.state, owner=work.owner)
         refuse_other_state(self.document, found.lockfile.lineage if found else None)
 
-    def hold(self, now: Plan, snapshot: Snapshot, store: ObjectStore) -> Held:
+    def hold(self, now: Plan, snapshot: Snapshot, store: ObjectStore) -> ApprovalCheck:
         """Hold a plan made under the lease against what was approved.
 
         Raises:
@@ -99,7 +99,7 @@ class Approved:
             UserError: The state was replaced by another one.
         """
         refuse_other_state(self.document, snapshot.lineage)
-        held = Held(compare(self.document, now), advance_since(_base(self.document), snapshot, store))
+        held = ApprovalCheck(compare(self.document, now), advance_since(_base(self.document), snapshot, store))
         found = held.difference
         hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
         if not found.is_allowed:
@@ -126,7 +126,7 @@ def _base(document: PlanDocument) -> tuple[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RestOfRun:
     """What is there when the rest of a run is planned; of clusters that were not read nothing is known."""
 
     inventory: Inventory
@@ -142,7 +142,7 @@ def left_of(settled: Settled) -> list[Action]:
     return [action for action in settled.run.actions if action.id in left]
 
 
-def has_result(action: Action, found: Found) -> bool:
+def has_result(action: Action, found: RestOfRun) -> bool:
     """Tell whether what an action was to lead to is so already."""
     match action:
         case Adopt():
@@ -207,7 +207,7 @@ def resumable(site: Site) -> Mapping[str, Any]:
     return run.options
 
 
-def rest_of(settled: Settled, now: Plan, found: Found) -> Rest:
+def rest_of(settled: Settled, now: Plan, found: RestOfRun) -> Rest:
     """Return of a plan made now what the open run had planned too, and what would still do the same.
 
     Raises:
@@ -254,7 +254,7 @@ def _error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) ->
     count = counted(len(more), "action is", "actions are", grouping="")
     message = f"{count} not what the open run {run} had planned:\n{named}{further}"
     return ChangedPlanError(
-        message, Held(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED
+        message, ApprovalCheck(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED
     )
 
 

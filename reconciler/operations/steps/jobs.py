@@ -13,9 +13,9 @@ from reconciler.objectstore.base import nonce
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier, note_refused
 from reconciler.operations.steps.mount_jobs import (
-    Brought,
-    Means,
+    CopyTotals,
     Mount,
+    MountPorts,
     Relocation,
     Unmount,
     check_equal,
@@ -130,7 +130,7 @@ class SparkJobs:
     def _transition(
         self, action: Transition, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> Moved:
-        copying = Brought(self.copier(), action.id, progress)
+        copying = CopyTotals(self.copier(), action.id, progress)
         found = drive(self.driver(copying.copy, may_go_on), action)
         return Moved(copying.records, copying.bytes, found.topic_id)
 
@@ -142,7 +142,7 @@ class SparkJobs:
         may_go_on: Callable[[], None],
     ) -> Moved:
         """Mount or unmount a topic of a platform that cannot do it itself."""
-        means = Means(
+        means = MountPorts(
             self._provider(action.address),
             lambda: self.session().session,
             progress,
@@ -159,7 +159,7 @@ class SparkJobs:
         return Relocation(provider, job, lambda: self.session().session, progress, lambda: self._is_stopped, may_go_on)
 
     def _catch_up(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
-        copying = Brought(self.copier(), job.id, progress)
+        copying = CopyTotals(self.copier(), job.id, progress)
         timeout_ms = job.parameters.get("timeout_ms")
         CatchingUp(self._providers, copying.copy, lambda: self._is_stopped).run(
             cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
@@ -188,7 +188,7 @@ class SparkJobs:
 
         into = below.sink(sink)
         before = {number: reached.end for number, reached in into.reached().items()}
-        copying = Brought(self.copier(), name, progress)
+        copying = CopyTotals(self.copier(), name, progress)
         found = below.links.mirror(full_name_of(sink))
         try:
             copying.copy(found)

@@ -17,9 +17,9 @@ from reconciler.operations.steps.link_sides import (
     MISCONFIGURATION,
     NOT_READABLE,
     WAITED_FOR,
+    LinkSource,
     LinkSynced,
-    Reached,
-    Sides,
+    LinkView,
     TaskDone,
     failed,
     judged,
@@ -38,7 +38,7 @@ from reconciler.resources.mirrors import (
     SOURCE_TOPIC_ID_CHANGED,
     SOURCE_TOPIC_MAY_BE_DELETED,
     TOPIC_CONFIGS_SYNC,
-    Brought,
+    GroupOffsetsResult,
     Trouble,
     taken_rules,
 )
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
-def bring(sides: Sides, pace: Pace) -> TaskDone:
+def bring(sides: LinkView, pace: Pace) -> TaskDone:
     """Bring the groups that a link takes, of all its mirrors: one listing, and those that committed since the last."""
     mirrors, spec = sides.live, sides.spec
     above, below = sides.source.links.syncs, sides.destination.links.syncs
@@ -92,7 +92,7 @@ def brought(
     in_use: dict[str, ReconcilerError] = {}
     count = 0
     for name in offsets:
-        outcome = outcomes.get(_called(spec, name), Brought())
+        outcome = outcomes.get(_called(spec, name), GroupOffsetsResult())
         if isinstance(outcome, ReconcilerError):
             errors[f"group {name}"] = outcome
             continue
@@ -155,7 +155,7 @@ class GroupsRead:
 # With a prefix none is made of a topic that is a mirror itself: links in both directions would make mirrors for ever.
 
 
-def make(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
+def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
     """Make the mirrors that are missing. Names that are taken are told by nobody: that is how one keeps a topic out."""
     asked = sides.spec.auto_create
     filters = () if asked is None or not asked.enabled else asked.filters
@@ -176,7 +176,7 @@ def make(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
 # Access rules that follow their topics: what a link's filters take of them, and nothing else.
 
 
-def rule(sides: Sides) -> TaskDone:
+def rule(sides: LinkView) -> TaskDone:
     """Bring the access rules of a source to the mirrors and namespaces of a destination."""
     asked, name = sides.spec.acl_sync, sides.link.name
     if asked is None or sides.spec.prefix:
@@ -197,7 +197,7 @@ def rule(sides: Sides) -> TaskDone:
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
-def follow(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
+def follow(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
     """Bring the mirrors of a link to the shape of their sources."""
     healthy = {
         mirror.name: offered[mirror.source].topic
@@ -207,7 +207,7 @@ def follow(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
     return failed(0, sides.destination.links.syncs.follow(healthy))
 
 
-def note_sources(sides: Sides, offered: Mapping[str, Offered]) -> tuple[str, ...]:
+def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> tuple[str, ...]:
     """Note which mirrors have lost their sources, and which have them again; return those that are FAILED by it."""
     news: dict[str, Trouble | None] = {}
     ended: list[str] = []
@@ -227,7 +227,7 @@ def note_sources(sides: Sides, offered: Mapping[str, Offered]) -> tuple[str, ...
     return tuple(ended)
 
 
-def _wrong(sides: Sides, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
+def _wrong(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
     """Return what is wrong with the source of a mirror; `None`: nothing."""
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
@@ -273,7 +273,7 @@ def sync_links(
             yield _unknown(cluster, link)
             continue
         own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        yield sync_link(Sides(link, own, providers[cluster], source, now_ms()), pace, driver)
+        yield sync_link(LinkView(link, own, providers[cluster], source, now_ms()), pace, driver)
 
 
 def bring_groups(
@@ -296,13 +296,13 @@ def bring_groups(
             pace.again(link.id, CONSUMER_OFFSET_SYNC)
             continue
         own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        sides = Sides(link, own, providers[cluster], source, now_ms())
+        sides = LinkView(link, own, providers[cluster], source, now_ms())
         found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
         errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
         yield LinkSynced(cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
 
 
-def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSynced:
+def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> LinkSynced:
     """Do a pass over one link, but for its groups; what fails in one task does not stop the others.
 
     A paused link does nothing by itself; transitions that were asked for are gone on with.
@@ -339,7 +339,7 @@ class _Tasks:
     well are not looked at every few seconds.
     """
 
-    sides: Sides
+    sides: LinkView
     pace: Pace
     here: str
 
@@ -361,7 +361,7 @@ class _Tasks:
         """Tell whether anything is to be done about topics, where the source has this version."""
         return self._makes(version) or self._shapes(version)
 
-    def done(self, found: Reached) -> tuple[tuple[str, ...], dict[str, TaskDone]]:
+    def done(self, found: LinkSource) -> tuple[tuple[str, ...], dict[str, TaskDone]]:
         """Do what is due, in the order in which one rests on the other; return what failed for good, and the rest."""
         failed: tuple[str, ...] = ()
         done: dict[str, TaskDone] = {}
@@ -407,7 +407,7 @@ class _Tasks:
         return _attempted(self.sides, self.pace, task, do)
 
 
-def _attempted(sides: Sides, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+def _attempted(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
     """Do a task and note what came of it; what could not be done is due again at once."""
     try:
         found = do()
@@ -418,7 +418,7 @@ def _attempted(sides: Sides, pace: Pace, task: str, do: Callable[[], TaskDone]) 
     return found
 
 
-def _driven(sides: Sides, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
+def _driven(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
     """Go on with transitions that are under way, whoever began them."""
     ended: list[str] = []
     errors: dict[str, ReconcilerError] = {}

@@ -87,7 +87,7 @@ LIVE = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _
 
 
 @dataclass(frozen=True)
-class Sides:
+class LinkView:
     """A link as its destination has it, at `now_ms`."""
 
     link: LinkSeen
@@ -174,7 +174,7 @@ def failed(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
     return TaskDone(count, kind(f"{name}: {error.message}{more}", hint=error.hint), code_of(error))
 
 
-def note_task(sides: Sides, task: str, done: TaskDone) -> None:
+def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
     """Write down what is wrong with a task, or that nothing is any more; not what only has to be tried again."""
     if isinstance(done.error, RetryableError):
         return
@@ -198,7 +198,7 @@ MISCONFIGURATION: Final = "MISCONFIGURATION_ERROR"
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class LinkSource:
     """A source that answers: which cluster, its version, and what it offers where that was asked."""
 
     cluster_id: str
@@ -206,7 +206,7 @@ class Reached:
     offered: Mapping[str, Offered] | None
 
 
-def reached(sides: Sides, needs: Callable[[str], bool]) -> Reached | ReconcilerError:
+def reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
     """Look at the source of a link, and at what it offers where its version `needs` that; or return why it cannot be.
 
     The link says from then on whether it could.
@@ -229,7 +229,7 @@ def link_status_of(error: ReconcilerError) -> LinkStatus:
     return LinkStatus.FAILED
 
 
-def _reached(sides: Sides, needs: Callable[[str], bool]) -> Reached:
+def _reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     name, known = sides.spec.source, sides.link.source_cluster_id
     found = sides.source.identify()
     if found is None:  # Perhaps it is not mounted; in any case it may come back.
@@ -240,10 +240,10 @@ def _reached(sides: Sides, needs: Callable[[str], bool]) -> Reached:
         raise UserError(message, hint=hint)
     above = sides.source.links.syncs
     version = above.version()
-    return Reached(found.cluster_id, version, above.offered(sides.principal) if needs(version) else None)
+    return LinkSource(found.cluster_id, version, above.offered(sides.principal) if needs(version) else None)
 
 
-def _verdict(sides: Sides, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:
+def _verdict(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:
     status = link_status_of(error)
     if status is LinkStatus.UNAVAILABLE:
         code = TIMEOUT
@@ -252,7 +252,7 @@ def _verdict(sides: Sides, error: ReconcilerError) -> tuple[LinkStatus, Trouble]
     return status, Trouble(code, error.message, sides.now_ms)
 
 
-def _note(sides: Sides, status: LinkStatus, trouble: Trouble | None) -> None:
+def _note(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
     """Write it down where it is news: however often a source does not answer, that is written once."""
     known = sides.link.trouble
     if sides.link.status is status and _told(status, known) == _told(status, trouble):

@@ -33,7 +33,7 @@ FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHR
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MirrorToCopy:
     """A mirror that is to be copied, and how much of it."""
 
     mirror: MirrorSeen
@@ -69,12 +69,12 @@ class Copier:
             SourceChangedError: The source is not the log that was copied; nothing was copied.
             IncompleteError: It was stopped; what is published stays.
         """
-        (outcome,) = self.copies([Wanted(mirror, None, until, progress=progress)])
+        (outcome,) = self.copies([MirrorToCopy(mirror, None, until, progress=progress)])
         if outcome.error is not None:
             raise outcome.error
         return outcome.copy
 
-    def copies(self, wanted: Sequence[Wanted]) -> list[Outcome]:
+    def copies(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
         """Copy many side by side and return what came of each; what fails for one does not stop the others."""
         from reconciler.jobs.copy import Copying, Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
@@ -85,13 +85,13 @@ class Copier:
         copied = iter(mirrors(ready, how))
         return [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
 
-    def _flow(self, wanted: Wanted) -> Flow | ReconcilerError:
+    def _flow(self, wanted: MirrorToCopy) -> Flow | ReconcilerError:
         try:
             return self._opened(wanted)
         except ReconcilerError as error:
             return error
 
-    def _opened(self, wanted: Wanted) -> Flow:
+    def _opened(self, wanted: MirrorToCopy) -> Flow:
         from reconciler.jobs.flows import Flow
         from reconciler.jobs.progress import unseen
 

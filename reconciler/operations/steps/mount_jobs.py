@@ -18,7 +18,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles.mount import MigrationState
 from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import Kept
+from reconciler.providers.protocol import MountJob
 from reconciler.resources.address import address_of, full_name_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Brought:
+class CopyTotals:
     """Copies for one action, and what they have moved."""
 
     copier: Copier
@@ -137,7 +137,7 @@ _S: Final = MigrationState
 
 
 @dataclass(frozen=True)
-class Means:
+class MountPorts:
     """What a mount or unmount by jobs is done with."""
 
     provider: Provider
@@ -174,7 +174,7 @@ class Means:
 class Unmount:
     """One unmount."""
 
-    means: Means
+    means: MountPorts
     action: Transition
     mounting: Mounting
 
@@ -211,7 +211,7 @@ class Unmount:
         here.end(move)
         return Moved(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
-    def _begun(self) -> Kept:
+    def _begun(self) -> MountJob:
         """Return the move as it is kept; a new one is kept before anything is written."""
         here, mounting = self.means.by_jobs, self.mounting
         known = here.kept(mounting.full_name)
@@ -223,7 +223,7 @@ class Unmount:
         topic = here.topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} is gone since it was looked at", hint="Plan again.")
-        move = Kept(
+        move = MountJob(
             direction="outbound",
             mounting=mounting.full_name,
             topic=mounting.topic_name,
@@ -236,7 +236,7 @@ class Unmount:
         here.keep(move)
         return move
 
-    def _archived(self, move: Kept, archive: Archive, topic: LiveTopic) -> tuple[Kept, Archived]:
+    def _archived(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, Archived]:
         """Archive a topic whole; when it returns nobody can write to it, and it may be deleted."""
         from reconciler.embedded.mounts.archive import begin, describe
         from reconciler.embedded.tiered.remote_tier import create_storage
@@ -266,7 +266,7 @@ class Unmount:
             raise RetryableError(message, hint=hint)
         return move, done
 
-    def _remove(self, move: Kept) -> None:
+    def _remove(self, move: MountJob) -> None:
         """Delete a topic; only where that is refused producers are let in again, else nobody knows whether it goes."""
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
@@ -274,14 +274,14 @@ class Unmount:
             self._let_in(move, error)
             raise
 
-    def _let_in(self, move: Kept, error: ReconcilerError) -> None:
+    def _let_in(self, move: MountJob, error: ReconcilerError) -> None:
         """Let producers in again; where that fails too, say so."""
         try:
             self.means.by_jobs.let_in(move)
         except ReconcilerError as also:
             error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
 
-    def _job(self, move: Kept, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
+    def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
         from reconciler.jobs.archive import Archiving
 
@@ -311,11 +311,11 @@ class Unmount:
 
         return check
 
-    def _kept(self, move: Kept) -> Kept:
+    def _kept(self, move: MountJob) -> MountJob:
         self.means.by_jobs.keep(move)
         return move
 
-    def _gone(self, move: Kept) -> UserError:
+    def _gone(self, move: MountJob) -> UserError:
         message = (
             f"topic {move.topic} is gone, and was not deleted by us: what lies at {move.location} was never compared"
         )
@@ -326,7 +326,7 @@ class Unmount:
         )
         return UserError(message, hint=hint)
 
-    def _another(self, move: Kept) -> StalePlanError:
+    def _another(self, move: MountJob) -> StalePlanError:
         message = f"topic {move.topic} was deleted and made anew since its archive was begun (its topic id changed)"
         hint = (
             f"Nothing was deleted. Cancel it (reconciler mount cancel {move.at_ms} --cluster "
@@ -349,7 +349,7 @@ class Unmount:
 class Mount:
     """One mount."""
 
-    means: Means
+    means: MountPorts
     action: Transition
     mounting: Mounting
 
@@ -386,7 +386,7 @@ class Mount:
         here.end(replace(move, location=str(found.location)))
         return moved
 
-    def _begun(self) -> Kept:
+    def _begun(self) -> MountJob:
         """Return the move as it is kept; a new one is kept before anything is written."""
         here, mounting = self.means.by_jobs, self.mounting
         known = here.kept(mounting.full_name)
@@ -398,7 +398,7 @@ class Mount:
         if here.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} since it was looked at"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
-        move = Kept(
+        move = MountJob(
             direction="inbound",
             mounting=mounting.full_name,
             topic=mounting.topic_name,
@@ -409,7 +409,7 @@ class Mount:
         self.means.may_go_on()
         return self._kept(move)
 
-    def _made(self, move: Kept, found: TopicManifest) -> Kept:
+    def _made(self, move: MountJob, found: TopicManifest) -> MountJob:
         """Make the topic, once: one that has its name and another id is not the one that was made."""
         here = self.means.by_jobs
         if move.state is _S.PREPARING:
@@ -423,7 +423,7 @@ class Mount:
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")
         return move
 
-    def _filled(self, move: Kept, archive: Archive) -> tuple[int, int]:
+    def _filled(self, move: MountJob, archive: Archive) -> tuple[int, int]:
         """Fill the topic and compare it; return records and stored bytes that were moved."""
         from reconciler.embedded.mounts.archive_log import ArchiveLog
         from reconciler.jobs.archive import Restoring, restore
@@ -442,7 +442,7 @@ class Mount:
         copied = restore(job)
         return copied.records, copied.bytes
 
-    def _bring_groups(self, move: Kept, found: TopicManifest) -> None:
+    def _bring_groups(self, move: MountJob, found: TopicManifest) -> None:
         """Let groups go on at the record they wanted next, by the map of what went where."""
         from reconciler.jobs.archive import translated
 
@@ -456,7 +456,7 @@ class Mount:
                 self.means.may_go_on()
                 groups.commit(group, {(move.topic, number): offset for number, offset in offsets.items()})
 
-    def _kept(self, move: Kept) -> Kept:
+    def _kept(self, move: MountJob) -> MountJob:
         self.means.by_jobs.keep(move)
         return move
 

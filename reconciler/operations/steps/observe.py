@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedClusters:
     """What all clusters that were read said."""
 
     inventory: Inventory
@@ -83,7 +83,7 @@ def observe(
     *,
     can_exclude: bool = True,
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
-) -> Seen:
+) -> ObservedClusters:
     """Read `clusters`, all at once; those that `may_lack` names, of what was read, as far as they can be read.
 
     `can_exclude`: whether whoever asks can be told to leave one out.
@@ -105,7 +105,7 @@ def observe(
     if lost and not lost.keys() <= set(may_lack(found)):
         raise _unreadable(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
-    return Seen(
+    return ObservedClusters(
         {address: item for address, item in found.items() if address not in hidden} if hidden else found,
         {name: answer.capabilities for name, answer in answers.items()},
         {name: answer.identity for name, answer in answers.items()},
@@ -256,7 +256,9 @@ def burst() -> Iterator[None]:
 # The consumer groups that links may follow: asked only where the filters of a link are about groups.
 
 
-def followed_groups(providers: Mapping[str, Provider], desired: Desired, seen: Seen) -> Mapping[str, Sequence[str]]:
+def followed_groups(
+    providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
+) -> Mapping[str, Sequence[str]]:
     """Return the groups of the clusters whose groups a link follows, of those that were read.
 
     It is only for a warning: a cluster that cannot tell, or does not let us know, is left out.
@@ -325,7 +327,7 @@ class Looked:
     """Topics that leave their cluster, and are not its any more."""
 
 
-def mountables(providers: Mapping[str, Provider], desired: Desired, record: Record, seen: Seen) -> Looked:
+def mountables(providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters) -> Looked:
     """Look for what mountings name, and for topics that are gone, on clusters that were read and can mount.
 
     Raises:
@@ -337,7 +339,9 @@ def mountables(providers: Mapping[str, Provider], desired: Desired, record: Reco
 class _Looking:
     """One look at each object storage, however many mountings there are."""
 
-    def __init__(self, providers: Mapping[str, Provider], desired: Desired, record: Record, seen: Seen) -> None:
+    def __init__(
+        self, providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
+    ) -> None:
         self._providers = providers
         self._desired = desired
         self._record = record
@@ -529,7 +533,7 @@ class _Looking:
 # What object storage has of the new topics that are to be made from it: asked only where there are such topics.
 
 
-def recoverables(providers: Mapping[str, Provider], desired: Desired, seen: Seen) -> Recoveries:
+def recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
     """Look for what new topics name, on clusters that were read and can recover.
 
     Raises:

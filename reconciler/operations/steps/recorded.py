@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.steps.observe import Seen
+    from reconciler.operations.steps.observe import ObservedClusters
     from reconciler.operations.steps.workspace import Site
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Record
@@ -126,7 +126,7 @@ class Remembered:
             return self.unfinished.folded().record
         return self.snapshot.record if self.snapshot else {}
 
-    def settled(self, seen: Seen) -> Record:
+    def settled(self, seen: ObservedClusters) -> Record:
         """Return the record after what was in doubt and is found done where clusters were read."""
         if self.unfinished is None:
             return self.record

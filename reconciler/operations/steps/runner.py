@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from reconciler.applying.engine import JOBS, lane_of
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, ToDo, Wish
+from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.manifests.load import explain_origin
 from reconciler.objectstore.directory import write_whole
@@ -145,7 +145,9 @@ def _digest(entries: object) -> str:
     return sha256(orjson.dumps(entries)).hexdigest()
 
 
-def run_under_lease(site: Site, wish: Wish, decide: Decide, *, report: Callable[[Event], None], stop: Stop) -> Ended:
+def run_under_lease(
+    site: Site, wish: RunRequest, decide: Decide, *, report: Callable[[Event], None], stop: Stop
+) -> Ended:
     """Do what `decide` makes of the state under the lease; its `result` is `None` where that is nothing.
 
     `decide` may raise: then nothing was done and the lease is free again.
@@ -407,7 +409,7 @@ class Emergency:
             actions = () if basis.is_again else tuple(decide(basis.snapshot))
             return ToDo(actions, digest(actions))
 
-        wish = Wish(
+        wish = RunRequest(
             command=self.command,
             options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s),
             # In an emergency another cluster may be the very one that does not answer.

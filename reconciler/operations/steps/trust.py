@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import LocationSpec
 
 
-class Sent(NamedTuple):
+class SentSecret(NamedTuple):
     """A secret, and where it is sent."""
 
     field: str
@@ -128,7 +128,7 @@ class Trust:
                 return self._base.of(path)
         return file
 
-    def _check_sent(self, about: str, cluster: Cluster, sent: Sent) -> None:
+    def _check_sent(self, about: str, cluster: Cluster, sent: SentSecret) -> None:
         before = self._known.clusters.get(cluster.metadata.name)
         was_sent = () if before is None else tuple(sent_by(before))
         if any(each.reference == sent.reference and sent.to <= each.to for each in was_sent):
@@ -145,7 +145,7 @@ class Trust:
             hint = f"Nothing was sent. If that is its address now: --allow connect:{cluster.address}"
             raise BlockedError(message, hint=hint)
 
-    def _not_allowed(self, about: str, sent: Sent) -> UserError:
+    def _not_allowed(self, about: str, sent: SentSecret) -> UserError:
         source, name = sent.reference[2:-1].split(":", 1)
         whose = "the base of this pull request" if self._is_foreign else "reconciler.yaml"
         message = f"{about}: {sent.field}: {whose} does not allow the reference {sent.reference}"
@@ -195,7 +195,7 @@ def refuse_plaintext(cluster: Cluster, about: str) -> None:
         raise UserError(f"{about}: {field} {message}", hint=HINT)
 
 
-def sent_by(cluster: Cluster) -> Iterator[Sent]:
+def sent_by(cluster: Cluster) -> Iterator[SentSecret]:
     """Yield the secrets of a cluster, and where each is sent."""
     spec = cluster.spec
     for kind, connection in (("kafka", spec.kafka), ("redpanda", spec.redpanda)):
@@ -204,14 +204,14 @@ def sent_by(cluster: Cluster) -> Iterator[Sent]:
             continue
         brokers = frozenset(f"{security.protocol}://{server.strip()}" for server in connection.bootstrap_servers)
         if security.password is not None:
-            yield Sent(f"{kind}.security.password", security.password, brokers)
+            yield SentSecret(f"{kind}.security.password", security.password, brokers)
         if security.client_secret is not None:
             to = brokers | {security.token_endpoint_url or ""}
-            yield Sent(f"{kind}.security.clientSecret", security.client_secret, to)
+            yield SentSecret(f"{kind}.security.clientSecret", security.client_secret, to)
     if spec.confluent is not None:
         to = frozenset({spec.confluent.rest_endpoint, *spec.confluent.bootstrap_servers})
-        yield Sent("confluent.apiKey", spec.confluent.api_key, to)
-        yield Sent("confluent.apiSecret", spec.confluent.api_secret, to)
+        yield SentSecret("confluent.apiKey", spec.confluent.api_key, to)
+        yield SentSecret("confluent.apiSecret", spec.confluent.api_secret, to)
 
 
 def addresses_of(cluster: Cluster) -> frozenset[str]:

@@ -35,7 +35,7 @@ from reconciler.planning.resolve.limits import beyond, check_namespace, check_to
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
 from reconciler.planning.resolve.physical_names import check_names
 from reconciler.planning.selection import check_targets
-from reconciler.planning.situation import Situation, Wanted
+from reconciler.planning.situation import Situation, WantedResource
 from reconciler.resources.address import Address, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -43,12 +43,12 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Review
     from reconciler.resources.inventory import Capabilities
 
 
@@ -108,7 +108,7 @@ MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching)
 """Those of them that need measures: they are walked once before, to learn of which topics."""
 
 
-def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterator[tuple[str, str]]:
+def _problems(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
     resource = wanted.resource
     match resource:
         case Topic():
@@ -140,7 +140,7 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
             assert_never(resource)
 
 
-def _told_above(topic: Topic, wanted: Wanted, situation: Situation) -> frozenset[str]:
+def _told_above(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
     """Return the configs that a tier wrote on a topic: what is wrong with them is told at the tier, once."""
     if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
         return frozenset()
@@ -171,7 +171,7 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
 
 
-def _said_of_first(wanted: Wanted, situation: Situation) -> frozenset[tuple[str, str]]:
+def _said_of_first(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:
     """Return what is said already of the link that a half was derived from."""
     first = situation.wanted.get(wanted.marks[0][0]) if wanted.marks else None
     if first is None or not isinstance(first.resource, MirrorLink) or first.resource.cluster not in situation.trusted:

@@ -9,14 +9,14 @@ from reconciler.planning.findings import Finding, Mark
 from reconciler.resources.address import cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
 from reconciler.resources.cluster_properties import ALIASES, CREATION_DEFAULTS, ENABLED, property_of
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from reconciler.planning.plan import Given
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.plan import PlanInput
+    from reconciler.planning.situation import Situation, WantedResource
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import ClusterIdentity, Declared, Desired, Observed, Record, Recorded
     from reconciler.resources.kafka_configs import ConfigKey
@@ -28,7 +28,7 @@ def declared_clusters(desired: Desired) -> dict[str, Cluster]:
     return {resource.metadata.name: resource for resource in found if isinstance(resource, Cluster)}
 
 
-def trusted_clusters(desired: Desired, given: Given, refused: tuple[Finding, ...]) -> frozenset[str]:
+def trusted_clusters(desired: Desired, given: PlanInput, refused: tuple[Finding, ...]) -> frozenset[str]:
     """Return the clusters about which anything may be decided: declared, read, and not refused."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
@@ -38,7 +38,7 @@ def trusted_clusters(desired: Desired, given: Given, refused: tuple[Finding, ...
     )
 
 
-def check_clusters(desired: Desired, recorded: Record, given: Given) -> Iterator[Finding]:
+def check_clusters(desired: Desired, recorded: Record, given: PlanInput) -> Iterator[Finding]:
     """Yield what is wrong with the clusters themselves."""
     clusters = declared_clusters(desired)
     for name in sorted(clusters):
@@ -66,7 +66,7 @@ def _check_apart(desired: Desired) -> Iterator[Finding]:
 
 
 def _check_one(
-    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, given: Given
+    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, given: PlanInput
 ) -> Iterator[Finding]:
     cluster = declared.resource
     if not isinstance(cluster, Cluster):
@@ -164,7 +164,7 @@ def check_properties(situation: Situation) -> Iterator[Finding]:
             yield from judged_properties(wanted, wanted.resource, capabilities.properties)
 
 
-def judged_properties(wanted: Wanted, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
+def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
     """Yield what is wrong with the properties of a cluster, compiled; `known` are those of its platform."""
     if not known:
         return
@@ -214,7 +214,7 @@ def _unstored(cluster: Cluster) -> Iterator[Said]:
             yield f"{name} is true, and there is no object storage", "Declare objectStorage, or remove it.", (name,)
 
 
-def _mark(wanted: Wanted, name: str) -> Mark:
+def _mark(wanted: WantedResource, name: str) -> Mark:
     place = wanted.origins.get(PROPERTIES + name)
     address = wanted.resource.address
     if place is None or "." not in place:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.inventory import Resource
     from reconciler.resources.measures import Measure
 
@@ -70,7 +69,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Held:
+class NamespaceUsage:
     """What lies below a namespace: topics by address, each with its partitions."""
 
     before: dict[Address, int] = field(default_factory=dict)
@@ -145,7 +144,9 @@ def _quotas(resource: Resource | None) -> Quotas:
     return (resource.spec.quotas if isinstance(resource, Namespace) else None) or Quotas()
 
 
-def _held(situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]) -> dict[Address, Held]:
+def _held(
+    situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]
+) -> dict[Address, NamespaceUsage]:
     # A mirror that was stopped is seen as the topic it is, too: both have one place.
     before = {
         _as_topic(address): _partitions(seen.resource)
@@ -153,7 +154,7 @@ def _held(situation: Situation, actions: Sequence[Action], limits: Mapping[Addre
         if kind_of(address) in {"topic", "mirror"}
     }
     after = _afterwards(actions, before)
-    held: defaultdict[Address, Held] = defaultdict(Held)
+    held: defaultdict[Address, NamespaceUsage] = defaultdict(NamespaceUsage)
     for topics, name in ((before, "before"), (after, "after")):
         for topic, partitions in topics.items():
             for tier in _tiers(topic):
@@ -222,7 +223,7 @@ def _grown(action: Update) -> Iterator[tuple[Address, int]]:
             yield _as_topic(action.address), change.after
 
 
-def _counted(quotas: Quotas, held: Held) -> Iterator[tuple[str, str]]:
+def _counted(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str, str]]:
     counts = (
         ("topics", quotas.topics, len(held.before), len(held.after)),
         ("partitions", quotas.partitions, sum(held.before.values()), sum(held.after.values())),
@@ -236,7 +237,7 @@ def _counted(quotas: Quotas, held: Held) -> Iterator[tuple[str, str]]:
 
 
 def _judge_bytes(
-    address: Address, limit: Limits, held: Held, measure: Callable[[Address], Measure | None], judged: Judged
+    address: Address, limit: Limits, held: NamespaceUsage, measure: Callable[[Address], Measure | None], judged: Judged
 ) -> None:
     allowed = limit.quotas.bytes or 0
     staying = [topic for topic in sorted(held.before) if topic in held.after]

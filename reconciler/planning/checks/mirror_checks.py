@@ -17,15 +17,13 @@ from reconciler.planning.situation import is_live, mirror_at, source_of, topic_o
 from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
 from reconciler.resources.mirrors import cut_off, cuts, lacking, last_fetched, length_of
-from reconciler.runtime.suggest import did_you_mean, nearest
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import did_you_mean, first_few, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.address import Address
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import NameFilter
@@ -203,7 +201,7 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _of_topics(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
     making = link.spec.auto_create
     if making is None or not making.enabled:
         return
@@ -222,7 +220,7 @@ def _of_topics(address: Address, wanted: Wanted, link: MirrorLink, situation: Si
         )
 
 
-def _of_groups(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _of_groups(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
     syncing, known = link.spec.consumer_offset_sync, situation.given.groups.get(link.spec.source)
     if syncing is not None and syncing.enabled and known is not None:
         what = f"no group of cluster {link.spec.source}"
@@ -230,7 +228,7 @@ def _of_groups(address: Address, wanted: Wanted, link: MirrorLink, situation: Si
 
 
 def _unmatched(
-    of: tuple[Address, Wanted],
+    of: tuple[Address, WantedResource],
     at: tuple[str, ...],
     filters: Sequence[NameFilter],
     known: Iterable[str],
@@ -293,7 +291,7 @@ def check_links(situation: Situation) -> Iterator[Finding]:
         yield from _check_prefix(address, wanted, link, situation)
 
 
-def _check_ends(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _check_ends(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
     here, there = (situation.given.identities.get(name) for name in (link.cluster, link.spec.source))
     if here is None or there is None:
         return
@@ -309,7 +307,7 @@ def _check_ends(address: Address, wanted: Wanted, link: MirrorLink, situation: S
         yield Finding(address, wanted.source, message, "Upgrade the older of the two first.", at)
 
 
-def _check_half(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _check_half(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
     other = situation.wanted.get(half_at(link))
     if other is None or not has_two_halves(link) or not isinstance(other.resource, MirrorLink):
         return
@@ -325,7 +323,9 @@ def _check_half(address: Address, wanted: Wanted, link: MirrorLink, situation: S
         )
 
 
-def _check_prefix(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _check_prefix(
+    address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
+) -> Iterator[Finding]:
     if not link.spec.prefix:
         return
     for other in sorted({*situation.observed, *situation.wanted}):

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reconciler.planning.actions import Transition
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Observed, Recorded
 
@@ -251,7 +250,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
 
 def check_rivals(situation: Situation) -> Iterator[Finding]:
     """Yield the mountings that are about one topic of a cluster, and those that take one topic of object storage."""
-    named: dict[str, list[Wanted]] = {}
+    named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Mounting):
@@ -264,7 +263,7 @@ def check_rivals(situation: Situation) -> Iterator[Finding]:
             yield from _rival(what, one, other, situation)
 
 
-def _rival(what: str, one: Wanted, other: Wanted, situation: Situation) -> Iterator[Finding]:
+def _rival(what: str, one: WantedResource, other: WantedResource, situation: Situation) -> Iterator[Finding]:
     mine, theirs = one.resource, other.resource
     if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.is_decidable(mine.address):
         return

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.resolve.acting_configs import Acting
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.inventory import Capabilities, Observed
     from reconciler.resources.measures import Measure, TieredPartition
     from reconciler.resources.tiering_policy import Configs
@@ -367,7 +366,7 @@ class _Judged:
     """One topic or namespace: what will act there, and which of it it says itself, by configs or its policy."""
 
     address: Address
-    wanted: Wanted
+    wanted: WantedResource
     acting: Acting
     own: frozenset[str]
     situation: Situation
@@ -502,7 +501,7 @@ def warnings_of_tiered_topics(review: Review) -> Iterator[Finding]:
             )
 
 
-def _topics(situation: Situation) -> Iterator[tuple[Address, Wanted, Topic]]:
+def _topics(situation: Situation) -> Iterator[tuple[Address, WantedResource, Topic]]:
     """Yield the wanted topics that say anything of tiering, or did, on clusters that say it by one switch."""
     clusters = {
         name
@@ -532,7 +531,7 @@ def _defaults(capabilities: Capabilities) -> dict[str, str]:
 
 
 def _disabling(
-    address: Address, wanted: Wanted, own: Mapping[str, str], capabilities: Capabilities
+    address: Address, wanted: WantedResource, own: Mapping[str, str], capabilities: Capabilities
 ) -> Iterator[Finding]:
     """Yield why tiering cannot be switched off: not at all before KIP-950, and not in silence."""
     if not capabilities.untiering:
@@ -548,7 +547,7 @@ def _disabling(
         )
 
 
-def _left_to_chance(address: Address, wanted: Wanted) -> Finding:
+def _left_to_chance(address: Address, wanted: WantedResource) -> Finding:
     return Finding(
         address,
         wanted.source,
@@ -563,7 +562,7 @@ def _by_default(keys: tuple[str, ...], own: Mapping[str, str], capabilities: Cap
     return f" ({', '.join(unwritten)} by the brokers' defaults)" if unwritten else ""
 
 
-def _from(keys: tuple[str, ...], wanted: Wanted) -> str:
+def _from(keys: tuple[str, ...], wanted: WantedResource) -> str:
     origins = {origin: None for key in keys if (origin := wanted.origins.get(CONFIGS + key))}
     return f" (of {', '.join(origins)})" if origins else ""
 

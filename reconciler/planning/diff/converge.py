@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action, Value
     from reconciler.planning.findings import Mark
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.situation import Situation, WantedResource
     from reconciler.resources.acls import TopicAcl
     from reconciler.resources.inventory import Recorded, Resource
 
@@ -65,16 +65,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class AddressView:
     """One address in all three inventories."""
 
     address: Address
-    wanted: Wanted
+    wanted: WantedResource
     last: Recorded | None
     before: Observed | None
 
     @classmethod
-    def at(cls, address: Address, situation: Situation) -> Sides:
+    def at(cls, address: Address, situation: Situation) -> AddressView:
         """Look one wanted address up."""
         return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
 
@@ -103,7 +103,7 @@ def state_precondition(address: Address, before: Observed) -> str:
 Rule = TypeVar("Rule", bound="TopicAcl")
 
 
-def as_observed(wanted: Wanted, before: Observed) -> Resource:
+def as_observed(wanted: WantedResource, before: Observed) -> Resource:
     """Return the wanted resource with every declared field as it is observed: owned, and not yet changed."""
     resource, seen = wanted.resource, before.resource
     match resource:
@@ -180,7 +180,7 @@ _FEW: Final = 3
 
 
 def parted(
-    sides: Sides, before: Observed, found: Differences, situation: Situation
+    sides: AddressView, before: Observed, found: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
     """Take what switches the tiering of a topic off or on again out of what differs, as the move it is.
 
@@ -220,7 +220,7 @@ def is_disabling(before: Observed) -> bool:
 
 
 def problems(
-    sides: Sides, before: Observed, changes: tuple[Change, ...], situation: Situation
+    sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation
 ) -> Iterator[tuple[str, str]]:
     """Yield why the tiering of a topic, or of those below a namespace, cannot change as it is wanted."""
     switched = [change for change in changes if change.path in SWITCH_PATHS]
@@ -281,7 +281,7 @@ def _state_of(before: Observed) -> TieringState | None:
     return next((state for state in TieringState if state == before.state), None)
 
 
-def _switched(sides: Sides, before: Observed) -> Topic:
+def _switched(sides: AddressView, before: Observed) -> Topic:
     """Return the topic with its tiering as it is wanted, and all the rest as it is observed."""
     wanted, seen = sides.wanted.resource, as_observed(sides.wanted, before)
     if not (isinstance(wanted, Topic) and isinstance(seen, Topic)):
@@ -298,7 +298,7 @@ def _switched(sides: Sides, before: Observed) -> Topic:
 _UNTOUCHED = "Nothing of them is touched; what only its access rules allowed ends."
 
 
-def is_only_a_prefix(wanted: Wanted, before: Observed, situation: Situation) -> bool:
+def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
     """Tell whether a namespace shows by topics of its prefix alone: none of its rules is there, so all become ours."""
     resource, seen = wanted.resource, before.resource
     if not isinstance(resource, Namespace) or not isinstance(seen, Namespace) or not _is_rules(resource, situation):
@@ -368,7 +368,7 @@ UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
 """A move or unmount was broken off under its seal, and the files want it no more: producers are let in again."""
 
 
-def converge(sides: Sides, situation: Situation, decision: Decision) -> None:
+def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Decide about something that is made and changed in place."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
     if before is None:
@@ -388,7 +388,7 @@ def converge(sides: Sides, situation: Situation, decision: Decision) -> None:
         _change(sides, before, situation, decision)
 
 
-def create(sides: Sides, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
+def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
     """Make what is not there; what was there when we last looked is drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
@@ -408,7 +408,7 @@ def create(sides: Sides, decision: Decision, parameters: Mapping[str, Value] | N
 
 
 def adopt(
-    sides: Sides,
+    sides: AddressView,
     before: Observed,
     found: Differences,
     reason: Reason,
@@ -432,7 +432,7 @@ def adopt(
     )
 
 
-def update(sides: Sides, before: Observed, found: Differences) -> Update:
+def update(sides: AddressView, before: Observed, found: Differences) -> Update:
     """Return the action that changes field by field what differs."""
     return Update(
         address=sides.address,
@@ -446,7 +446,7 @@ def update(sides: Sides, before: Observed, found: Differences) -> Update:
     )
 
 
-def change(sides: Sides, before: Observed, found: Differences, situation: Situation, decision: Decision) -> None:
+def change(sides: AddressView, before: Observed, found: Differences, situation: Situation, decision: Decision) -> None:
     """Bring what is there to what is wanted: what switches its tiering off or on first, then field by field."""
     move, rest = parted(sides, before, found, situation)
     if move is not None:
@@ -455,7 +455,7 @@ def change(sides: Sides, before: Observed, found: Differences, situation: Situat
         decision.actions.append(update(sides, before, rest))
 
 
-def compare(sides: Sides, before: Observed, situation: Situation) -> Differences:
+def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
     """Compare one address with what is there, as far as its platform can hold it."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_link = isinstance(sides.wanted.resource, MirrorLink)
@@ -477,15 +477,15 @@ def is_another(last: Recorded, before: Observed) -> bool:
     return last.incarnation is not None and before.incarnation is not None and last.incarnation != before.incarnation
 
 
-def _adopt_new(sides: Sides, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:
-    fresh = Sides(sides.address, sides.wanted, None, before)
+def _adopt_new(sides: AddressView, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:
+    fresh = AddressView(sides.address, sides.wanted, None, before)
     found = compare(fresh, before, situation)
     if not _refused(fresh, before, found.changes, situation, decision):
         decision.actions.append(adopt(fresh, before, found, reason))
         change(fresh, before, found, situation, decision)
 
 
-def _change(sides: Sides, before: Observed, situation: Situation, decision: Decision) -> None:
+def _change(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
     found = compare(sides, before, situation)
     decision.drift.extend(found.drift)
     if _refused(sides, before, found.changes, situation, decision):
@@ -497,7 +497,7 @@ def _change(sides: Sides, before: Observed, situation: Situation, decision: Deci
 
 
 def _refused(
-    sides: Sides, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
+    sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
 ) -> bool:
     """Tell whether what differs cannot be brought together; say what is on its way by itself."""
     if is_disabling(before):
@@ -509,7 +509,7 @@ def _refused(
     return bool(found)
 
 
-def _marks(sides: Sides, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
+def _marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
     """Return where the fields of a link are written that never change; of a half, where that was derived from."""
     if not isinstance(sides.wanted.resource, MirrorLink):
         return ()
@@ -537,7 +537,7 @@ def _is_quota(path: str) -> bool:
 # The cluster itself: created where it is ours to make, adopted otherwise, its properties changed in place.
 
 
-def decide_cluster(sides: Sides, situation: Situation, decision: Decision) -> None:
+def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Decide about a cluster that is who it should be."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
@@ -568,7 +568,7 @@ def decide_cluster(sides: Sides, situation: Situation, decision: Decision) -> No
         decision.actions.append(update(sides, before, found))
 
 
-def _learnt(sides: Sides, before: Observed, found: Differences) -> Iterator[Change]:
+def _learnt(sides: AddressView, before: Observed, found: Differences) -> Iterator[Change]:
     """Yield what only the record has to learn of a cluster that is recorded: its id, where its storage is reached."""
     if sides.last is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.diff.converge import Sides, converge, decide_cluster
+from reconciler.planning.diff.converge import AddressView, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
 from reconciler.planning.diff.mirror_changes import decide_freed, decide_mirror, is_mirror, was_mirror
 from reconciler.planning.diff.mount_changes import (
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 # What is declared together: one topic named by a Topic, a mounting and a mirror; who of them speaks for it.
 
 
-def is_spoken_for(sides: Sides, situation: Situation, decision: Decision) -> bool:
+def is_spoken_for(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     """Tell whether a Topic manifest is to be left alone now, because something else of its name comes first."""
     return is_mirror(sides, situation, decision) or _is_mounting(sides, situation, decision)
 
 
-def _is_mounting(sides: Sides, situation: Situation, decision: Decision) -> bool:
+def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings.get(sides.address)
     if mounting is not None:
         return mounting.spec.state == "unmounted"  # understood to be detached
@@ -84,7 +84,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.
         if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
             continue
-        sides = Sides(address, wanted, last, before)
+        sides = AddressView(address, wanted, last, before)
         if is_held(before):
             wait_for(sides, situation, decision)
             continue
@@ -93,7 +93,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         _decide_one(sides, renamed, speaking, situation, decision)
 
 
-def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+def _is_decided_by_name(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     if isinstance(sides.wanted.resource, Namespace):
         return is_namespace_refused(sides, old, situation, decision)
     if isinstance(sides.wanted.resource, Mounting):
@@ -102,7 +102,7 @@ def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decisi
 
 
 def _decide_one(
-    sides: Sides,
+    sides: AddressView,
     renamed: Mapping[Address, Address],
     speaking: AbstractSet[Address],
     situation: Situation,
@@ -128,7 +128,7 @@ def _decide_one(
 
 
 def _decide_topic(
-    sides: Sides,
+    sides: AddressView,
     renamed: Mapping[Address, Address],
     speaking: AbstractSet[Address],
     situation: Situation,
@@ -151,7 +151,7 @@ def _decide_topic(
         converge(sides, situation, decision)
 
 
-def _stopped_mirror(sides: Sides, situation: Situation) -> Address | None:
+def _stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
     """Return the recorded mirror this topic used to be, once its mirroring is over and its entry is gone."""
     mirror = mirror_at(sides.address)
     seen = situation.observed.get(mirror)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action, Change, Value
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded, Resource
     from reconciler.resources.workspace import Guards, IgnoredDrift

@@ -12,7 +12,7 @@ from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, f
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import DriftFinding, Override
 from reconciler.planning.plan_rows import fingerprint, plain
-from reconciler.planning.situation import Wanted, unset_paths
+from reconciler.planning.situation import WantedResource, unset_paths
 from reconciler.resources.address import rank
 from reconciler.resources.configs import DEFAULT, show_value
 from reconciler.resources.namespace import Namespace
@@ -21,8 +21,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded
     from reconciler.resources.kafka_configs import ConfigKey
@@ -62,7 +61,7 @@ class Comparison:
     is_recorded: Callable[[str], bool] = lambda _path: False
 
 
-def is_unchanged(wanted: Wanted, last: Recorded, before: Observed) -> bool:
+def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
     """Tell, cheaply and for topics only, that there is nothing to do; `False` may also mean *look closer*."""
     want, was, seen = wanted.resource, last.resource, before.resource
     if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
@@ -83,7 +82,7 @@ def is_unchanged(wanted: Wanted, last: Recorded, before: Observed) -> bool:
 
 
 def differences(
-    address: Address, wanted: Wanted, last: Recorded | None, before: Observed, how: Comparison
+    address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
     """Compare one address. `last` is `None` for what is being adopted: then nothing is drift, and nothing is reset."""
     want, seen = fields_of(wanted.resource), fields_of(before.resource)
@@ -118,7 +117,7 @@ class _Fields:
     want: Mapping[str, Value]
     was: Mapping[str, Value]
     seen: Mapping[str, Value]
-    wanted: Wanted
+    wanted: WantedResource
     last: Recorded | None
     before: Observed
 
@@ -195,7 +194,7 @@ def drifted(address: Address, path: str, recorded: Value, observed: Value, *, me
     return DriftFinding(address, path, recorded, observed, mark)
 
 
-def _record_changes(wanted: Wanted, last: Recorded | None, how: Comparison) -> tuple[Change, ...]:
+def _record_changes(wanted: WantedResource, last: Recorded | None, how: Comparison) -> tuple[Change, ...]:
     if last is None:
         return ()
     changes: list[Change] = []

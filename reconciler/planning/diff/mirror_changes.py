@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition
 from reconciler.planning.allowances import allowances, granted_by
-from reconciler.planning.diff.converge import Decision, Sides, adopt, converge, create, precondition, state_precondition
+from reconciler.planning.diff.converge import (
+    AddressView,
+    Decision,
+    adopt,
+    converge,
+    create,
+    precondition,
+    state_precondition,
+)
 from reconciler.planning.diff.field_differences import Differences
 from reconciler.planning.diff.mount_changes import not_there_yet
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.mirror_sources import (
     NOTHING,
     STATE,
-    Asked,
     LeftOut,
     Refused,
     Step,
+    VerbsToRole,
     Waited,
     entry_behind,
     frees,
@@ -30,7 +38,7 @@ from reconciler.planning.resolve.mirror_sources import (
     taken_from_source,
     way_of,
 )
-from reconciler.planning.situation import COPYING, Wanted, is_live, mirror_at, source_of, topic_of
+from reconciler.planning.situation import COPYING, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.inventory import Observed
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.topic import Topic
@@ -55,7 +63,7 @@ _RISKS = {
 """What a verb may cost; the rest interrupt something."""
 
 
-def decide_mirror(sides: Sides, situation: Situation, decision: Decision) -> None:
+def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Decide about one mirror."""
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
@@ -69,7 +77,7 @@ def decide_mirror(sides: Sides, situation: Situation, decision: Decision) -> Non
         _go(sides, mirror, way, situation, decision)
 
 
-def _make(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
+def _make(sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
     topic = topic_of(mirror)
     there = situation.observed.get(topic)
     if mirror.state not in COPYING:
@@ -86,7 +94,7 @@ def _make(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Dec
     _create(sides, mirror, situation, decision)
 
 
-def _look_at_topic(sides: Sides, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:
+def _look_at_topic(sides: AddressView, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:
     """An ordinary topic is what a mirror was to become; one that never mirrored anything cannot."""
     if there is None:
         hint = "Begin with state mirroring, or remove the entry."
@@ -99,12 +107,12 @@ def _look_at_topic(sides: Sides, mirror: MirrorTopic, there: Observed | None, de
         _refuse(sides, message, hint, decision)
 
 
-def _create(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
+def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
     parameters = taken_from_source(mirror, situation)
     partitions = parameters.get("partitions")
     made = mirror.model_copy(update={"partitions": partitions}) if isinstance(partitions, int) else mirror
-    wanted = Wanted(made, sides.wanted.source, sides.wanted.origins)
-    create(Sides(sides.address, wanted, sides.last, None), decision, parameters)
+    wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
+    create(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
@@ -113,11 +121,13 @@ def _create(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: D
         decision.actions.append(first_copy(sides, mirror))
 
 
-def _is_failed(sides: Sides, mirror: MirrorTopic) -> bool:
+def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
     return mirror.state == "mirroring" and sides.before is not None and sides.before.state == MirrorStatus.FAILED
 
 
-def _make_afresh(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
+def _make_afresh(
+    sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
+) -> None:
     """A mirror that failed for good is deleted and made again, if somebody allowed that; nothing else mends it."""
     delete = Delete(
         address=sides.address,
@@ -141,10 +151,10 @@ def _make_afresh(sides: Sides, mirror: MirrorTopic, before: Observed, situation:
         _warn(sides, message, "Plan again with both clusters.", decision)
         return
     decision.actions.append(delete)
-    _create(Sides(sides.address, sides.wanted, None, None), mirror, situation, decision)
+    _create(AddressView(sides.address, sides.wanted, None, None), mirror, situation, decision)
 
 
-def _go(sides: Sides, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
+def _go(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
     match way:
         case Waited():
             decision.waiting.append(Waiting(way.address, way.state))
@@ -152,13 +162,13 @@ def _go(sides: Sides, mirror: MirrorTopic, way: Way, situation: Situation, decis
             _refuse(sides, way.message, f"{_pending(sides, mirror)}{way.hint}", decision)
         case LeftOut():
             _warn(sides, way.message, way.hint, decision)
-        case Asked():
+        case VerbsToRole():
             _ask(sides, mirror, way, situation, decision)
         case _:
             assert_never(way)
 
 
-def _ask(sides: Sides, mirror: MirrorTopic, way: Asked, situation: Situation, decision: Decision) -> None:
+def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: Situation, decision: Decision) -> None:
     before = sides.before
     if before is not None:
         _own(sides, mirror, before, situation, decision)
@@ -173,7 +183,7 @@ def _ask(sides: Sides, mirror: MirrorTopic, way: Asked, situation: Situation, de
         decision.actions.append(first_copy(sides, mirror))
 
 
-def _own(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
+def _own(sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
     """Own and change what is there; of a stopped mirror with a Topic manifest, that one says the configs."""
     if is_live(before) or topic_of(mirror) not in situation.wanted:
         converge(sides, situation, decision)
@@ -181,7 +191,7 @@ def _own(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situati
         decision.actions.append(adopt(sides, before, Differences(), Reason.ALREADY_EXISTS))
 
 
-def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
+def _remember(sides: AddressView, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
     """Let the record learn of a role that was brought about by hand."""
     last = sides.last.resource if sides.last is not None else None
     is_told = STATE in sides.wanted.origins
@@ -194,13 +204,13 @@ def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Dec
             decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
 
 
-def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: Asked) -> bool:
+def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole) -> bool:
     is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
     is_copying = is_resumed or (not way.steps and status_of(before) in _COPIES)
     return mirror.state == "mirroring" and is_copying and not before.first_copy_done
 
 
-def _transition(step: Step, sides: Sides, mirror: MirrorTopic, seen: Observed | None) -> Transition:
+def _transition(step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None) -> Transition:
     address = step.mirror.address
     is_of_peer = address != sides.address
     return Transition(
@@ -218,7 +228,7 @@ def _transition(step: Step, sides: Sides, mirror: MirrorTopic, seen: Observed | 
     )
 
 
-def _catch_up(sides: Sides, mirror: MirrorTopic, situation: Situation) -> RunJob:
+def _catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation) -> RunJob:
     patience_ms = patience_of(mirror, situation)
     return RunJob(
         address=sides.address,
@@ -239,7 +249,7 @@ def patience_of(mirror: MirrorTopic, situation: Situation) -> int | None:
     return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
 
 
-def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:
+def first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
     """Return the job that brings a mirror to where its source is now; keeping up afterwards is no action."""
     return RunJob(
         address=sides.address,
@@ -252,7 +262,7 @@ def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:
     )
 
 
-def _pending(sides: Sides, mirror: MirrorTopic) -> str:
+def _pending(sides: AddressView, mirror: MirrorTopic) -> str:
     """Say what the files do not say yet: somebody changed the role by a command, and that is recorded."""
     last = sides.last.resource if sides.last is not None else None
     is_by_command = is_marked(sides.last)  # What was applied became so by the files, and is no secret of theirs.
@@ -261,11 +271,11 @@ def _pending(sides: Sides, mirror: MirrorTopic) -> str:
     return f"It was made {last.state} by a command: write that into the files (reconciler drift --accept). "
 
 
-def _refuse(sides: Sides, message: str, hint: str, decision: Decision) -> None:
+def _refuse(sides: AddressView, message: str, hint: str, decision: Decision) -> None:
     decision.refuse(sides.address, sides.wanted.source, message, hint, marks=sides.wanted.marks)
 
 
-def _warn(sides: Sides, message: str, hint: str, decision: Decision) -> None:
+def _warn(sides: AddressView, message: str, hint: str, decision: Decision) -> None:
     decision.warn(sides.address, sides.wanted.source, message, hint, marks=sides.wanted.marks)
 
 
@@ -381,7 +391,7 @@ def _told(decision: Decision) -> frozenset[Address | None]:
 # Topics that are mirrors, or were: whether their manifest or a mirror entry speaks for them, and what they become.
 
 
-def is_mirror(sides: Sides, situation: Situation, decision: Decision) -> bool:
+def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     """Tell whether a Topic manifest is left alone now, because its topic is a mirror, or becomes one by this plan."""
     address = mirror_at(sides.address)
     entry, seen = situation.entries.get(address), situation.observed.get(address)
@@ -410,7 +420,7 @@ def is_freed(topic: Address, situation: Situation) -> bool:
     return any(topic in frees(way_of(entry, situation)) for entry in entries if situation.is_decidable(entry.address))
 
 
-def was_mirror(sides: Sides, situation: Situation) -> Observed | None:
+def was_mirror(sides: AddressView, situation: Situation) -> Observed | None:
     """Return a topic as it is once its mirroring is over, where it is seen as a mirror alone."""
     seen = situation.observed.get(mirror_at(sides.address))
     if seen is None or sides.before is not None or (is_live(seen) and not is_freed(sides.address, situation)):
@@ -421,7 +431,7 @@ def was_mirror(sides: Sides, situation: Situation) -> Observed | None:
     return replace(seen, resource=seen.becomes or _as_topic(topic, mirror, situation), state=None, becomes=None)
 
 
-def decide_freed(sides: Sides, there: Observed, situation: Situation, decision: Decision) -> None:
+def decide_freed(sides: AddressView, there: Observed, situation: Situation, decision: Decision) -> None:
     """Own a topic, and change it to what its manifest says, once its mirroring is over."""
     found = Decision()
     converge(replace(sides, before=there), situation, found)
@@ -475,7 +485,7 @@ def _way_back(entry: MirrorTopic, situation: Situation) -> str:
     return f"{declared}; state mirroring swaps the roles back."
 
 
-def _refuse_both(sides: Sides, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
+def _refuse_both(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
     wanted = situation.wanted[entry.address]
     decision.refuse(
         sides.address,
@@ -486,7 +496,7 @@ def _refuse_both(sides: Sides, entry: MirrorTopic, situation: Situation, decisio
     )
 
 
-def _refuse_strange(sides: Sides, seen: Observed, decision: Decision) -> None:
+def _refuse_strange(sides: AddressView, seen: Observed, decision: Decision) -> None:
     mirror = seen.resource
     link = mirror.link if isinstance(mirror, MirrorTopic) else "a link"
     message = f"a mirror of that name was made by link/{sides.address.split('/')[1]}/{link}"

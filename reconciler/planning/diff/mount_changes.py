@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reconciler.planning.actions import Action, Value
-    from reconciler.planning.diff.converge import Sides
+    from reconciler.planning.diff.converge import AddressView
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.tiering_policy import Configs
@@ -47,7 +47,7 @@ DETACHED_AT: Final = "detached at "
 """How drift begins that says where a topic lies that is gone from its cluster."""
 
 
-def decide_mounted(sides: Sides, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     """Decide what of a topic changes once it is mounted; without a mount, or while one is under way, nothing does."""
     under_way = situation.observed.get(mounting.address)
     source = situation.given.mounts.get(mounting.address)
@@ -65,7 +65,7 @@ def decide_mounted(sides: Sides, mounting: Mounting, situation: Situation, decis
     decision.warnings += found.warnings
 
 
-def lies_detached(sides: Sides, situation: Situation, decision: Decision) -> None:
+def lies_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Refuse to make a topic anew that somebody unmounted by hand, and say where what it held lies."""
     location = situation.given.detached[sides.address]
     if sides.last is not None:
@@ -96,7 +96,7 @@ def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:
                 assert_never(action)
 
 
-def _as_mounted(sides: Sides, source: MountSource, situation: Situation) -> Observed | None:
+def _as_mounted(sides: AddressView, source: MountSource, situation: Situation) -> Observed | None:
     """Return a topic as it will be; `None`: what is known of it was not looked at."""
     topic = sides.wanted.resource
     if not isinstance(topic, Topic):
@@ -135,7 +135,7 @@ def _leaving(source: MountSource, situation: Situation) -> Observed | None:
 # Mountings: whether a topic is attached here; mounted, unmounted, waited for, or only remembered as it should be.
 
 
-def decide_mounting(sides: Sides, situation: Situation, decision: Decision, old: Address | None = None) -> None:
+def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
     """Decide about one mounting; `old` is the address at which it is recorded still, if it was called otherwise."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
@@ -163,7 +163,7 @@ def is_migrating(seen: Observed | None) -> bool:
 
 
 def _is_on_its_way(
-    sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision, *, is_by_jobs: bool
+    sides: AddressView, mounting: Mounting, seen: Observed | None, decision: Decision, *, is_by_jobs: bool
 ) -> bool:
     """Wait for a migration that is under way, or go on with it where jobs do it; refuse to turn it round."""
     running = sides.before.state if sides.before is not None else None
@@ -190,7 +190,7 @@ def _is_on_its_way(
     return True
 
 
-def _gone_on(sides: Sides, mounting: Mounting, there: Mounting, running: str) -> Transition:
+def _gone_on(sides: AddressView, mounting: Mounting, there: Mounting, running: str) -> Transition:
     """Return the move that a job had begun: nobody but an apply goes on with it."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
@@ -208,7 +208,7 @@ def _gone_on(sides: Sides, mounting: Mounting, there: Mounting, running: str) ->
     )
 
 
-def _tell_drift(sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
+def _tell_drift(sides: AddressView, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
     """Say that somebody mounted or unmounted by hand what was as it is wanted when it was last applied."""
     last = sides.last.resource if sides.last is not None else None
     if isinstance(last, Mounting) and mounted_by(last) == mounted_by(mounting):
@@ -224,7 +224,7 @@ def _comes(topic: Address, situation: Situation) -> bool:
     return old is not None and old in situation.observed and situation.is_decidable(topic)
 
 
-def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     source = situation.given.mounts.get(sides.address)
     if not isinstance(source, MountSource):
         return  # said by the checks
@@ -235,7 +235,9 @@ def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Dec
     decision.actions.append(_transition(sides, mounting, None, source.location, situation, decision))
 
 
-def _unmount(sides: Sides, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision) -> Transition:
+def _unmount(
+    sides: AddressView, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision
+) -> Transition:
     location = seen.legacy.location if seen.legacy is not None else mounting.metadata.name
     if situation.capabilities(mounting.cluster).mountings_by_jobs:
         decision.warn(
@@ -249,7 +251,12 @@ def _unmount(sides: Sides, mounting: Mounting, seen: Observed, situation: Situat
 
 
 def _transition(
-    sides: Sides, mounting: Mounting, topic: Observed | None, location: str, situation: Situation, decision: Decision
+    sides: AddressView,
+    mounting: Mounting,
+    topic: Observed | None,
+    location: str,
+    situation: Situation,
+    decision: Decision,
 ) -> Transition:
     """Return the move to where a mounting says; it sets back what somebody did by hand, where that drifted."""
     machine = MOUNT if topic is None else UNMOUNT
@@ -278,7 +285,7 @@ def _transition(
     )
 
 
-def _remembered(sides: Sides, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
+def _remembered(sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
     """Return the action by which the record learns of a mounting that is as it should be, and where its topic lies."""
     source = situation.given.mounts.get(sides.address)
     location = source.location if isinstance(source, MountSource) else None
@@ -295,7 +302,7 @@ def _remembered(sides: Sides, mounting: Mounting, seen: Observed | None, situati
     )
 
 
-def _follow(sides: Sides, old: Address, decision: Decision) -> None:
+def _follow(sides: AddressView, old: Address, decision: Decision) -> None:
     """Let the record of a mounting go where it is called now; nothing is called."""
     mounting = sides.wanted.resource
     moved = Adopt(
@@ -310,7 +317,7 @@ def _follow(sides: Sides, old: Address, decision: Decision) -> None:
     decision.actions += [moved, Forget(address=old, reasons=(Reason.MOVED,))]
 
 
-def decide_moved_mounting(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Decide about a mounting that says what it was called before; `False`: that name means nothing any more."""
     last = situation.recorded.get(old)
     mounting, source = sides.wanted.resource, sides.wanted.source
@@ -355,7 +362,7 @@ def is_held(before: Observed | None) -> bool:
     return before is not None and before.state in _HELD
 
 
-def wait_for(sides: Sides, situation: Situation, decision: Decision) -> None:
+def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Leave a topic alone that is in other hands; what its Mounting does is waited for, anything else is refused."""
     before = sides.before
     if before is None or before.state is None:
@@ -371,7 +378,7 @@ def wait_for(sides: Sides, situation: Situation, decision: Decision) -> None:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 
-def recover(sides: Sides, topic: Topic, situation: Situation, decision: Decision) -> None:
+def recover(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
     """Make a topic from what the plan found of it."""
     found = situation.given.recoveries.get(sides.address)
     if not isinstance(found, Recoverable):
@@ -388,7 +395,7 @@ def recover(sides: Sides, topic: Topic, situation: Situation, decision: Decision
     _warn_of_age(sides, configs, found, situation.given.now_ms, decision)
 
 
-def _warn_of_age(sides: Sides, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:
+def _warn_of_age(sides: AddressView, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:
     """Say what of it `run` will delete soon: time went on while nobody kept it."""
     kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
@@ -402,7 +409,7 @@ def _warn_of_age(sides: Sides, configs: Configs, found: Recoverable, now_ms: int
         decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
 
 
-def _warn_of_switches(sides: Sides, configs: Configs, decision: Decision) -> None:
+def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) -> None:
     """Say what the new topic's own words on tiering make of what is recovered."""
     switches = switches_in(configs)
     if switches.write and not switches.read:

@@ -9,7 +9,7 @@ from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.diff.converge import (
     GOING,
-    Sides,
+    AddressView,
     adopt,
     as_observed,
     change,
@@ -54,7 +54,7 @@ _BEGUN: Final = "movedFrom"
 """The path under which the origins of the new topic keep which one is copied into it."""
 
 
-def begin_copy(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Plan a move from its first step on."""
     last = situation.recorded.get(old)
     if last is None:
@@ -78,14 +78,14 @@ def begin_copy(sides: Sides, old: Address, seen: Observed, situation: Situation,
         _copy(sides, old, seen, situation, decision)
 
 
-def is_begun(sides: Sides, old: Address, situation: Situation) -> bool:
+def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
     """Tell whether an earlier run began to copy this very topic to its new name."""
     last = situation.recorded.get(old)
     begun = sides.last.origins.get(_BEGUN) if sides.last is not None else None
     return last is not None and begun == _mark(old, last)
 
 
-def go_on(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Plan what is left of a move: all of its jobs, which find what was copied, and the delete."""
     last = situation.recorded[old]
     if last.incarnation != seen.incarnation:
@@ -101,7 +101,7 @@ def go_on(sides: Sides, old: Address, seen: Observed, situation: Situation, deci
         _copy(sides, old, seen, situation, decision)
 
 
-def _is_refused(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:
+def _is_refused(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:
     found: tuple[str, str] | None = None
     if seen.state == GOING:
         found = f"{old}, which it is moved from, is being deleted", "Remove movedFrom: there is nothing left to copy."
@@ -115,7 +115,7 @@ def _is_refused(sides: Sides, old: Address, seen: Observed, situation: Situation
     return found is not None
 
 
-def _copy(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def _copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     _warn_of_expiry(sides, old, seen, situation, decision)
     parameters = {"incarnation": seen.incarnation, "partitioning": _partitioning(sides, seen)}
     if parameters["partitioning"] == "by-key":
@@ -151,7 +151,7 @@ def _copy(sides: Sides, old: Address, seen: Observed, situation: Situation, deci
     )
 
 
-def _warn_of_expiry(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Say that copies keep their timestamps: what is too old for the new topic expires as soon as it is there."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
@@ -167,7 +167,7 @@ def _warn_of_expiry(sides: Sides, old: Address, seen: Observed, situation: Situa
         )
 
 
-def _partitioning(sides: Sides, seen: Observed) -> str:
+def _partitioning(sides: AddressView, seen: Observed) -> str:
     """Return how records find their partition: as they lie, or, where there is another number of them, by their key."""
     new, old = sides.wanted.resource, seen.resource
     is_same = isinstance(new, Topic) and isinstance(old, Topic) and new.spec.partitions == old.spec.partitions
@@ -178,7 +178,7 @@ def _mark(old: Address, last: Recorded) -> str:
     return f"{old} {last.incarnation}" if last.incarnation else old
 
 
-def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+def decide_moved(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Decide about something that says what it was called before; `False`: that name means nothing any more."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
     source = sides.wanted.source
@@ -213,7 +213,7 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
     return True
 
 
-def _leave(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def _leave(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Decide about something that is there under its old name still."""
     is_both = sides.before is not None
     if is_both and not is_begun(sides, old, situation):
@@ -229,7 +229,7 @@ def _leave(sides: Sides, old: Address, seen: Observed, situation: Situation, dec
         _move(sides, old, seen, situation, decision)
 
 
-def _is_copied(sides: Sides, situation: Situation) -> bool:
+def _is_copied(sides: AddressView, situation: Situation) -> bool:
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_topic = isinstance(sides.wanted.resource, Topic)
     return is_topic and capabilities.copy_move and not capabilities.topic_move
@@ -241,7 +241,7 @@ def moved_from(action: Action) -> Address | None:
     return Address(old) if isinstance(old, str) else None
 
 
-def _lies_detached(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+def _lies_detached(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Refuse to make a topic empty whose records lie where somebody unmounted them, under its old name."""
     location = situation.given.detached.get(old)
     if location is None or sides.before is not None or sides.address in situation.mountings:
@@ -256,8 +256,8 @@ def _lies_detached(sides: Sides, old: Address, situation: Situation, decision: D
     return True
 
 
-def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
-    moved = Sides(sides.address, sides.wanted, situation.recorded.get(old), before)
+def _move(sides: AddressView, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
+    moved = AddressView(sides.address, sides.wanted, situation.recorded.get(old), before)
     reasons = [*_obstacles(sides, old, situation)]
     found = Differences() if reasons else compare(moved, before, situation)
     reasons += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
@@ -285,7 +285,7 @@ def _move(sides: Sides, old: Address, before: Observed, situation: Situation, de
     change(moved, before, found, situation, decision)
 
 
-def _obstacles(sides: Sides, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
+def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield why something cannot be moved at all."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     if not (isinstance(sides.wanted.resource, Topic) and capabilities.topic_move):
@@ -297,13 +297,13 @@ def _obstacles(sides: Sides, old: Address, situation: Situation) -> Iterator[tup
         )
 
 
-def _follow(sides: Sides, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
+def _follow(sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
     """Let the record follow to the new address; nothing is called."""
     before = sides.before
     if before is None:
         return
     decision.settled.add(old)
-    moved = Sides(sides.address, sides.wanted, situation.recorded[old], before)
+    moved = AddressView(sides.address, sides.wanted, situation.recorded[old], before)
     is_same_kind = type(before.resource) is type(sides.wanted.resource)
     found = compare(moved, before, situation) if is_same_kind else Differences()
     decision.actions.append(adopt(moved, before, found, reason, moved_from=old))
@@ -311,7 +311,7 @@ def _follow(sides: Sides, old: Address, reason: Reason, situation: Situation, de
     change(moved, before, found, situation, decision)
 
 
-def hand_over(sides: Sides, old: Address, situation: Situation, decision: Decision) -> None:
+def hand_over(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
     """Let the record of `old` become that of a wanted address: the same thing on the platform, under another name."""
     _follow(sides, old, Reason.READDRESSED, situation, decision)
 
@@ -360,7 +360,7 @@ def implied_moves(situation: Situation) -> Mapping[Address, Address]:
     return implied
 
 
-def is_namespace_refused(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Refuse to move a namespace whose old name is declared as well; say whether it was."""
     if old not in situation.wanted or old == sides.address:
         return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.mirror_sources import commanded
-from reconciler.planning.situation import Wanted
+from reconciler.planning.situation import WantedResource
 from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import TIERING_PROPERTIES
 from reconciler.resources.cluster_properties import ENABLED
@@ -19,7 +19,7 @@ from reconciler.resources.mirror_link import MirrorLink
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.planning.review import Review
+    from reconciler.planning.situation import Review
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record
     from reconciler.resources.kafka_configs import ConfigKey
@@ -42,7 +42,9 @@ class _Compiled:
     problems: list[Problem] = field(default_factory=list)
 
 
-def compiled_cluster(cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]) -> tuple[Wanted, list[Finding]]:
+def compiled_cluster(
+    cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]
+) -> tuple[WantedResource, list[Finding]]:
     """Return a cluster with all of its tiering as properties, and what of that could not be understood.
 
     Where object storage is declared tiered storage is on, unless `properties` say otherwise. `catalog` has the
@@ -54,7 +56,7 @@ def compiled_cluster(cluster: Cluster, source: str, catalog: Mapping[str, Config
         for message, hint, fields in made.problems
     ]
     changed = cluster.spec.model_copy(update={"properties": made.properties, "tiering": None})
-    return Wanted(cluster.model_copy(update={"spec": changed}), source, made.origins), findings
+    return WantedResource(cluster.model_copy(update={"spec": changed}), source, made.origins), findings
 
 
 def _compiled(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _Compiled:

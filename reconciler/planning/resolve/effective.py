@@ -13,7 +13,7 @@ from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import Inheritance, Layer
 from reconciler.planning.resolve.cluster_values import compiled_cluster
 from reconciler.planning.selection import half_at, half_of, has_two_halves
-from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
+from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
 from reconciler.resources.acls import namespace_rules_apart, refused_rules
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.base import OfNamespace
@@ -29,7 +29,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reconciler.planning.plan import Given
+    from reconciler.planning.plan import PlanInput
     from reconciler.resources.acls import TopicAcl
     from reconciler.resources.inventory import Capabilities, Declared, Desired
 
@@ -38,8 +38,8 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 
 
 def effective(
-    desired: Desired, given: Given, observed: Inventory = NOTHING
-) -> tuple[dict[Address, Wanted], list[Finding]]:
+    desired: Desired, given: PlanInput, observed: Inventory = NOTHING
+) -> tuple[dict[Address, WantedResource], list[Finding]]:
     """Return what each address is to be, and what of the files could not be understood.
 
     `observed` tells which topics are tiered: where a policy switches that off, only those need words for it.
@@ -51,16 +51,16 @@ def effective(
 class _Making:
     """The desired resources in the making, one after the other."""
 
-    def __init__(self, desired: Desired, given: Given, observed: Inventory) -> None:
+    def __init__(self, desired: Desired, given: PlanInput, observed: Inventory) -> None:
         self._desired = desired
         self._given = given
-        self._wanted: dict[Address, Wanted] = {}
+        self._wanted: dict[Address, WantedResource] = {}
         self._findings: list[Finding] = []
         self._links: dict[Address, tuple[MirrorLink, Declared]] = {}
         self._canonical: dict[tuple[int, str, str], str] = {}
         self._inheritance = Inheritance(desired, observed)
 
-    def all(self) -> tuple[dict[Address, Wanted], list[Finding]]:
+    def all(self) -> tuple[dict[Address, WantedResource], list[Finding]]:
         """Walk every declared resource."""
         for address, declared in self._desired.items():
             self._add(address, declared)
@@ -78,7 +78,7 @@ class _Making:
     def _add(self, address: Address, declared: Declared) -> None:
         resource = declared.resource
         if declared.origins is not None:
-            self._wanted[address] = Wanted(resource, declared.source, declared.origins)
+            self._wanted[address] = WantedResource(resource, declared.source, declared.origins)
             return
         match resource:
             case Topic():
@@ -98,34 +98,34 @@ class _Making:
             case _:
                 assert_never(resource)
 
-    def _cluster(self, cluster: Cluster, declared: Declared) -> Wanted:
+    def _cluster(self, cluster: Cluster, declared: Declared) -> WantedResource:
         capabilities = self._given.capabilities.get(cluster.metadata.name)
         if capabilities is None or not capabilities.cluster_properties:
-            return Wanted(cluster, declared.source)
+            return WantedResource(cluster, declared.source)
         wanted, findings = compiled_cluster(cluster, declared.source, capabilities.properties)
         self._findings.extend(findings)
         return wanted
 
-    def _topic(self, topic: Topic, declared: Declared) -> Wanted:
+    def _topic(self, topic: Topic, declared: Declared) -> WantedResource:
         spec = topic.spec
         capabilities = self._given.capabilities.get(topic.cluster)
         if capabilities is None:
-            return Wanted(topic, declared.source)
+            return WantedResource(topic, declared.source)
         moved = address_of("topic", topic.cluster, spec.moved_from) if spec.moved_from else None
         self._check_rules(topic.address, declared, spec.acls, capabilities)
         is_simple = moved is None and spec.tiering_policy is None and _is_plain(spec.configs, capabilities)
         if is_simple and not self._inheritance.above(topic, capabilities):
-            return Wanted(topic, declared.source)
+            return WantedResource(topic, declared.source)
         layer = self._inheritance.of_topic(topic, declared, capabilities)
         configs, origins = self._settle(topic.address, declared, layer, capabilities)
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
-        return Wanted(topic.model_copy(update={"spec": changed}), declared.source, origins, moved)
+        return WantedResource(topic.model_copy(update={"spec": changed}), declared.source, origins, moved)
 
-    def _namespace(self, namespace: Namespace, declared: Declared) -> Wanted:
+    def _namespace(self, namespace: Namespace, declared: Declared) -> WantedResource:
         spec = namespace.spec
         capabilities = self._given.capabilities.get(namespace.cluster)
         if capabilities is None:
-            return Wanted(namespace, declared.source)
+            return WantedResource(namespace, declared.source)
         moved = address_of("namespace", namespace.cluster, spec.moved_from) if spec.moved_from else None
         layer = self._inheritance.of_namespace(namespace, declared, capabilities)
         configs, origins = self._settle(namespace.address, declared, layer, capabilities)
@@ -138,14 +138,14 @@ class _Making:
             apart = namespace_rules_apart(spec.acls, capabilities.acl_operations)
             changed = changed.model_copy(update={"acls": apart})
         bare = namespace.model_copy(update={"spec": changed})
-        return Wanted(bare, declared.source, origins, moved, passed_on=passed_on)
+        return WantedResource(bare, declared.source, origins, moved, passed_on=passed_on)
 
     def _link(self, link: MirrorLink, declared: Declared) -> None:
         spec = link.spec
         moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
         # Each mirror is compared at its own address, so the link itself is kept without them.
         bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
-        self._wanted[link.address] = Wanted(bare, declared.source, moved_from=moved)
+        self._wanted[link.address] = WantedResource(bare, declared.source, moved_from=moved)
         for place, mirror in enumerate(link.mirrors()):
             mark = link.address, ("spec", "mirrorTopics", place, "source")
             if mirror.address in self._wanted:
@@ -155,7 +155,7 @@ class _Making:
                     f"{mirror.address} is declared twice: {self._wanted[mirror.address].source} names it too",
                     "A topic is mirrored by one link; give one of the links a prefix.",
                 )
-            self._wanted[mirror.address] = Wanted(mirror, declared.source, marks=(mark,))
+            self._wanted[mirror.address] = WantedResource(mirror, declared.source, marks=(mark,))
 
     def _half(self, link: MirrorLink, declared: Declared) -> None:
         if has_two_halves(link) and half_at(link) not in self._wanted:
@@ -170,7 +170,7 @@ class _Making:
             above = address_of("namespace", below.cluster, tier)
             if above not in self._wanted:
                 implied = Namespace(metadata=OfNamespace(name=tier, cluster=below.cluster))
-                self._wanted[above] = Wanted(implied, self._wanted[address].source, {IMPLIED: address})
+                self._wanted[above] = WantedResource(implied, self._wanted[address].source, {IMPLIED: address})
 
     def _settle(
         self, address: Address, declared: Declared, layer: Layer, capabilities: Capabilities
@@ -210,12 +210,12 @@ class _Making:
         self._findings.append(Finding(address, declared.source, message, hint))
 
 
-def _mounting(mounting: Mounting, declared: Declared) -> Wanted:
+def _mounting(mounting: Mounting, declared: Declared) -> WantedResource:
     spec = mounting.spec
     if spec.moved_from is None:
-        return Wanted(mounting, declared.source)
+        return WantedResource(mounting, declared.source)
     bare = mounting.model_copy(update={"spec": spec.model_copy(update={"moved_from": None})})
-    return Wanted(bare, declared.source, moved_from=address_of("mounting", mounting.cluster, spec.moved_from))
+    return WantedResource(bare, declared.source, moved_from=address_of("mounting", mounting.cluster, spec.moved_from))
 
 
 def _is_plain(configs: Mapping[str, str], capabilities: Capabilities) -> bool:

@@ -11,14 +11,13 @@ from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, 
 from reconciler.resources.address import Address, full_name_of, split_name
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from reconciler.planning.actions import Change
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
     from reconciler.resources.inventory import Capabilities
 

@@ -13,7 +13,7 @@ from reconciler.lifecycles.mirror import (
     MIRROR,
     REVERSAL_SUSPENDED,
     Ask,
-    Held,
+    InRole,
     MirrorStatus,
     Refuse,
     Role,
@@ -28,15 +28,14 @@ from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, Mirr
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.suggest import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reconciler.lifecycles.mirror import Verdict
     from reconciler.planning.actions import Value
-    from reconciler.planning.review import Review
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
 
@@ -119,7 +118,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VerbsToRole:
     """These verbs lead there; none: it is there already."""
 
     steps: tuple[Step, ...] = ()
@@ -149,7 +148,7 @@ class LeftOut:
     hint: str
 
 
-Way = Asked | Waited | Refused | LeftOut
+Way = VerbsToRole | Waited | Refused | LeftOut
 
 
 def peer_of(mirror: MirrorTopic) -> MirrorTopic:
@@ -198,7 +197,7 @@ def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
     way = _way_of(mirror, situation)
     item = situation.wanted.get(mirror.address)
     is_by_command = item is not None and STATE in item.origins
-    return Asked() if is_by_command and isinstance(way, Asked) else way
+    return VerbsToRole() if is_by_command and isinstance(way, VerbsToRole) else way
 
 
 def _way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
@@ -218,13 +217,13 @@ def _way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
 
 def frees(way: Way | None) -> frozenset[Address]:
     """Return the topics that take records of their own once a way is gone."""
-    steps = way.steps if isinstance(way, Asked) else ()
+    steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
 def takes(way: Way | None) -> frozenset[Address]:
     """Return the ordinary topics that are mirrors once a way is gone."""
-    steps = way.steps if isinstance(way, Asked) else ()
+    steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
     return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
@@ -266,7 +265,7 @@ def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
     is_suspended = seen is not None and seen.state == MirrorStatus.PENDING_MIRROR
     item = situation.wanted.get(mirror.address)
     if status is MirrorStatus.PAUSED and not is_suspended and item is not None and PEER in item.origins:
-        return Asked()
+        return VerbsToRole()
     verdict = towards(role, status, is_suspended=is_suspended)
     if isinstance(verdict, Ask) and mirror.state == "paused":
         verdict = Ask(tuple("reverse-and-pause" if verb in _REVERSALS else verb for verb in verdict.verbs))
@@ -315,15 +314,15 @@ def _refusal(mirror: MirrorTopic) -> Verdict:
     return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
-def _restore(mirror: MirrorTopic, state: MirrorStatus) -> Asked:
+def _restore(mirror: MirrorTopic, state: MirrorStatus) -> VerbsToRole:
     verb = "truncate-and-restore"
-    return Asked((Step(mirror, verb, state, ENDS[verb]),))
+    return VerbsToRole((Step(mirror, verb, state, ENDS[verb]),))
 
 
 def _way(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False) -> Way:
     match verdict:
-        case Held():
-            return Asked()
+        case InRole():
+            return VerbsToRole()
         case Wait():
             return Waited(mirror.address, status.value)
         case Refuse():
@@ -332,7 +331,7 @@ def _way(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_susp
                 f"it is {status} and cannot become {mirror.state}", f"{verdict.hint} Legal from there: {legal}."
             )
         case Ask():
-            return Asked(tuple(_steps(mirror, status, verdict.verbs, is_suspended=is_suspended)))
+            return VerbsToRole(tuple(_steps(mirror, status, verdict.verbs, is_suspended=is_suspended)))
         case _:
             assert_never(verdict)
 
@@ -610,7 +609,9 @@ class Commanded:
         return _peer_paused(self.mirror)
 
 
-def as_commanded(wanted: dict[Address, Wanted], recorded: Record, observed: Inventory) -> dict[Address, Wanted]:
+def as_commanded(
+    wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
+) -> dict[Address, WantedResource]:
     """Return what is wanted, with the roles that commands gave to mirrors of which the files say nothing new."""
     mirrors = {address: item.resource for address, item in wanted.items() if isinstance(item.resource, MirrorTopic)}
     for found in _commanded(mirrors, recorded, observed):
@@ -698,8 +699,8 @@ def _is_followed(mirror: MirrorTopic, seen: Observed | None, observed: Inventory
 def _is_taken_back(done: MirrorTopic, said: MirrorTopic, seen: Observed | None) -> bool:
     """Tell whether a mirror is again what the files say, by who told no state of it."""
     status = None if seen is None else status_of(seen)
-    is_as_said = status is not None and isinstance(towards(said.state, status), Held)
-    return is_as_said and status is not None and not isinstance(towards(done.state, status), Held)
+    is_as_said = status is not None and isinstance(towards(said.state, status), InRole)
+    return is_as_said and status is not None and not isinstance(towards(done.state, status), InRole)
 
 
 def _said(role: str, said: str | None) -> str:

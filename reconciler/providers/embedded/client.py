@@ -36,7 +36,7 @@ from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, Asked, is_done
+from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, is_done
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
@@ -69,7 +69,7 @@ def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     """
     topic, mirror = mirror_named(draft, full_name)
     if not is_done(mirror, verb):
-        ask_mirror(draft, full_name, verb, Asked(now_ms))
+        ask_mirror(draft, full_name, verb, TransitionRequest(now_ms))
     return topic.id
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
     from reconciler.resources.mirrors import (
         AccessRules,
-        Brought,
         GroupOffsets,
+        GroupOffsetsResult,
         MirrorEntry,
         Offered,
         Position,
@@ -255,7 +255,7 @@ class EmbeddedSyncs:
             lambda draft: make_mirrors(draft, link, sources, new_id=new_id, now_ms=now_ms),
         )
 
-    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, Brought | ReconcilerError]:
+    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Set what links brought of groups."""
         self.cluster.permissions.check_super_user("change groups for a link")
         return bring_offsets(self.cluster, groups)

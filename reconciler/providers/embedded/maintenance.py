@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.maintenance.passes import Upkeep
-    from reconciler.embedded.maintenance.survey import Tended
+    from reconciler.embedded.maintenance.survey import MaintenanceResult
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.providers.protocol import Means
+    from reconciler.providers.protocol import MaintenancePorts
     from reconciler.records.log import OffsetRange
     from reconciler.resources.mirrors import MirrorEntry
 
 
 def jobs_of(
-    name: str, cluster: EmbeddedCluster, means: Means, keeping: Housekeeping | None = None
+    name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: Housekeeping | None = None
 ) -> Mapping[str, Callable[[], Upkept]]:
     """Return one pass over the cluster called `name`; jobs that follow each other share what they read.
 
@@ -87,18 +87,18 @@ def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str,
     return done
 
 
-def _tended(done: Tended) -> Upkept:
+def _tended(done: MaintenanceResult) -> Upkept:
     errors = tuple(done.errors)
     return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels)
 
 
-def _scrubbed(upkeep: Upkeep, means: Means) -> Upkept:
+def _scrubbed(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
     from reconciler.embedded.maintenance.passes import scrub  # noqa: PLC0415 - brings Arrow
 
     return _tended(scrub(upkeep, is_named=means.is_named))
 
 
-def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+def _recovered(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
     copied = list[tuple[int, int]]()
 
     def count(segment: Entry) -> None:
@@ -108,7 +108,7 @@ def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str]
     return replace(found, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
 
-def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+def _migrated(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
     """Go on with what whoever began it left. Counted are the topics of those that came further, and did not fail."""
     before, stored = cluster.mounts.under_way(), list[int]()
     if not before:
@@ -129,7 +129,7 @@ def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str],
     return Upkept("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
 
 
-def _go_on(what: str, means: Means) -> Callable[[], None]:
+def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
     def go_on() -> None:
         if means.is_stopped():
             raise IncompleteError(f"stopped before {what}", hint="Go on with: reconciler run --once")
@@ -137,7 +137,7 @@ def _go_on(what: str, means: Means) -> Callable[[], None]:
     return go_on
 
 
-def _swept(cluster: EmbeddedCluster, means: Means) -> Upkept:
+def _swept(cluster: EmbeddedCluster, means: MaintenancePorts) -> Upkept:
     swept = cluster.sweep(unless_recent=not means.is_asked)
     return Upkept("object", swept.objects, bytes=swept.bytes)
 

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from reconciler.providers.embedded.links import EmbeddedLinks
     from reconciler.providers.embedded.maintenance import OneTopic
     from reconciler.providers.embedded.mounts import Migrations
-    from reconciler.providers.protocol import Edge, Means, Outcome, Scope, Standing, TopicAddress, Upkept
-    from reconciler.records.log import Isolation, Lost
+    from reconciler.providers.protocol import Edge, MaintenancePorts, Outcome, Scope, Standing, TopicAddress, Upkept
+    from reconciler.records.log import Isolation, LostOffsets
     from reconciler.resources.acls import Binding
     from reconciler.resources.inventory import Inventory, Resource
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
@@ -439,7 +439,7 @@ class EmbeddedProvider:
         topic: TopicAddress,
         *,
         isolation: Isolation = "read_committed",
-        on_missing: Callable[[Lost], None] | None = None,
+        on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
         """Return the records of a topic or mirror."""
         return self._cluster().log(full_name_of(topic), isolation=isolation, on_missing=on_missing)
@@ -454,7 +454,7 @@ class EmbeddedProvider:
         """Return where records of a topic or mirror are written."""
         return self._cluster().sink(full_name_of(topic))
 
-    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+    def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
         """Return one pass of upkeep, by job."""
         from reconciler.providers.embedded.maintenance import jobs_of  # noqa: PLC0415 - plans need none of it
 

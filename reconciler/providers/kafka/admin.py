@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import ReconcilerError, RetryableError, StalePlanError, UserError
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka import admin_requests
-from reconciler.providers.kafka.admin_requests import ABSENT, EXISTS, Asked, alter, asked, creation, deletion, open_ones
+from reconciler.providers.kafka.admin_requests import (
+    ABSENT,
+    EXISTS,
+    PendingAction,
+    alter,
+    asked,
+    creation,
+    deletion,
+    open_ones,
+)
 from reconciler.providers.kafka.client import read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.metadata import TOPIC, own_values
@@ -58,7 +67,7 @@ def wait_until_gone(client: KafkaClient, ids: Mapping[str, str]) -> None:
     _wait(left_of, sorted(ids), "deleted topics still show")
 
 
-def wait_until_changed(client: KafkaClient, asked: Sequence[Asked]) -> None:
+def wait_until_changed(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
     """Return once topics show their new configs and partitions."""
     wanted = {each.name: each for each in asked}
     keys = sorted({key for each in asked for key in each.configs})
@@ -71,7 +80,7 @@ def wait_until_changed(client: KafkaClient, asked: Sequence[Asked]) -> None:
     _wait(old, sorted(wanted), "changed topics still show what they had")
 
 
-def wait_until_bound(client: KafkaClient, asked: Sequence[Asked]) -> None:
+def wait_until_bound(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
     """Return once the brokers show the access rules there are to be."""
     made = {bound for each in asked for bound in each.binds}
     gone = {bound for each in asked for bound in each.unbinds} - made
@@ -83,7 +92,7 @@ def wait_until_bound(client: KafkaClient, asked: Sequence[Asked]) -> None:
     _wait(waiting, sorted({each.name for each in asked}), "names still show other access rules")
 
 
-def _shows(asked: Asked, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
+def _shows(asked: PendingAction, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
     if asked.partitions is not None and len(seen.replicas) < asked.partitions:
         return False
     if asked.replicas is not None and any(len(each) != asked.replicas for each in seen.replicas):
@@ -116,8 +125,8 @@ class Batch:
         self, client: KafkaClient, naming: Naming, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
     ) -> None:
         self._client, self._naming, self._may_go_on = client, naming, may_go_on
-        self._asked: list[Asked] = []
-        self._found: list[Asked | Failed] = []
+        self._asked: list[PendingAction] = []
+        self._found: list[PendingAction | Failed] = []
         for action in actions:
             try:
                 one = asked(action, naming)
@@ -171,7 +180,7 @@ class Batch:
                 except ReconcilerError as error:
                     each.error = error
 
-    def _check(self, each: Asked, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+    def _check(self, each: PendingAction, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
         seen = self._seen(each)
         if seen is None:
             if not each.is_gone:
@@ -190,7 +199,7 @@ class Batch:
             message = f"{each.action.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
 
-    def _seen(self, each: Asked) -> TopicSeen | None:
+    def _seen(self, each: PendingAction) -> TopicSeen | None:
         seen = self._topics.get(each.name)
         return None if seen is None or seen.error in admin_requests.ABSENT else seen
 
@@ -217,7 +226,7 @@ class Batch:
             self._recognize(there)
         wait_until_made(self._client, sorted(each.name for each in open_ones(new)))
 
-    def _recognize(self, there: Sequence[Asked]) -> None:
+    def _recognize(self, there: Sequence[PendingAction]) -> None:
         """Take a topic that is as it was asked for as ours: an answer may have been lost, or this is done again."""
         topics = self._client.topics([each.name for each in there])
         configs = dict(self._client.configs([each.name for each in there]))
@@ -248,8 +257,8 @@ class Batch:
 
     def _do(
         self,
-        change: Callable[[KafkaClient, Sequence[Asked], Callable[[], None]], None],
-        wanted: Sequence[Asked],
+        change: Callable[[KafkaClient, Sequence[PendingAction], Callable[[], None]], None],
+        wanted: Sequence[PendingAction],
     ) -> None:
         some = open_ones(wanted)
         if some:
@@ -274,7 +283,7 @@ class Batch:
             wait_until_bound(self._client, open_ones(bound))
 
 
-def _is_about_rules(each: Asked) -> bool:
+def _is_about_rules(each: PendingAction) -> bool:
     return any(change.path.startswith(ACLS) for change in each.changes)
 
 

@@ -38,7 +38,7 @@ PLATFORM: Final = "a Kafka cluster"
 
 
 @dataclass
-class Asked:
+class PendingAction:
     """One action in the making: what is left of it to do, and what came of it."""
 
     action: ControlAction
@@ -78,7 +78,7 @@ class Asked:
         return self.error is None
 
 
-def asked(action: ControlAction, naming: Naming) -> Asked:
+def asked(action: ControlAction, naming: Naming) -> PendingAction:
     """Return what an action on a namespace or topic asks for.
 
     Raises:
@@ -87,27 +87,27 @@ def asked(action: ControlAction, naming: Naming) -> Asked:
     match action:
         case Create(after=Topic() as topic):
             name = naming.physical(topic.full_name)
-            return Asked(action, name, new=topic, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
+            return PendingAction(action, name, new=topic, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
         case Create(after=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
-            return Asked(
+            return PendingAction(
                 action, prefix, is_namespace=True, binds=tuple(bindings_of_namespace(prefix, namespace.spec.acls))
             )
         case Delete(before=Topic() as topic):
             name = naming.physical(topic.full_name)
             rules = tuple(bindings_of_topic(name, topic.spec.acls))
-            return Asked(action, name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
+            return PendingAction(action, name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
         case Delete(before=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
             rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
-            return Asked(action, prefix, is_namespace=True, is_gone=True, unbinds=rules)
+            return PendingAction(action, prefix, is_namespace=True, is_gone=True, unbinds=rules)
         case Update() | Transition(after=Topic()):
             return _changed(action, action.after, naming)
         case _:
             raise cannot(action)
 
 
-def _changed(action: Update | Transition, after: Resource, naming: Naming) -> Asked:
+def _changed(action: Update | Transition, after: Resource, naming: Naming) -> PendingAction:
     if isinstance(after, Namespace):
         name, is_namespace = naming.prefix(after.metadata.name), True
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
@@ -120,7 +120,7 @@ def _changed(action: Update | Transition, after: Resource, naming: Naming) -> As
     rules = [change for change in action.changes if change.path in wanted.rules]
     before = {each for rule in rules for each in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
     now = {each for rule in rules for each in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
-    return Asked(
+    return PendingAction(
         action,
         name,
         is_namespace,
@@ -146,7 +146,7 @@ def cannot(action: ControlAction) -> UserError:
     return UserError(message, hint="Set it back in the files, and plan again.")
 
 
-def open_ones(all_asked: Iterable[Asked]) -> list[Asked]:
+def open_ones(all_asked: Iterable[PendingAction]) -> list[PendingAction]:
     """Return those that nothing has refused yet."""
     return [each for each in all_asked if each.is_open]
 
@@ -230,11 +230,13 @@ def deletion(ids: Iterable[str]) -> Any:
     return DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
 
 
-def create(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on) -> list[Asked]:
+def create(
+    client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Callable[[], None] = go_on
+) -> list[PendingAction]:
     """Make new topics; return those that are there already, for their looks tell whose they are."""
-    there: list[Asked] = []
+    there: list[PendingAction] = []
 
-    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
         request = creation(
             (each.name, each.spec.partitions, each.spec.replication_factor, each.spec.configs) for each in some
         )
@@ -253,14 +255,18 @@ def create(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], 
 
 
 def grow(
-    client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on, *, is_trial: bool = False
+    client: KafkaClient,
+    asked: Sequence[PendingAction],
+    may_go_on: Callable[[], None] = go_on,
+    *,
+    is_trial: bool = False,
 ) -> None:
     """Give topics more partitions; as a trial nothing is done, and what would be refused is."""
     from kafka.protocol.admin import CreatePartitionsRequest
 
     kind = CreatePartitionsRequest.CreatePartitionsTopic
 
-    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
         topics = [kind(name=each.name, count=each.partitions, assignments=None) for each in some]
         request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
         answers = {each.name: each for each in client.send(request, doing="adding partitions").results}
@@ -271,11 +277,15 @@ def grow(
 
 
 def configure(
-    client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on, *, is_trial: bool = False
+    client: KafkaClient,
+    asked: Sequence[PendingAction],
+    may_go_on: Callable[[], None] = go_on,
+    *,
+    is_trial: bool = False,
 ) -> None:
     """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
 
-    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
         wanted = [(TOPIC, each.name, each.configs) for each in some]
         found = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
         answers = {each.resource_name: each for each in found}
@@ -295,11 +305,11 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
 
 
 def delete(
-    client: KafkaClient, asked: Sequence[Asked], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+    client: KafkaClient, asked: Sequence[PendingAction], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
 ) -> None:
     """Delete topics by their ids: one that was made anew under the same name is another one."""
 
-    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
+    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
         request = deletion(ids[each.name] for each in some)
         answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
         return [(each, answers[ids[each.name]]) for each in some]
@@ -310,7 +320,7 @@ def delete(
                 each.error = _refusal(each, answer)
 
 
-def bind(client: KafkaClient, asked: Sequence[Asked]) -> None:
+def bind(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
     """Make and take away access rules."""
     _each_binding(client, asked, create_bindings, lambda each: each.binds)
     _each_binding(client, asked, delete_bindings, lambda each: each.unbinds)
@@ -318,9 +328,9 @@ def bind(client: KafkaClient, asked: Sequence[Asked]) -> None:
 
 def _each_binding(
     client: KafkaClient,
-    asked: Sequence[Asked],
+    asked: Sequence[PendingAction],
     do: Callable[[KafkaClient, Sequence[Binding]], list[tuple[int, str]]],
-    wanted: Callable[[Asked], Sequence[Binding]],
+    wanted: Callable[[PendingAction], Sequence[Binding]],
 ) -> None:
     for some in _by_records([each for each in asked if each.is_open and wanted(each)], lambda each: len(wanted(each))):
         answers = iter(do(client, [bound for each in some for bound in wanted(each)]))
@@ -332,13 +342,15 @@ def _each_binding(
                     each.error = of_code(code, message, what=str(each.action.address))
 
 
-def _records_of_new(each: Asked) -> int:
+def _records_of_new(each: PendingAction) -> int:
     return 1 + (each.spec.partitions or 1) + len(each.spec.configs)
 
 
-def _by_records(asked: Sequence[Asked], records: Callable[[Asked], int]) -> Iterator[list[Asked]]:
+def _by_records(
+    asked: Sequence[PendingAction], records: Callable[[PendingAction], int]
+) -> Iterator[list[PendingAction]]:
     """Yield actions in portions that one request may have; one that is too large alone is refused by the broker."""
-    some: list[Asked] = []
+    some: list[PendingAction] = []
     taken = 0
     for each in asked:
         count = records(each)
@@ -351,7 +363,7 @@ def _by_records(asked: Sequence[Asked], records: Callable[[Asked], int]) -> Iter
         yield some
 
 
-def _refuse(answered: Iterable[tuple[Asked, Any]]) -> None:
+def _refuse(answered: Iterable[tuple[PendingAction, Any]]) -> None:
     for each, answer in answered:
         if answer.error_code:
             each.error = _refusal(each, answer)
@@ -361,7 +373,7 @@ def _code(answer: Any) -> int:
     return int(answer.error_code)
 
 
-def _refusal(each: Asked, answer: Any) -> Any:
+def _refusal(each: PendingAction, answer: Any) -> Any:
     return of_code(answer.error_code, answer.error_message or "", what=str(each.action.address))
 
 
@@ -409,7 +421,7 @@ def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -
     return found
 
 
-def reassign(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None]) -> None:
+def reassign(client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Callable[[], None]) -> None:
     """Give every partition of topics as many replicas as are asked for, and return once they are there.
 
     Raises:
@@ -485,7 +497,7 @@ def swept(client: KafkaClient) -> int:
     return len(left)
 
 
-def _start(client: KafkaClient, asked: Sequence[Asked], wanted: Mapping[Place, list[int] | None]) -> None:
+def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[Place, list[int] | None]) -> None:
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     topics: dict[str, list[Any]] = {}

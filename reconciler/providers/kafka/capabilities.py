@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Look:
+class ClusterLook:
     """One look. What was asked is kept as long as the look lasts: identifying, limits and observing share it."""
 
     client: KafkaClient
@@ -96,7 +96,7 @@ KAFKA: Final = Capabilities(
 """What every version can; the rest is asked of the brokers."""
 
 
-def capabilities_of(look: Look) -> Capabilities:
+def capabilities_of(look: ClusterLook) -> Capabilities:
     """Return the limits of a cluster.
 
     `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.

@@ -27,9 +27,7 @@ from kafka.protocol.api_header import RequestHeader
 
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.metadata import ConfigSeen
-from reconciler.providers.kafka.reachability import (
-    Route,
-)
+from reconciler.providers.kafka.reachability import Route
 from reconciler.providers.kafka.security import CONNECT_MS
 from reconciler.providers.secrets import Secret
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.protocol import Standing
 from reconciler.records.log import Bounds
-from reconciler.resources.measures import Held, Measure, PartitionStorage, TieredPartition, TopicStorage
+from reconciler.resources.measures import Measure, PartitionStorage, TieredPartition, TierUsage, TopicStorage
 from reconciler.resources.mirrors import Position
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _storage(
             start=bounds[place].start,
             local_start=bounds[place].local_start,
             end=bounds[place].end,
-            local=Held(sizes.get(place, 0), 0),
+            local=TierUsage(sizes.get(place, 0), 0),
             remote=None,
             log_bytes=_held(bounds[place], sizes.get(place, 0)),
             log_records=_records(bounds[place]),

@@ -10,7 +10,7 @@ from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.planning.actions import SEALED, Update
 from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.kafka.admin_requests import reassigning, under_way
-from reconciler.providers.kafka.capabilities import Look, capabilities_of
+from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.links.links import is_about_links
 from reconciler.providers.kafka.metadata import TopicSeen, own_values
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.mounts.migrations import KafkaMigrations, Mountings
     from reconciler.providers.kafka.mounts.mount_ledger import Seal
     from reconciler.providers.kafka.translate import Naming, Placed
-    from reconciler.providers.protocol import Edge, Marked, Means, Outcome, Standing, TopicAddress, Upkept
-    from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.providers.protocol import Edge, MaintenancePorts, Marked, Outcome, Standing, TopicAddress, Upkept
+    from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import Binding
     from reconciler.resources.inventory import Capabilities, Inventory
     from reconciler.resources.measures import Measures, TopicStorage
@@ -155,7 +155,7 @@ _DYNAMIC_DEFAULT: Final = 3
 """Source of a property that holds for all brokers and was set while they ran."""
 
 
-def observed_cluster(look: Look, declared: Cluster) -> Observed:
+def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
     """Return a cluster as its brokers have it; hidden where it declares what whoever acts may not see."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
@@ -206,7 +206,7 @@ class KafkaProvider:
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
         self._client = KafkaClient.of(declared, edge)
-        self._look = Look(self._client)
+        self._look = ClusterLook(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: Naming = naming_of(self._separator, ())
         self._learn(edge.declared)
@@ -226,7 +226,7 @@ class KafkaProvider:
         Raises:
             RetryableError: None does.
         """
-        self._look = Look(self._client)
+        self._look = ClusterLook(self._client)
         return ClusterIdentity("kafka", self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
@@ -234,7 +234,7 @@ class KafkaProvider:
 
         What identifying it has asked is not asked again, once.
         """
-        look, self._look = self._look, Look(self._client)
+        look, self._look = self._look, ClusterLook(self._client)
         self._learn((*scope.recorded, *map(Address, scope.patterns)))
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
@@ -279,7 +279,7 @@ class KafkaProvider:
         try:
             yield from self._applied(actions, may_go_on)
         finally:
-            self._look = Look(self._client)  # What was asked before is not so any more.
+            self._look = ClusterLook(self._client)  # What was asked before is not so any more.
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - plans need none of it
@@ -414,7 +414,7 @@ class KafkaProvider:
         topic: TopicAddress,
         *,
         isolation: Isolation = "read_committed",
-        on_missing: Callable[[Lost], None] | None = None,  # noqa: ARG002 - brokers do not say what they lost
+        on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not say what they lost
     ) -> TopicLog:
         """Return the records of a topic; where brokers have lost some, reading says so and fails."""
         from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - brings Arrow
@@ -445,7 +445,7 @@ class KafkaProvider:
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
-    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
+    def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
         """Return the one thing that brokers do not see to themselves: limits that a killed change of replicas left."""
         from reconciler.providers.kafka.admin_requests import swept  # noqa: PLC0415 - plans need none of it
         from reconciler.providers.protocol import Upkept  # noqa: PLC0415 - as above

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Caller, Run, ToDo, Wish
+from reconciler.applying.run import Caller, Run, RunRequest, ToDo
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Invocation, Select
@@ -56,7 +56,9 @@ caller = Caller(
     new_run=lambda: "run-2",
 )
 began = time.perf_counter()
-ended = _ended(Run(setting, caller, Wish(command="apply")).run(lambda _basis: ToDo(planned.actions, planned.digest)))
+ended = _ended(
+    Run(setting, caller, RunRequest(command="apply")).run(lambda _basis: ToDo(planned.actions, planned.digest))
+)
 took = time.perf_counter() - began
 effects.close()
 if ended.result is None or len(ended.result.done) != len(planned.actions):

@@ -4,7 +4,7 @@ import sys
 import time
 from datetime import date
 
-from reconciler.planning.plan import Given
+from reconciler.planning.plan import PlanInput
 from reconciler.planning.planner import decide, judge
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, Declared, Observed, Recorded
@@ -38,7 +38,7 @@ for number in range(count):
         recorded[last.address] = Recorded(last, incarnation=str(number))
         observed[last.address] = Observed(topic(number, "7d"), incarnation=str(number))
 
-given = Given(
+given = PlanInput(
     workspace="bench",
     capabilities={"west": Capabilities("embedded", inherits_configs=True)},
     identities={"west": ClusterIdentity("embedded", CLUSTER_ID)},

@@ -29,7 +29,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import arrow_filesystem
 from reconciler.providers.embedded.maintenance import jobs_of
-from reconciler.providers.protocol import Means
+from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.watched import WatchedStore
 from tests.servers.weed import S3Server
 
@@ -95,7 +95,7 @@ def requests_of_idle_passes(partitions: int) -> int:
     with cluster.producer() as producer:
         values = pa.array([b"x"] * partitions, pa.binary())
         producer.append("t", pa.RecordBatch.from_pydict({"value": values, "partition": numbers}))
-    means = Means(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
+    means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
     for _ in range(3):  # Merging leaves out the first: it waits until object storage is idle.
         store.calls.clear()
         storage.calls.clear()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.maintenance.passes import Upkeep
-    from reconciler.embedded.maintenance.survey import Tended
+    from reconciler.embedded.maintenance.survey import MaintenanceResult
     from reconciler.objectstore.base import ObjectStore
 
 SMALL = {"segment.bytes": "14", "retention.ms": "-1"}
@@ -39,7 +39,7 @@ CONFIGS = {
     "scrub": SMALL,
 }
 """Under which each job has something to do with a topic."""
-JOBS: dict[str, Callable[[Upkeep], Tended]] = {
+JOBS: dict[str, Callable[[Upkeep], MaintenanceResult]] = {
     "retention": lambda upkeep: upkeep.retain(),
     "roll": lambda upkeep: upkeep.roll(),
     "upload": lambda upkeep: upkeep.upload(),

@@ -15,7 +15,7 @@ from tests.servers.rawrecords import ODD, read_raw, write_raw
 from tests.workflow.kafka.hibernated import SITES, read_all, unnumbered
 
 if TYPE_CHECKING:
-    from reconciler.providers.protocol import Kept
+    from reconciler.providers.protocol import MountJob
     from tests.workflow.kafka.hibernated import Site
 
 READABLE = 58
@@ -137,7 +137,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
 ) -> None:
     keep = KafkaHibernation.keep
 
-    def keeping(self: KafkaHibernation, move: Kept) -> None:
+    def keeping(self: KafkaHibernation, move: MountJob) -> None:
         keep(self, move)
         if move.state == "cut_over":
             configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})

@@ -24,7 +24,7 @@ from reconciler.providers.kafka.ledger import (
 )
 from reconciler.providers.kafka.links.link_states import (
     CREATING,
-    Kept,
+    KeptMirror,
     link_changes,
     mirror_changes,
     states_of,
@@ -35,9 +35,9 @@ from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
-    Asked,
     MirrorEntry,
     OperationEntry,
+    TransitionRequest,
     advanced,
     asked_for,
     check_deletable,
@@ -122,9 +122,9 @@ class Changing:
         One of which it was asked before, and the answer was lost, is as if asked now.
         """
         topics = self._topics(full_names)
-        asked = Asked(self.site.now_ms(), operation)
+        asked = TransitionRequest(self.site.now_ms(), operation)
 
-        def decide(name: str, kept: Kept, states: States) -> Kept:
+        def decide(name: str, kept: KeptMirror, states: States) -> KeptMirror:
             if verb == FAILOVER and kept.opening is not None:
                 return kept
             return self._after(kept, asked_for(name, kept.entry, states.found(kept), verb, asked), verb, operation)
@@ -134,9 +134,9 @@ class Changing:
     def ask_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
         """Ask the same of mirrors of which it may have been asked already."""
         topics = self._topics(full_names)
-        asked = Asked(self.site.now_ms())
+        asked = TransitionRequest(self.site.now_ms())
 
-        def decide(name: str, kept: Kept, states: States) -> Kept:
+        def decide(name: str, kept: KeptMirror, states: States) -> KeptMirror:
             if is_done(kept.entry, verb):
                 return kept
             return self._after(kept, asked_for(name, kept.entry, states.found(kept), verb, asked), verb, "")
@@ -149,9 +149,9 @@ class Changing:
         Raises:
             UserError: The operation is not that one any more, or the table has no such move.
         """
-        asked = Asked(self.site.now_ms(), operation)
+        asked = TransitionRequest(self.site.now_ms(), operation)
 
-        def decide(name: str, kept: Kept, _states: States) -> Kept:
+        def decide(name: str, kept: KeptMirror, _states: States) -> KeptMirror:
             if kept.opening is not None and kept.opening.id == operation:
                 return kept
             return self._after(kept, advanced(name, kept.entry, to, asked), "", operation)
@@ -161,7 +161,7 @@ class Changing:
         if isinstance(found, ReconcilerError):
             raise found
 
-    def change(self, full_name: str, link: str, of: Callable[[Kept], MirrorEntry]) -> None:
+    def change(self, full_name: str, link: str, of: Callable[[KeptMirror], MirrorEntry]) -> None:
         """Change what is noted of a mirror, and nothing that copiers must know.
 
         Raises:
@@ -192,7 +192,7 @@ class Changing:
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(name), decide)).links[name]
 
-    def _after(self, kept: Kept, entry: MirrorEntry, verb: str, operation: str) -> Kept:
+    def _after(self, kept: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
         if not entry.is_stopped or kept.entry.is_stopped:
             return replace(kept, entry=entry)
         by_hand = OperationEntry("", FAILOVER)  # Nobody drives it: it is asked for again where it was broken off.
@@ -206,7 +206,7 @@ class Changing:
         self,
         full_names: Mapping[str, str],
         topics: Mapping[str, TopicSeen],
-        decide: Callable[[str, Kept, States], Kept],
+        decide: Callable[[str, KeptMirror, States], KeptMirror],
     ) -> dict[str, str | ReconcilerError]:
         """Decide for mirrors, those of one link at once, then shut out their copiers, and open those that ended."""
         found: dict[str, str | ReconcilerError] = {}
@@ -230,11 +230,11 @@ class Changing:
         link: str,
         names: Iterable[str],
         topics: Mapping[str, TopicSeen],
-        decide: Callable[[str, Kept, States], Kept],
+        decide: Callable[[str, KeptMirror, States], KeptMirror],
         found: dict[str, str | ReconcilerError],
-    ) -> dict[str, Kept]:
+    ) -> dict[str, KeptMirror]:
         """Write what is decided of mirrors of one link, and return them, by the names their broker gives them."""
-        shut: dict[str, Kept] = {}
+        shut: dict[str, KeptMirror] = {}
 
         def changes(entries: Entries) -> Changes:
             states = states_of(entries)
@@ -411,7 +411,7 @@ class Making:
         message = f"topic {name} exists and differs from what was to be created"
         raise UserError(message, hint="Somebody made it since the plan: plan again.")
 
-    def _new(self, link: str, name: str, new: New, states: States) -> Kept:
+    def _new(self, link: str, name: str, new: New, states: States) -> KeptMirror:
         entry = MirrorEntry(
             states.link(link).id,
             new.source,
@@ -420,7 +420,7 @@ class Making:
             since_ms=self.site.now_ms(),
             is_automatic=new.is_automatic,
         )
-        return Kept(name, link, None, entry)
+        return KeptMirror(name, link, None, entry)
 
     def _identified(self, link: str, ids: Mapping[str, str]) -> None:
         topics = {self.site.naming.physical(name): topic_id for name, topic_id in ids.items()}

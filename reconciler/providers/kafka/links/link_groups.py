@@ -19,7 +19,7 @@ from reconciler.providers.kafka.links.link_states import link_changes, mirror_ch
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, placed
 from reconciler.resources.acls import rule_at, rule_fields
-from reconciler.resources.mirrors import AccessRules, Brought, GroupPosition, brought
+from reconciler.resources.mirrors import AccessRules, GroupOffsetsResult, GroupPosition, brought
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -57,7 +57,7 @@ def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets
     }
 
 
-def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, Brought | ReconcilerError]:
+def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, GroupOffsetsResult | ReconcilerError]:
     """Set where groups go on reading mirrors; what is brought of all is noted at once."""
     return _Bringing(site, groups).brought() if groups else {}
 
@@ -82,9 +82,9 @@ class _Bringing:
         self.there = _committed(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
-    def brought(self) -> dict[str, Brought | ReconcilerError]:
+    def brought(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
         """Note what is to be committed, then commit it."""
-        found: dict[str, Brought | ReconcilerError] = {}
+        found: dict[str, GroupOffsetsResult | ReconcilerError] = {}
         by_link: dict[str, dict[str, _Committed]] = defaultdict(dict)
         clamped: set[str] = set()
         for group, offsets in self.groups.items():
@@ -92,7 +92,7 @@ class _Bringing:
             if is_clamped:
                 clamped.add(group)
             if group in self.members and wanted:
-                found[group] = Brought(reading=self._names(wanted))
+                found[group] = GroupOffsetsResult(reading=self._names(wanted))
                 continue
             for place, at in wanted.items():
                 by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
@@ -126,14 +126,16 @@ class _Bringing:
 
         self.site.ledger.change(writer_of(link), decide, BROUGHT)
 
-    def _settled(self, group: str, *, is_clamped: bool) -> Brought | ReconcilerError:
+    def _settled(self, group: str, *, is_clamped: bool) -> GroupOffsetsResult | ReconcilerError:
         news = self._news.get(group, {})
         try:
             if news and not self._commit(group, news):
-                return Brought(reading=self._names(news))
+                return GroupOffsetsResult(reading=self._names(news))
         except ReconcilerError as error:
             return error
-        return Brought(is_changed=bool(news), is_clamped=is_clamped, own=self._names(self.own.get(group, ())))
+        return GroupOffsetsResult(
+            is_changed=bool(news), is_clamped=is_clamped, own=self._names(self.own.get(group, ()))
+        )
 
     def _wanted(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
         """Return where a group goes on in mirrors, and whether some partition has not come that far."""

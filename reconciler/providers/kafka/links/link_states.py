@@ -33,7 +33,7 @@ _OWN: Final = frozenset({"name", "link", "topic_id", "opening"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptMirror:
     """A mirror: what is kept of it everywhere, and what a ledger needs beside that.
 
     `opening`: it was decided that its mirroring is over, and copiers may not be shut out yet; the operation is the one
@@ -64,10 +64,10 @@ class Kept:
         return kept if self.opening is None else {**kept, "opening": self.opening.to_json()}
 
 
-def kept_in(document: Mapping[str, Any]) -> Kept:
+def kept_in(document: Mapping[str, Any]) -> KeptMirror:
     """Read a mirror back."""
     opening = document.get("opening")
-    return Kept(
+    return KeptMirror(
         document["name"],
         document["link"],
         document["topic_id"],
@@ -81,14 +81,14 @@ class States:
     """All links and mirrors of a cluster, mirrors by the names their broker gives them."""
 
     links: Mapping[str, LinkEntry]
-    mirrors: Mapping[str, Kept]
+    mirrors: Mapping[str, KeptMirror]
 
-    def found(self, kept: Kept) -> Named | None:
+    def found(self, kept: KeptMirror) -> Named | None:
         """Return the link of a mirror with its name; `None`: it is gone."""
         link = self.links.get(kept.link)
         return (kept.link, link) if link is not None and link.id == kept.entry.link_id else None
 
-    def status(self, kept: Kept) -> MirrorStatus:
+    def status(self, kept: KeptMirror) -> MirrorStatus:
         """Return what is shown of a mirror."""
         if kept.opening is not None:
             return MirrorStatus.PENDING_STOPPED
@@ -105,7 +105,7 @@ class States:
             raise UserError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
 
-    def mirror(self, topic: str, full_name: str, topic_id: str | None) -> Kept:
+    def mirror(self, topic: str, full_name: str, topic_id: str | None) -> KeptMirror:
         """Return a mirror, stopped ones too; `topic_id`: of the topic that is there now.
 
         Raises:
@@ -116,7 +116,7 @@ class States:
             raise UserError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
         return kept
 
-    def of(self, link: str) -> Iterator[tuple[str, Kept]]:
+    def of(self, link: str) -> Iterator[tuple[str, KeptMirror]]:
         """Yield the mirrors of a link."""
         found = self.links.get(link)
         for topic, kept in sorted(self.mirrors.items()):
@@ -136,7 +136,7 @@ def states_of(entries: Entries) -> States:
         UserError: Somebody else wrote into it.
     """
     links: dict[str, LinkEntry] = {}
-    mirrors: dict[str, Kept] = {}
+    mirrors: dict[str, KeptMirror] = {}
     for key, value in entries.items():
         try:
             if key[0] == LINK_ENTRY:
@@ -157,7 +157,7 @@ def link_changes(name: str, link: LinkEntry | None) -> Changes:
     return {link_key(name): None if link is None else link.to_json()}
 
 
-def mirror_changes(topic: str, kept: Kept | None) -> Changes:
+def mirror_changes(topic: str, kept: KeptMirror | None) -> Changes:
     """Return what the ledger is to have of a mirror."""
     return {mirror_key(topic): None if kept is None else kept.document()}
 

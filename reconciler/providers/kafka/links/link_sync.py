@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
     from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import Kept, States
+    from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.resources.mirrors import AccessRules, Brought, GroupOffsets, Offered, SourceTopic, Trouble
+    from reconciler.resources.mirrors import (
+        AccessRules,
+        GroupOffsets,
+        GroupOffsetsResult,
+        Offered,
+        SourceTopic,
+        Trouble,
+    )
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ class KafkaSyncs:
         made = Making(self.site).make(link, free)
         return {name: each if isinstance(each, ReconcilerError) else None for name, each in made.items()}
 
-    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, Brought | ReconcilerError]:
+    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Set where groups go on reading mirrors, exactly where they were at their sources."""
         return link_groups.bring_offsets(self.site, groups)
 
@@ -147,7 +154,7 @@ class KafkaSyncs:
         return link_groups.bring_rules(self.site, link, rules)
 
 
-def _check_same(name: str, kept: Kept, source: SourceTopic) -> None:
+def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
     if source.incarnation is not None and kept.entry.source_topic_id not in {None, source.incarnation}:
         message = f"the source {kept.entry.source} of mirror {name} was deleted and made anew (its topic id changed)"
         hint = "Delete the mirror and make it again to copy the new topic."

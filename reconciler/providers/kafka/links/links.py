@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import Kept, States
+    from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.links.link_sync import KafkaSyncs
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.protocol import Outcome
@@ -202,7 +202,7 @@ class KafkaLinks:
         """Note that a mirror's first copy has reached the end its source had when it began."""
         self._changed(full_name, lambda kept: replace(kept.entry, first_copy_done=True))
 
-    def _changed(self, full_name: str, of: Callable[[Kept], object]) -> MirrorSeen:
+    def _changed(self, full_name: str, of: Callable[[KeptMirror], object]) -> MirrorSeen:
         Changing(self.site).change(full_name, self.mirror(full_name).link, of)  # type: ignore[arg-type]
         return self.mirror(full_name)
 
@@ -213,7 +213,7 @@ class KafkaLinks:
 _BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0}
 
 
-def _seen(site: Site, states: States, kept: Kept, topic: TopicSeen) -> MirrorSeen:
+def _seen(site: Site, states: States, kept: KeptMirror, topic: TopicSeen) -> MirrorSeen:
     found = states.found(kept)
     mirror = kept.entry
     return MirrorSeen(
@@ -236,7 +236,7 @@ def _seen(site: Site, states: States, kept: Kept, topic: TopicSeen) -> MirrorSee
     )
 
 
-def _position(kept: Kept, progress: Mapping[str, object] | None, number: int) -> Position:
+def _position(kept: KeptMirror, progress: Mapping[str, object] | None, number: int) -> Position:
     begins = (kept.entry.begins or {}).get(number, 0)
     if progress is None or progress.get("copy_id") not in {None, kept.topic_id}:
         return Position(begins, begins)

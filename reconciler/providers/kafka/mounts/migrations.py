@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Ledger
     from reconciler.providers.kafka.mounts.mount_ledger import Seal
     from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import Edge, GroupsOfCluster, Hibernation, Kept
+    from reconciler.providers.protocol import Edge, GroupsOfCluster, Hibernation, MountJob
     from reconciler.records.log import TopicLog
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
@@ -99,7 +99,7 @@ class KafkaMigrations:
         """Take a topic from an owner that will not come back."""
         return released_in(self.hibernation.storage, location, owner, now_ms=self.now_ms())
 
-    def _undo(self, move: Kept, may_go_on: Callable[[], None]) -> None:
+    def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
         here = self.hibernation
         if move.direction == "inbound":
             if move.topic_id is not None:
@@ -114,7 +114,7 @@ class KafkaMigrations:
 
 
 def mountings_in(
-    moves: Iterable[Kept], cluster: str, is_wanted: Callable[[str], bool] | None
+    moves: Iterable[MountJob], cluster: str, is_wanted: Callable[[str], bool] | None
 ) -> Iterator[tuple[Address, Observed]]:
     """Yield the moves under way as plans see them, by the addresses of their mountings."""
     for move in moves:
@@ -123,7 +123,7 @@ def mountings_in(
             yield address, Observed(_mounting(cluster, move), state=str(move.state))
 
 
-def _mounting(cluster: str, move: Kept) -> Mounting:
+def _mounting(cluster: str, move: MountJob) -> Mounting:
     namespace, name = split_name(move.mounting)
     topic = split_name(move.topic)[1]
     state = "mounted" if move.direction == "inbound" else "unmounted"
@@ -133,7 +133,7 @@ def _mounting(cluster: str, move: Kept) -> Mounting:
     )
 
 
-def _migration(move: Kept, seal: Seal | None = None) -> Migration:
+def _migration(move: MountJob, seal: Seal | None = None) -> Migration:
     migrant = Migrant(move.topic, move.location, move.mounting, is_closed=move.direction == _CLOSED)
     return Migration(
         id=move.at_ms,
@@ -147,7 +147,7 @@ def _migration(move: Kept, seal: Seal | None = None) -> Migration:
     )
 
 
-def _sealed(move: Kept, seal: Seal | None) -> tuple[str, ...]:
+def _sealed(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
     if seal is None:
         return ()
     return (f"topic {move.topic} is sealed: its brokers refuse every record until it is deleted, or this is cancelled",)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from reconciler.lifecycles.mount import MigrationState
-from reconciler.providers.protocol import Kept
+from reconciler.providers.protocol import MountJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ def mounted_key(topic_id: str) -> Key:
     return (MOUNTED, topic_id)
 
 
-def value_of(move: Kept) -> Value:
+def value_of(move: MountJob) -> Value:
     """Return a move as the ledger has it."""
     return {
         "direction": move.direction,
@@ -82,11 +82,11 @@ def value_of(move: Kept) -> Value:
     }
 
 
-def moves_in(entries: Entries) -> Iterator[Kept]:
+def moves_in(entries: Entries) -> Iterator[MountJob]:
     """Yield the moves under way, by the names of their mountings."""
     for key in sorted(key for key in entries if key[0] == MOUNTING):
         value = entries[key]
-        yield Kept(
+        yield MountJob(
             direction=value["direction"],
             mounting=str(key[1]),
             topic=value["topic"],

@@ -27,7 +27,7 @@ from reconciler.providers.kafka.mounts.topic_moves import archived, filling, fin
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.records.copy_sink import CopySink, Target
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.protocol import Done, Failed, Kept, LiveTopic
+from reconciler.providers.protocol import Done, Failed, LiveTopic, MountJob
 from reconciler.resources.address import full_name_of
 from reconciler.resources.topic import Topic
 
@@ -84,15 +84,15 @@ class KafkaHibernation:
         """Return what time it is."""
         return self.clock()
 
-    def kept(self, mounting: str) -> Kept | None:
+    def kept(self, mounting: str) -> MountJob | None:
         """Return the move that a mounting has begun: the ledger is read to its end."""
         return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
 
-    def keep(self, move: Kept) -> None:
+    def keep(self, move: MountJob) -> None:
         """Write how far a move is into the ledger."""
         self._write({mounting_key(move.mounting): value_of(move)})
 
-    def end(self, move: Kept) -> None:
+    def end(self, move: MountJob) -> None:
         """Take a move out of the ledger and, in the same transaction, keep or forget where its topic lies."""
         name = self.naming.physical(move.topic)
         filled = (
@@ -157,7 +157,7 @@ class KafkaHibernation:
         changes = finished(found, self.capabilities().configs, self.capabilities().defaults)
         admin.configure(self.client, self.naming.physical(full_name), changes)
 
-    def filler(self, move: Kept, begins: Mapping[int, int]) -> CopySink:
+    def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
         """Return a sink whose progress and offset maps are written with the records."""
         name = self.naming.physical(move.topic)
         target = Target(
@@ -165,7 +165,7 @@ class KafkaHibernation:
         )
         return CopySink(target)
 
-    def maps(self, move: Kept) -> dict[int, OffsetMap]:
+    def maps(self, move: MountJob) -> dict[int, OffsetMap]:
         """Return the maps the ledger has."""
         name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
         return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
@@ -175,15 +175,15 @@ class KafkaHibernation:
         """The seals of its topics."""
         return Seals(self.client, self.ledger)
 
-    def shut_out(self, move: Kept, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+    def shut_out(self, move: MountJob, may_go_on: Callable[[], None]) -> Mapping[int, int]:
         """Seal the topic of an unmount."""
         return self.seals.put(self.naming.physical(move.topic), str(move.topic_id), may_go_on)
 
-    def is_shut_out(self, move: Kept) -> bool:
+    def is_shut_out(self, move: MountJob) -> bool:
         """Ask the leader of each partition."""
         return self.seals.is_on(self.naming.physical(move.topic), str(move.topic_id))
 
-    def let_in(self, move: Kept) -> None:
+    def let_in(self, move: MountJob) -> None:
         """Take the seal off."""
         if move.topic_id is not None:
             self.seals.take_off(move.topic_id)

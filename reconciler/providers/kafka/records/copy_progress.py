@@ -17,7 +17,7 @@ from reconciler.providers.kafka.ledger import (
     message,
     progress_key,
 )
-from reconciler.records.log import Reached
+from reconciler.records.log import SinkPosition
 from reconciler.records.offset_map import Chunk, OffsetMap, appended, chunk_of
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Progress:
     """Which topic was copied into: what is said of one that was deleted says nothing of its successor."""
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> SinkPosition:
         """The same as a copying job knows it: offsets are those of the source."""
-        return Reached(self.through, self.topic_id, self.epochs, self.through)
+        return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
 
     def document(self) -> dict[str, Any]:
         """Return it for the ledger; the open chunk has an entry of its own."""

@@ -22,7 +22,7 @@ from reconciler.records.log import (
     Bounds,
     Copied,
     OffsetRange,
-    Reached,
+    SinkPosition,
     SourceSeen,
     Spans,
     check_current,
@@ -92,7 +92,7 @@ class CopySink:
     def check_shared(self) -> None:
         """Return: brokers are seen from everywhere, or say so themselves."""
 
-    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return how far each partition was copied, in offsets of its source."""
         target = self.target
         if self.ledgers is None:

@@ -25,8 +25,8 @@ from reconciler.providers.kafka.reachability import told, unreached
 from reconciler.providers.kafka.records.columns import Lots
 from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking
 from reconciler.providers.kafka.security import revealed
+from reconciler.records.hashes import digest_of
 from reconciler.records.log import Extent, OffsetRange
-from reconciler.records.record_hash import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

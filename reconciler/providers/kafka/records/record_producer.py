@@ -15,8 +15,8 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records.columns import contents_of, headers_of
 from reconciler.providers.kafka.security import revealed
+from reconciler.records.hashes import Spread, check_there, partitions_of
 from reconciler.records.log import OffsetRange
-from reconciler.records.partitioner import Spread, check_there, partitions_of
 from reconciler.records.schema import has_marks, has_nul
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from reconciler.providers.kafka.ledger import REKEYED, message
 from reconciler.providers.kafka.records.copy_progress import Followed, messages_of
 from reconciler.providers.kafka.records.copy_sink import CopySink
 from reconciler.providers.kafka.records.copy_transaction import Transactions, rows_of
+from reconciler.records.hashes import digest_of, murmur2
 from reconciler.records.log import Bounds, Copied, Digest, OffsetRange, Spans
-from reconciler.records.partitioner import murmur2
-from reconciler.records.record_hash import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator

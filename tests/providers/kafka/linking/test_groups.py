@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from reconciler.errors import ReconcilerError
 from reconciler.providers.kafka.links import link_groups
-from reconciler.resources.mirrors import Brought, GroupOffsets
+from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
 from tests.providers.kafka.linking.linked import Linked
 from tests.servers.kafka import Kafka
 
@@ -29,7 +29,7 @@ def _commit(linked: Linked, group: str, topic: str, offset: int, metadata: str =
     consumer.close()
 
 
-def _bring(linked: Linked, group: str) -> Brought:
+def _bring(linked: Linked, group: str) -> GroupOffsetsResult:
     offsets = linked.west.links.syncs.group_offsets([group])[group]
     named: GroupOffsets = {
         (linked.mirror, number): at for (name, number), at in offsets.items() if name == linked.topic
@@ -88,7 +88,7 @@ def test_what_a_group_committed_itself_wins(linked: Linked) -> None:
     _bring(linked, group)
     _commit(linked, group, linked.mirror, 1)
     _commit(linked, group, linked.topic, 6)
-    assert _bring(linked, group) == Brought(own=(linked.mirror,))
+    assert _bring(linked, group) == GroupOffsetsResult(own=(linked.mirror,))
     assert _there(linked, group) == 1
 
 
@@ -98,14 +98,14 @@ def test_a_group_whose_own_offsets_are_forgotten_is_brought_again(linked: Linked
     _commit(linked, group, linked.topic, 6)
     assert _bring(linked, group).own == (linked.mirror,)
     assert linked.east.groups.delete(group, linked.mirror)
-    assert _bring(linked, group) == Brought(is_changed=True)
+    assert _bring(linked, group) == GroupOffsetsResult(is_changed=True)
 
 
 def test_a_group_that_went_on_by_itself_to_where_its_link_would_bring_it_is_not_told(linked: Linked) -> None:
     group = f"{linked.topic}-group"
     _commit(linked, group, linked.mirror, 0)
     _commit(linked, group, linked.topic, 0)
-    assert _bring(linked, group) == Brought()
+    assert _bring(linked, group) == GroupOffsetsResult()
 
 
 def test_a_group_that_was_there_first_is_left_alone(linked: Linked) -> None:
