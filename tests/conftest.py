@@ -44,7 +44,7 @@ def _shared(item: pytest.Item) -> str | None:
     chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
     if any(str(name).startswith(("kafka", "start_kafka")) for name in (*fixtures, *chosen)):
         # Two workers with brokers of their own: records take as long as all the rest.
-        return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/workflow")) else "kafka"
+        return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/operations")) else "kafka"
     return "spark" if "running" in fixtures or "read in Spark" in chosen else None
 
 

@@ -15,8 +15,7 @@ import pytest
 
 from reconciler.cli.main import main
 from tests.cli import terminals
-from tests.cli.sample_links import Twins, make_twins
-from tests.cli.sample_mounts import Shop, make_shop
+from tests.cli.sample_workspaces import Shop, Twins, make_shop, make_twins
 
 Finished: TypeAlias = "subprocess.CompletedProcess[str]"
 Run: TypeAlias = Callable[..., Finished]

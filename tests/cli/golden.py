@@ -12,7 +12,12 @@ from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.states_text import diff_text, repair_text, repaired_text, unlocked_text
 from reconciler.cli.text.topics_text import storage_text, storages_text
-from tests.cli import sample_mounting, sample_plans, sample_roles, sample_states, sample_storages, sample_switching
+from tests.cli import sample_results as sample_mounting
+from tests.cli import sample_results as sample_plans
+from tests.cli import sample_results as sample_roles
+from tests.cli import sample_results as sample_states
+from tests.cli import sample_results as sample_storages
+from tests.cli import sample_results as sample_switching
 
 FOLDER: Final = Path(__file__).parent / "golden"
 

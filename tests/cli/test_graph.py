@@ -10,7 +10,7 @@ import pytest
 from reconciler.cli.text.inventory_text import dot_text, mermaid_text
 from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.operations.show import Arrow, Node, Picture, draw_lifecycle
-from tests.cli.sample_mounts import follows
+from tests.cli.sample_workspaces import follows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from reconciler.objectstore.register import Register
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.objectstore.wrappers import NotedStore, note_attempt, noted
 from tests.cli.conftest import Run
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 
 SECRET = "hunter2-never-to-be-seen"  # noqa: S105 - what is looked for
 WORKSPACE = """\

@@ -35,10 +35,10 @@ from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, RemoteVital
 from reconciler.resources.mirror_link import AclFilter, AclSyncSpec, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, LinkEntry, LinkSeen, MirrorSeen, SourceTopic, Trouble
 from tests.cli.conftest import Call, Run
-from tests.cli.test_storage import workspace
+from tests.cli.test_topic_storage import workspace
+from tests.embedded.maintenance.tiny_segments import head_of
 from tests.embedded.samples import NOW, cluster_in, values
-from tests.embedded.tiered import tiered
-from tests.embedded.upkeeping import head_of
+from tests.embedded.tiered.tiered_cluster import tiered
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"'

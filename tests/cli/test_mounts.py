@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.cli.environment import invocation
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.mounts_text import mountables_text
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.operations.clusters.mounts import MountList, MountRow
-from tests.cli.sample_mounts import CLUSTER, ORDERS, Shop, follows
+from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError
+from reconciler.operations.clusters.mounts import MountList, MountRow, MountSite, ask_migration
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
+from tests.cli.sample_workspaces import CLUSTER, Shop, follows
+from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -283,3 +289,249 @@ def test_one_bucket_written_in_two_ways_is_one(shop: Shop) -> None:
     manifests.write_text("kind: Cluster".join([start, west, east.replace("file://.bucket", "file://link")]))
     (row,) = follows("mounts", shop.typed("mount", "list", "--format", "json"))["topics"]
     assert (row["location"], row["clusters"]) == (location, ["east", "west"])
+
+
+# The mount commands where something is in the way: a state, a cluster or a bucket that does not answer, a signal.
+
+
+def test_what_is_cancelled_without_an_answer_of_the_bucket_goes_on_in_a_run(shop: Shop) -> None:
+    number = shop.mounting(shop.unmounted(), "prepare", "execute")
+    register = next((shop.folder / ".bucket" / "mountable").rglob("*.json"))
+    kept = register.read_text()
+    register.write_text("{")
+    said = shop.typed("mount", "cancel", str(number), "--yes")
+    assert said.code == 4
+    assert f"migration {number} is canceling, and not cancelled yet: " in said.err
+    assert "reconciler run --once --only migrations" in said.err
+    register.write_text(kept)
+    assert "`reconciler run --once --only migrations` goes on with it" in shop.said("mount", "status", str(number))
+    shop.said("run", "--once", "--only", "migrations")
+    (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+    assert (printed["state"], printed["legal"]) == ("cancelled", ["delete"])
+
+
+def test_a_state_that_cannot_be_read_is_gone_on_without_where_that_is_asked(shop: Shop) -> None:
+    number = shop.unmounting("prepare")
+    lockfile = next(path for path in (shop.folder / ".state").iterdir() if path.suffix == ".json" or path.is_file())
+    lockfile.write_text("{")
+    looked = shop.typed("mount", "status")
+    assert (looked.code, f"migration {number} of west" in looked.out) == (0, True)
+    assert "Warning: which clusters these should be is not known" in looked.err
+    refused = shop.typed("mount", "cancel", str(number), "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert "To go on without the state: --no-state" in refused.err
+    shop.said("mount", "cancel", str(number), "--yes", "--no-state")
+
+
+def test_a_cluster_that_is_gone_is_named_and_the_others_are_shown(shop: Shop) -> None:
+    number = shop.unmounting("prepare")
+    shutil.rmtree(shop.folder / ".clusters" / "east")
+    for command in ("list", "status"):
+        said = shop.typed("mount", command)
+        assert (said.code, shop.location in said.out) == (1, True)
+        assert "cannot read cluster east: it is recorded, but nothing is there now" in said.err
+    refused = shop.typed("mount", "cancel", str(number), "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert "say whose: --cluster NAME" in refused.err
+    shop.said("mount", "cancel", str(number), "--yes", "--cluster", "west")
+
+
+def test_a_bucket_that_does_not_answer_hides_no_migration(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = shop.unmounting("prepare")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "any")
+    manifests = shop.folder / "manifests" / "all.yaml"
+    nowhere = 's3://shop/bucket", region: eu, endpoint: "http://127.0.0.1:9'
+    manifests.write_text(manifests.read_text().replace("file://.bucket", nowhere))
+    said = shop.typed("mount", "list")
+    assert (said.code, f"unmounting (west {number}: preparing)" in said.out) == (1, True)
+    assert "cannot list s3://shop/bucket/mountable/: connection refused" in said.err
+    assert f"migration {number} of west" in shop.said("mount", "status")
+    shop.said("mount", "cancel", str(number), "--yes")  # the catalog alone says so
+
+
+def test_what_is_finished_by_hand_is_deleted_by_hand_and_no_run_goes_on_with_it(shop: Shop) -> None:
+    number = shop.begun("unmount", "prepare", "execute", "finish", "")
+    told = shop.said("mount", "status", str(number))
+    assert told.splitlines()[-1] == f"  next: `reconciler mount delete {number} --cluster west`"
+    shop.said("run", "--once", "--only", "migrations")
+    assert shop.said("mount", "status", str(number)) == told
+
+
+def test_a_topic_on_its_way_is_described_as_that_and_how_to_stop_it_is_asked_of_its_status(shop: Shop) -> None:
+    describe = ("topic", "describe", f"topic/west/{ORDERS}")
+    assert "being unmounted" not in shop.said(*describe)
+    number = shop.unmounting()
+    refused = shop.typed("topic", "alter", f"topic/west/{ORDERS}", "--set", "retention.ms=9d").err
+    assert "(POLICY_VIOLATION)" in refused
+    assert refused.rstrip().endswith("reconciler mount status")
+    assert "being unmounted: planned, cannot be changed" in shop.said(*describe)
+    shop.said("mount", "delete", str(number), "--yes")
+    number = shop.unmounting("prepare", "execute")
+    see = f"see: reconciler mount status {number} --cluster west"
+    assert f"being unmounted: executing, takes and gives no records until then; {see}" in shop.said(*describe)
+    printed = follows("topic-description", shop.typed(*describe, "--format", "json"))
+    assert printed["migration"] == {"id": number, "direction": "outbound", "state": "executing", "closed": True}
+
+
+def test_broken_files_keep_nobody_from_a_migration_and_the_way_around_them_is_told(shop: Shop) -> None:
+    shop.unmounting("prepare")
+    (shop.folder / "manifests" / "broken.yaml").write_text("kind: [")
+    for command in ("list", "status"):
+        said = shop.typed("mount", command)
+        assert (said.code, "--state URL" in said.err) == (1, True)
+
+
+class StopAfter(Stop):
+    """A request to stop that comes when it was looked for so many times."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._looks = looks
+
+    @property
+    def is_requested(self) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+
+def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) -> None:
+    number = shop.unmounting("prepare", "execute")
+    reach = MountSite(invocation=invocation(shop.folder), select=Select())
+
+    def cancel(looks: int) -> None:
+        ask_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))
+
+    with pytest.raises(InterruptedRunError):
+        cancel(1)
+    assert shop.cluster("west").mounts.under_way()[number].state == "executing"
+    with pytest.raises(IncompleteError, match="is canceling, and not cancelled yet: Interrupted"):
+        cancel(2)
+    assert shop.cluster("west").mounts.under_way()[number].state == "canceling"
+    assert "is canceling: it is being cancelled already" in shop.typed("mount", "cancel", str(number), "--yes").err
+
+
+def test_who_may_not_delete_a_topic_may_not_stop_its_unmount_and_who_may_not_see_it_sees_none(shop: Shop) -> None:
+    number = shop.unmounting("prepare")
+    west = shop.cluster("west")
+    rule = AclEntry("User:anna", "allow", ("describe",))
+    west.set_topic_acls(ORDERS, [rule])
+    anna = ("--principal", "User:anna")
+    assert f"migration {number} of west" in shop.said("mount", "status", *anna)
+    refused = shop.typed("mount", "cancel", str(number), "--yes", *anna)
+    assert (refused.code, "User:anna" in refused.err) == (1, True)
+    assert west.mounts.under_way()[number].state == "preparing"
+    unseen = shop.typed("mount", "status", str(number), "--principal", "User:ben")
+    assert (unseen.code, "Data migration does not exist" in unseen.err) == (1, True)
+
+
+# `mount release`: a topic is taken from an owner that will not come back, by who says so, and loses what it says.
+
+
+STRANGER = "67f5505a-32f3-4677-bcad-3c75a1a702a6"
+
+
+@pytest.fixture
+def lost(shop: Shop) -> tuple[Shop, str, str]:
+    """A topic that is mounted on `east`, which is gone, and the files know nothing of it."""
+    location = shop.unmounted()
+    shop.mounted(location, "shop:bought")
+    owner = shop.cluster("east").cluster_id
+    shutil.move(shop.folder / ".clusters" / "east", shop.folder / "gone")
+    (shop.folder / "manifests" / "all.yaml").write_text(CLUSTER.format(name="west"))
+    return shop, location, owner
+
+
+def test_a_release_is_blocked_until_it_is_allowed_by_name(lost: tuple[Shop, str, str]) -> None:
+    shop, location, owner = lost
+    command = ("mount", "release", location, "--owner", owner)
+    for allow in ((), ("--allow", "release:shop:other/*"), ("--allow", f"delete:{location}")):
+        said = shop.typed(*command, *allow, "--yes")
+        assert (said.code, said.out) == (7, "")
+        assert f"{location} is mounted on cluster {owner} as shop:bought: to release it is data-loss" in said.err
+        assert "What that cluster has not uploaded is lost; 2 records, " in said.err
+        assert f"reconciler mount release {location} --owner {owner} --allow release:{location}\n" in said.err
+    assert "1 topic: 1 mounted\n" in shop.said("mount", "list")
+
+
+@pytest.mark.fact("F-R-111")
+def test_what_was_released_is_mounted_elsewhere_with_all_that_was_uploaded(lost: tuple[Shop, str, str]) -> None:
+    shop, location, owner = lost
+    command = ("mount", "release", location, "--owner", owner, "--allow", f"release:{location}")
+    unasked = shop.typed(*command)
+    assert unasked.code == 64
+    assert "data-loss: what that cluster has not uploaded is lost" in unasked.out
+    done = shop.said(*command, "--yes")
+    assert f"Released {location} from cluster {owner}" in done
+    assert "mountable now: 2 partitions, 2 records, " in done
+    assert shop.said("mount", "list").splitlines()[-1] == "1 topic: 1 mountable"
+    again = shop.typed(*command, "--yes")
+    assert (again.code, f"{location} is detached: nobody owns it" in again.err) == (1, True)
+    west = shop.cluster("west")
+    assert west.mounts.drive(west.mounts.mount(Mount(location, "shop:back"))) is None
+    assert sorted(record.value for record in west.consume("shop:back")) == [b"1", b"2"]
+
+
+def test_an_owner_that_does_come_back_is_told_that_the_topic_is_not_its_own(lost: tuple[Shop, str, str]) -> None:
+    shop, location, owner = lost
+    shop.said("mount", "release", location, "--owner", owner, "--allow", f"release:{location}", "--yes")
+    shutil.move(shop.folder / "gone", shop.folder / ".clusters" / "east")
+    east = shop.cluster("east")
+    with east.producer() as producer:
+        producer.send("shop:bought", b"late", partition=0)
+    with pytest.raises(OwnershipLostError):
+        east.mounts.drive(east.mounts.unmount("shop:bought"))
+
+
+def test_the_result_as_json(lost: tuple[Shop, str, str]) -> None:
+    shop, location, owner = lost
+    short = location.removeprefix("shop:")
+    command = ("mount", "release", short, "--owner", owner, "--allow", "release:*", "--yes", "--format", "json")
+    printed = follows("mount-release", shop.typed(*command))
+    assert (printed["location"], printed["owner"], printed["clusters"]) == (location, owner, ["west"])
+    assert (printed["partitions"], printed["records"]) == (2, 2)
+
+
+def test_what_was_never_detached_belongs_to_its_first_owner(shop: Shop) -> None:
+    location, west = shop.location, shop.cluster("west")
+    shop.said("run", "--once")
+    blocked = shop.typed("mount", "release", location, "--owner", west.cluster_id)
+    assert blocked.code == 7
+    assert "Cluster west of this workspace is that cluster, and answers: unmount it there" in blocked.err
+    allow = ("--allow", f"release:{location}")
+    done = shop.said("mount", "release", location, "--owner", west.cluster_id, *allow, "--yes")
+    assert "that cluster is west of this workspace, and answers" in done
+    assert shop.said("mount", "list").splitlines()[-1] == "1 topic: 1 mountable"
+
+
+def test_bad_input_is_refused_with_what_is_there(shop: Shop) -> None:
+    location = shop.unmounted()
+    west = shop.cluster("west").cluster_id
+    wrong = {
+        (location, west): f"{location} is detached: nobody owns it",
+        (f"shop:orders/{west}/99", west): f"there is no topic at shop:orders/{west}/99 in file://",
+        (f"shop:other/{location.partition('/')[2]}", west): "lies topic shop:orders",
+        ("orders", west): "'orders' is not the location of a topic in object storage",
+    }
+    for (place, owner), said in wrong.items():
+        refused = shop.typed("mount", "release", place, "--owner", owner, "--allow", "release:*", "--yes")
+        assert (refused.code, refused.out, said in refused.err) == (1, "", True), refused.err
+    shop.mounted(location)
+    refused = shop.typed("mount", "release", location, "--owner", STRANGER, "--allow", "release:*", "--yes")
+    owner = shop.cluster("east").cluster_id
+    assert refused.code == 1
+    assert f"{location} is owned by cluster {owner}, not by {STRANGER}" in refused.err
+    assert f"--owner {owner}" in refused.err
+    assert shop.typed("mount", "release", location).code == 64
+
+
+def test_only_the_super_user_releases_and_lists(lost: tuple[Shop, str, str]) -> None:
+    shop, location, owner = lost
+    command = ("mount", "release", location, "--owner", owner, "--allow", "release:*", "--yes")
+    refused = shop.typed(*command, "--principal", "User:anna")
+    assert (refused.code, refused.out) == (1, "")
+    assert f"User:anna may not release {location}" in refused.err
+    listed = shop.typed("mount", "list", "--principal", "User:anna")
+    assert (listed.code, listed.out) == (1, "")
+    assert "User:anna may not list what can be mounted" in listed.err
+    assert shop.typed("mount", "status", "--principal", "User:anna").code == 0

@@ -10,8 +10,15 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from reconciler.records.log import OffsetRange
+from tests.embedded.samples import rows_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.records.log import Isolation
+
 
 SHORT_MS: Final = 3_600_000
 """`retention.ms` of topics that expire soon."""
@@ -252,3 +259,51 @@ class Model:
         for name, topic in self.topics.items():
             if topic.kind == kind:
                 yield from zip(topic.partitions, found["topics"][name], strict=True)
+
+
+# What of a cluster anybody can observe, read through its own interface, in the form `Model.seen` has it.
+
+
+GROUPS = ("readers", "shop:readers")
+
+
+def observe(cluster: EmbeddedCluster) -> Seen:
+    """Read everything a cluster has."""
+    topics = cluster.topics()
+    groups = {
+        group: {place: each.offset for place, each in cluster.groups.fetch(group).items()} for group in sorted(GROUPS)
+    }
+    return {
+        "namespaces": cluster.namespaces(),
+        "topics": {name: observe_topic(cluster, name) for name in topics},
+        "groups": {group: offsets for group, offsets in groups.items() if offsets},
+    }
+
+
+def observe_topic(cluster: EmbeddedCluster, name: str) -> list[tuple[int, int, int, list[Row], list[Row]]]:
+    """Read one topic, committed and uncommitted."""
+    bounds = cluster.log(name).bounds()
+    return [
+        (
+            each.start,
+            each.stable,
+            each.end,
+            _rows(cluster, name, number, "read_committed"),
+            _rows(cluster, name, number, "read_uncommitted"),
+        )
+        for number, each in sorted(bounds.items())
+    ]
+
+
+def _rows(cluster: EmbeddedCluster, name: str, partition: int, isolation: Isolation) -> list[Row]:
+    log = cluster.log(name, isolation=isolation)
+    return [
+        Row(
+            row["offset"],
+            row["timestamp_ms"],
+            row["key"],
+            row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in rows_of(log.read(partition, OffsetRange(0, 1 << 40)))
+    ]

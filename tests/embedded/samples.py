@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import gzip
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import TopicLog
+
 
 NOW = 1_700_000_000_000
 
@@ -69,3 +74,77 @@ def read(log: TopicLog, partition: int = 0, start: int = 0, stop: int = 1 << 40)
 
 def contents(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
     return [(row["offset"], row["value"]) for row in read(log, partition)]
+
+
+# The objects of a cluster, and what hands can make of them.
+
+
+Place = tuple[str | int, ...]
+
+WRONG: tuple[Any, ...] = (..., None, "x", -7, 1.5, [], {}, [1], {"a": 1}, True)
+"""What somebody may have written in the place of something; `...`: it was taken away."""
+BODIES = (b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 3}')
+
+
+def contents_of(store: ObjectStore) -> dict[str, bytes]:
+    """Return every object of a store."""
+    found = ((listed.key, store.get(listed.key)) for listed in store.list(""))
+    return {key: stored.body for key, stored in found if stored is not None}
+
+
+def stored(objects: dict[str, bytes]) -> ObjectStore:
+    """Return a store of these objects."""
+    store = MemoryStore()
+    for key, body in objects.items():
+        store.put(key, body)
+    return store
+
+
+def places(value: Any, at: Place = ()) -> Iterator[Place]:
+    """Yield every place in a JSON value, of a list the first and the last."""
+    yield at
+    keys: list[Any] = list(value) if isinstance(value, dict) else []
+    if isinstance(value, list) and value:
+        keys = sorted({0, len(value) - 1})
+    for key in keys:
+        yield from places(value[key], (*at, key))
+
+
+def edited(value: Any, at: Place, wrong: Any) -> Any:
+    """Return it with something else at one place."""
+    changed = copy.deepcopy(value)
+    holder = changed
+    for key in at[:-1]:
+        holder = holder[key]
+    if wrong is ...:
+        del holder[at[-1]]
+    else:
+        holder[at[-1]] = wrong
+    return changed
+
+
+def edits(body: bytes, wrong: Callable[[], list[Any]]) -> Iterator[bytes]:
+    """Yield a JSON object with other things in the place of each of its own."""
+    is_zipped = body.startswith(b"\x1f\x8b")
+    value = orjson.loads(gzip.decompress(body) if is_zipped else body)
+    for at in places(value):
+        for what in wrong() if at and at[0] != "marks" else []:
+            written = orjson.dumps(edited(value, at, what))
+            yield gzip.compress(written) if is_zipped else written
+
+
+def kinds(objects: dict[str, bytes]) -> dict[str, str]:
+    """Return one object of each kind: what it is, and its key."""
+    pages = sorted((key for key in objects if key.startswith("pages/")), key=lambda key: b'"pages"' in objects[key])
+    heads = sorted((key for key in objects if key.startswith("heads/")), key=lambda key: len(objects[key]))
+    return {
+        "cluster file": "cluster.json",
+        "catalog": "catalog/head.json",
+        "snapshot": next(key for key in objects if key.endswith(".json.gz")),
+        "head with a transaction": heads[0],
+        "head with pages": heads[-1],
+        "page": pages[0],
+        "page of pages": pages[-1],
+        "group": "groups/readers.json",
+        "transaction": "transactions/checkout.json",
+    }

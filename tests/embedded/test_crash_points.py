@@ -11,9 +11,8 @@ from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.head import read_heads
 from reconciler.embedded.segments.pages import all_entries, all_pages
 from reconciler.objectstore.memory import MemoryStore
-from tests.embedded.crashing import crashes, opened
-from tests.embedded.mortal import DAY_MS, MortalStore
-from tests.embedded.observing import observe
+from tests.embedded.deaths import DAY_MS, MortalStore, crashes, opened
+from tests.embedded.model import observe
 from tests.embedded.samples import cluster_in
 
 if TYPE_CHECKING:

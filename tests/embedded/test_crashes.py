@@ -8,9 +8,9 @@ import pytest
 
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from tests.embedded.crashing import crashes, opened
+from tests.embedded.deaths import crashes, opened
 from tests.embedded.samples import cluster_in, contents, numbered, read
-from tests.embedded.watched import DiedError, WatchedStore, dying
+from tests.embedded.stores import DiedError, WatchedStore, dying
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster

@@ -28,7 +28,7 @@ from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify
 from reconciler.records.log import came_since
-from tests.embedded.mounting.bucket import Bucket
+from tests.embedded.mounts.shared_bucket import Bucket
 from tests.jobs.doubles import Interrupted
 
 if TYPE_CHECKING:

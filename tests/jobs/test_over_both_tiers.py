@@ -10,8 +10,8 @@ from reconciler.jobs.source import register
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
-from tests.embedded.archiving import TIERED, archive, cached_in, evict, tiered_cluster
 from tests.embedded.samples import numbered, read, rows_of
+from tests.embedded.tiered.tiered_cluster import TIERED, archive, cached_in, evict, tiered_cluster
 from tests.jobs.doubles import TOPIC, in_spark
 
 if TYPE_CHECKING:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import orjson
 import pytest
 
-from reconciler.errors import BrokenInvariantError, RetryableError, UnansweredError, UserError
+from reconciler.errors import BrokenInvariantError, LostRaceError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.base import Stored, Version
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.register import Register, create, is_cut_off, put_back
+from tests.servers.stores import KINDS, fresh_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.objectstore.base import ObjectStore
+    from tests.servers.weed import S3Server
+
 
 WHOLE = {"format": "reconciler.test/2", "epoch": 1, "nonce": "n", "marks": []}
 
@@ -83,3 +94,94 @@ def test_a_write_without_an_answer_stays_one_where_it_cannot_be_read_back() -> N
     register = Register(_Gone(), "r", format="reconciler.test/1")
     with pytest.raises(UnansweredError, match="no way to it"):
         register.update(lambda _: {"value": 1}, mark="m", patience_s=0.1)
+
+
+# What was cut off counts as not written: its place is taken, or what was there before is put back.
+
+
+WHOLE_OBJECT: Final = '{"a": [1, "é"]}'.encode()
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return fresh_store(request, tmp_path)
+
+
+@pytest.fixture
+def versioned(s3_server: S3Server) -> ObjectStore:
+    return open_store(s3_server.settings(url=s3_server.versioned()))
+
+
+@pytest.mark.parametrize("length", range(len(WHOLE_OBJECT)))
+def test_every_beginning_of_an_object_is_cut_off(length: int) -> None:
+    assert is_cut_off(WHOLE_OBJECT[:length])
+
+
+@pytest.mark.parametrize("body", [WHOLE_OBJECT, b"{}", b"null", b"{,", b"no JSON", b"\xff\xff", b'{"a": "\xff'])
+def test_what_is_whole_or_was_never_ours_is_not_cut_off(body: bytes) -> None:
+    assert not is_cut_off(body)
+
+
+@pytest.mark.parametrize("left", [b"", WHOLE_OBJECT[:5]])
+def test_whoever_creates_takes_the_place_of_what_was_cut_off(store: ObjectStore, left: bytes) -> None:
+    store.put("key", left)
+    create(store, "key", WHOLE_OBJECT)
+    assert _body(store) == WHOLE_OBJECT
+    with pytest.raises(LostRaceError):
+        create(store, "key", b"{}")
+    assert _body(store) == WHOLE_OBJECT
+
+
+def test_a_store_without_versions_puts_nothing_back(store: ObjectStore) -> None:
+    store.put("key", WHOLE_OBJECT)
+    store.put("key", b"")
+    assert not put_back(store, "key")
+    assert _body(store) == b""
+
+
+@pytest.mark.parametrize(
+    ("history", "is_put_back"),
+    [
+        pytest.param([b"{}", WHOLE_OBJECT, b""], True, id="emptied"),
+        pytest.param([b"{}", WHOLE_OBJECT, WHOLE_OBJECT[:4], b""], True, id="twice"),
+        pytest.param([WHOLE_OBJECT], False, id="whole"),
+        pytest.param([b""], False, id="never whole"),
+        pytest.param([WHOLE_OBJECT, b"by hand", b""], False, id="something else before"),
+        pytest.param([WHOLE_OBJECT, None, b""], False, id="deleted before"),
+        pytest.param([WHOLE_OBJECT, None], False, id="deleted"),
+    ],
+)
+def test_the_last_whole_version_is_put_back_and_nothing_older(
+    versioned: ObjectStore, history: list[bytes | None], *, is_put_back: bool
+) -> None:
+    for body in history:
+        if body is None:
+            versioned.delete(["key"])
+        else:
+            versioned.put("key", body)
+    versioned.put("key-2", b"{}")
+    before = versioned.get("key")
+    assert put_back(versioned, "key") == is_put_back
+    assert is_put_back or versioned.get("key") == before
+    assert not is_put_back or _body(versioned) == WHOLE_OBJECT
+
+
+def test_a_register_that_was_cut_off_is_as_it_was_and_fences_as_it_did(versioned: ObjectStore) -> None:
+    register = Register(versioned, "key", format="reconciler.test/1")
+    first = register.swap(None, {"a": 1}, epoch=3, mark="one")
+    held = register.swap(first, {"a": 2}, mark="two")
+    versioned.put("key", b"")
+    with pytest.raises(UserError, match=r"there is nothing in it.*cluster check CLUSTER --repair"):
+        register.read()
+    with pytest.raises(LostRaceError):
+        register.swap(held, {"a": 3})
+    assert put_back(versioned, "key")
+    assert register.read() == held
+    with pytest.raises(LostRaceError):
+        register.swap(first, {"a": 4})
+    assert register.swap(held, {"a": 3}).value == {"a": 3}
+
+
+def _body(store: ObjectStore) -> bytes | None:
+    found = store.get("key")
+    return None if found is None else found.body

@@ -14,7 +14,7 @@ from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Scope, Upkept, go_on
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mount import Mounting
-from tests.embedded.mounting.bucket import CLICKS, Bucket
+from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

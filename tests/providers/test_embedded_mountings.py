@@ -22,8 +22,8 @@ from reconciler.errors import (
 from reconciler.providers.protocol import Done, Failed, Scope
 from reconciler.resources.address import Address
 from reconciler.resources.mount import MIGRATING, Mounting
-from tests.embedded.mounting.bucket import CLICKS
-from tests.embedded.tiered import BOTH
+from tests.embedded.mounts.shared_bucket import CLICKS
+from tests.embedded.tiered.tiered_cluster import BOTH
 from tests.providers.mounting import Lease, World, errors, mount, unmount
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.mounts.mounts import Mount, release
 from reconciler.errors import OwnershipLostError
-from tests.embedded.mounting.bucket import CLICKS
+from tests.embedded.mounts.shared_bucket import CLICKS
 from tests.providers.mounting import World, mount
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import ActionEnded, ActionRefused, Intent, Journal, read_journal
 from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 

@@ -9,7 +9,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import journal_key, read_open_run
 from reconciler.state.lockfile import KEY
 from tests.state.leftovers import left, told
-from tests.state.mending import lockfile, look, owned, repair
+from tests.state.repairs import lockfile, look, owned, repair
 
 CUT = r"journal of run run-2 is cut short: it does not know of create:topic/west/b, which was done"
 

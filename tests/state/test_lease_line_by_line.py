@@ -19,7 +19,7 @@ from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
 from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import history, read_snapshot, snapshot_of
 from tests.contracts.wire import Fault, Wire
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate
 

@@ -13,7 +13,7 @@ from reconciler.state.journal import Closed
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY
 from tests.state.leftovers import body, everything, left, running, told
-from tests.state.mending import lockfile, look, owned, repair
+from tests.state.repairs import lockfile, look, owned, repair
 from tests.state.samples import claim, record
 from tests.state.simulation import Simulation, simulate
 

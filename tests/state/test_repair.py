@@ -20,7 +20,7 @@ from reconciler.state.lockfile import KEY, Owner
 from reconciler.state.repair import mend
 from reconciler.state.snapshots import history
 from tests.state.leftovers import body, edit, flip, left, newest
-from tests.state.mending import lockfile, look, owned, repair
+from tests.state.repairs import lockfile, look, owned, repair
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 

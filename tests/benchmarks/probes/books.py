@@ -22,7 +22,7 @@ from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Owner
 from tests.applying.platform import Works
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 
 
 @dataclass

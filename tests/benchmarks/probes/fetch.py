@@ -19,7 +19,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import arrow_filesystem
 from reconciler.records.log import OffsetRange
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 from tests.servers.weed import S3Server
 
 SEGMENT_MIB = 64

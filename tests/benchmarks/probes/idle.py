@@ -2,7 +2,7 @@
 
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.lease import acquire
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 

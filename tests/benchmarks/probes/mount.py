@@ -18,7 +18,7 @@ from reconciler.embedded.mounts.mounts import Mount
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import arrow_filesystem
-from tests.embedded.asked import GIB, Counted
+from tests.embedded.stores import GIB, Counted
 from tests.servers.weed import S3Server
 
 

@@ -30,7 +30,7 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import arrow_filesystem
 from reconciler.providers.embedded.maintenance import jobs_of
 from reconciler.providers.protocol import MaintenancePorts
-from tests.embedded.watched import WatchedStore
+from tests.embedded.stores import WatchedStore
 from tests.servers.weed import S3Server
 
 MIB = 1 << 20

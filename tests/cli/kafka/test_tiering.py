@@ -14,9 +14,6 @@ from kafka import TopicPartition as KafkaPlace
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
 
-pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
-
-
 VALUE: Final = b"v" * 700 * 1024
 POLICY: Final = """\
 ---
@@ -90,6 +87,7 @@ def tiered(either: Desk) -> Tiered:
     return tiered
 
 
+@pytest.mark.soak
 @pytest.mark.fact("F-K-070", "F-K-072", "F-K-074")
 def test_a_policy_tiers_keeps_resumes_and_deletes_only_what_was_allowed(tiered: Tiered) -> None:
     desk = tiered.desk
@@ -131,6 +129,7 @@ def test_a_policy_tiers_keeps_resumes_and_deletes_only_what_was_allowed(tiered: 
     tiered.until("nothing is tiered again", lambda: tiered.offset(TIERED) >= 12)
 
 
+@pytest.mark.soak
 @pytest.mark.fact("F-K-071", "F-K-073", "F-K-075")
 @pytest.mark.parametrize(
     ("configs", "words"),
@@ -157,6 +156,7 @@ def test_what_brokers_would_refuse_is_refused_at_plan(either: Desk, configs: dic
     assert "InvalidConfigurationException" in told, told
 
 
+@pytest.mark.soak
 @pytest.mark.fact("F-K-075")
 def test_a_policy_that_is_taken_away_leaves_no_switch_to_chance(tiered: Tiered) -> None:
     desk = tiered.desk
@@ -167,6 +167,7 @@ def test_a_policy_that_is_taken_away_leaves_no_switch_to_chance(tiered: Tiered) 
     assert desk.own(tiered.name)["remote.storage.enable"] == "true"
 
 
+@pytest.mark.soak
 @pytest.mark.fact("F-K-074")
 def test_brokers_that_do_not_tier_are_told_at_plan(
     at_desk: Callable[[Kafka], Desk], start_kafka: Callable[..., Kafka]
@@ -184,3 +185,34 @@ def test_brokers_that_do_not_tier_are_told_at_plan(
 
 def written(value: object) -> str:
     return {"1h": "3600000", "2h": "7200000", True: "true"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]  # by what it is
+
+
+# A tiering policy that comes to several topics, or goes from them: all that brokers would refuse, in one plan.
+
+
+MANY_TOPICS_POLICY: Final = """\
+apiVersion: reconciler/v1
+kind: TieringPolicy
+metadata: {{name: cold}}
+spec: {spec}
+"""
+TOPICS: Final = ("a", "b", "c", "d", "e")
+
+
+def test_every_topic_that_a_policy_cannot_go_from_or_come_to_is_named_in_one_plan(desk: Desk) -> None:
+    desk.write("policy", MANY_TOPICS_POLICY.format(spec=json.dumps({"remoteWrite": True})))
+    for name in TOPICS:
+        desk.topic(name, tieringPolicy="cold")
+    desk.apply()
+    for name in TOPICS:
+        desk.topic(name)
+    said = desk.plan()
+    assert said.code == 1, said.out
+    for name in TOPICS:
+        assert f"{desk.address(name)}: its tiered storage would be left to chance" in said.out + said.err
+    for name in TOPICS:
+        desk.topic(name, tieringPolicy="cold", configs={"cleanup.policy": "compact"})
+    said = desk.plan()
+    assert said.code == 1, said.out
+    for name in TOPICS:
+        assert f"{desk.address(name)}: a topic that is compacted cannot be tiered" in said.out + said.err

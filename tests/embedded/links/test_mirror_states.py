@@ -1,0 +1,309 @@
+"""Mirrors in every state: what may be asked of them, who may write to them, and that they can be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.embedded.catalog.mirror_tables import alter_link
+from reconciler.errors import BlockedError, UserError
+from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.providers.models import link_entry
+from reconciler.resources.mirrors import Trouble
+from tests.embedded.links.linked import LINK, ORDERS, WAYS, Linked, Placed, east_of, mirror_in, mirrored, pause_link
+
+STATES = list(WAYS)
+LIVE = [state for state in STATES if state is not MirrorStatus.STOPPED]
+BECOMING = [MirrorStatus.PENDING_MIRROR, MirrorStatus.PENDING_SETUP_FOR_RESTORE, MirrorStatus.PENDING_RESTORE]
+"""States of a topic that was a source, on the other cluster."""
+ASKED = ("pause", "resume", "promote", "failover", "reverse-and-start", "reverse-and-pause")
+TAKEN = {"enabled": True, "filters": [{"name": "shop:", "patternType": "prefixed"}]}
+EXCLUDED = {**TAKEN, "filters": [*TAKEN["filters"], {"name": ORDERS, "filterType": "exclude"}]}
+VALUES = [f"0-{number}" for number in range(10)]
+
+
+def values(placed: Placed) -> list[str]:
+    return [value for _, value in placed.linked.read(placed.cluster)]
+
+
+def test_every_state_of_a_record_is_tried() -> None:
+    assert set(MirrorStatus) - set(STATES) == {MirrorStatus.ABSENT, MirrorStatus.REGULAR}
+    for state in STATES:
+        assert mirror_in(state).status == state
+
+
+@pytest.mark.fact("F-C-002")
+@pytest.mark.parametrize("state", LIVE)
+def test_nobody_produces_to_a_mirror_that_is_not_stopped(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
+        placed.linked.produce(placed.cluster, "no")
+    assert values(placed) == VALUES
+
+
+@pytest.mark.fact("F-C-003")
+@pytest.mark.parametrize("state", STATES)
+def test_it_is_consumed_in_every_state(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    assert values(placed) == VALUES
+    consumer = placed.linked.cluster(placed.cluster).consumer("billing", topics=[ORDERS])
+    (fetched,) = consumer.poll()
+    consumer.commit()
+    assert fetched.records.num_rows == 10
+    assert consumer.committed() == {(ORDERS, 0): 10}
+
+
+@pytest.mark.fact("F-C-060")
+@pytest.mark.parametrize("verb", ASKED)
+@pytest.mark.parametrize("state", STATES)
+def test_a_cluster_does_what_the_table_says_and_refuses_the_rest(state: MirrorStatus, verb: str) -> None:
+    placed = mirror_in(state)
+    if verb in MIRROR.legal(state):
+        seen = placed.links.ask(ORDERS, verb, operation="operation-2")
+        assert seen.status == MIRROR.step(state, verb)
+        return
+    with pytest.raises(UserError) as refused:
+        placed.links.ask(ORDERS, verb, operation="operation-2")
+    assert state.value in refused.value.message
+    assert all(legal in refused.value.hint for legal in MIRROR.legal(state))
+    assert placed.status == state
+
+
+@pytest.mark.fact("F-C-060")
+@pytest.mark.parametrize("state", STATES)
+def test_it_is_deleted_in_the_states_of_the_table_and_in_no_other(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    cluster = placed.linked.cluster(placed.cluster)
+    if "delete" in MIRROR.legal(state):
+        assert cluster.delete_topic(ORDERS)
+        return
+    with pytest.raises(UserError, match=f"mirror {ORDERS} is {state}: cannot delete while {state}"):
+        cluster.delete_topic(ORDERS)
+    assert placed.status == state
+
+
+@pytest.mark.fact("F-C-004")
+@pytest.mark.parametrize("state", STATES)
+def test_no_mirror_is_made_over_a_topic_be_it_a_mirror_that_stopped(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    other = {"east": "west", "west": "east"}[placed.cluster]
+    with pytest.raises(UserError, match="exists"):
+        placed.linked.mirror(placed.cluster, other)
+    assert placed.status == state
+
+
+@pytest.mark.fact("F-C-065")
+@pytest.mark.parametrize("state", LIVE)
+def test_a_failover_works_in_every_state_without_the_other_cluster(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    for other in set(placed.linked.stores) - {placed.cluster}:
+        del placed.linked.stores[other]
+    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    placed.linked.produce(placed.cluster, "own")
+    assert values(placed) == [*VALUES, "own"]
+
+
+@pytest.mark.fact("F-C-065")
+@pytest.mark.parametrize("state", LIVE)
+def test_a_failover_works_without_the_link_and_what_lost_its_link_hides_no_other(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    cluster = placed.linked.cluster(placed.cluster)
+    cluster.catalog.commit(lambda draft: draft.put_link(LINK, None))
+    (seen,) = placed.links.mirrors()
+    assert seen == placed.links.mirror(ORDERS)
+    shown = state if state in {MirrorStatus.FAILED, *BECOMING} or state.startswith("PENDING") else "LINK_FAILED"
+    assert (seen.name, seen.status, seen.source_cluster) == (ORDERS, shown, "")
+    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    placed.linked.produce(placed.cluster, "own")
+    assert values(placed) == [*VALUES, "own"]
+
+
+@pytest.mark.fact("F-C-066")
+def test_a_failover_ends_a_promotion_at_once_and_for_good() -> None:
+    linked = mirrored()
+    linked.produce("west", "not fetched")
+    east_of(linked).ask(ORDERS, "promote", operation="operation-1")
+    assert east_of(linked).ask(ORDERS, "failover").stopped_by == "failover"
+    with pytest.raises(UserError, match="that operation is over"):
+        east_of(linked).advance(ORDERS, MirrorStatus.PENDING_STOPPED, operation="operation-1")
+    assert linked.seen("east").stopped_by == "failover"
+    assert len(linked.read("east")) == 10
+
+
+@pytest.mark.fact("F-C-067")
+@pytest.mark.parametrize("verb", ["promote", "failover"])
+def test_what_is_stopped_says_that_it_is_already(verb: str) -> None:
+    placed = mirror_in(MirrorStatus.STOPPED)
+    with pytest.raises(UserError, match="it is already stopped"):
+        placed.links.ask(ORDERS, verb, operation="operation-1")
+
+
+@pytest.mark.fact("F-C-061")
+def test_a_paused_mirror_stands_still_and_goes_on_at_the_same_offset() -> None:
+    linked = mirrored()
+    east_of(linked).ask(ORDERS, "pause")
+    linked.produce("west", "later")
+    position = linked.positions("east")[0]
+    assert (position.end, position.fetched) == (10, 10)
+    assert east_of(linked).ask(ORDERS, "resume").status == "ACTIVE"
+    linked.catch_up("east")
+    assert linked.read("east")[-1] == (10, "later")
+    assert linked.read("east") == linked.read("west")
+
+
+@pytest.mark.fact("F-C-062")
+def test_a_paused_link_is_shown_on_all_its_mirrors_and_each_is_again_what_it_was() -> None:
+    linked = mirrored()
+    for name in ("shop:clicks", "shop:users"):
+        linked.west.create_topic(name, partitions=1)
+        linked.mirror("east", "west", name)
+    east_of(linked).ask("shop:clicks", "pause")
+    east_of(linked).ask("shop:users", "failover")
+    pause_link(linked, paused=True)
+    assert [(seen.name, seen.status) for seen in east_of(linked).mirrors()] == [
+        ("shop:clicks", "LINK_PAUSED"),
+        (ORDERS, "LINK_PAUSED"),
+        ("shop:users", "STOPPED"),
+    ]
+    assert [link.status for link in east_of(linked).links()] == [LinkStatus.PAUSED]
+    pause_link(linked, paused=False)
+    assert [seen.status.value for seen in east_of(linked).mirrors()] == ["PAUSED", "ACTIVE", "STOPPED"]
+
+
+@pytest.mark.fact("F-C-072")
+def test_a_broken_link_is_shown_on_its_mirrors_until_it_is_mended() -> None:
+    linked = mirrored()
+    why = Trouble("AUTHENTICATION_ERROR", "the other cluster does not know us")
+    east_of(linked).link_trouble(LINK, LinkStatus.FAILED, why)
+    (link,) = east_of(linked).links()
+    assert (link.status, link.trouble and link.trouble.code) == (LinkStatus.FAILED, "AUTHENTICATION_ERROR")
+    assert linked.status("east") == "LINK_FAILED"
+    east_of(linked).link_trouble(LINK, LinkStatus.ACTIVE, None)
+    assert (linked.status("east"), east_of(linked).links()[0].trouble) == ("ACTIVE", None)
+
+
+@pytest.mark.fact("F-C-071")
+def test_what_failed_can_be_failed_over_or_made_afresh() -> None:
+    kept = mirror_in(MirrorStatus.FAILED)
+    assert kept.links.ask(ORDERS, "failover").status == "STOPPED"
+    assert values(kept) == VALUES
+    again = mirror_in(MirrorStatus.FAILED)
+    again.linked.east.delete_topic(ORDERS)
+    again.linked.produce("west", "later")
+    again.linked.mirror("east", "west")
+    again.linked.catch_up("east")
+    assert again.status == "ACTIVE"
+    assert values(again) == [*VALUES, "later"]
+
+
+@pytest.mark.fact("F-C-076")
+def test_a_reversal_that_waits_is_paused_or_failed_over_and_nothing_else() -> None:
+    assert set(MIRROR.legal(MirrorStatus.PENDING_SYNCHRONIZE)) == {"pause", "failover"}
+    placed = mirror_in(MirrorStatus.PENDING_SYNCHRONIZE)
+    assert placed.links.ask(ORDERS, "pause").status == "PAUSED"
+    with pytest.raises(UserError, match="cannot promote while a reversal is suspended"):
+        placed.links.ask(ORDERS, "promote", operation="operation-2")
+    assert placed.links.ask(ORDERS, "resume").status == "PENDING_SYNCHRONIZE"
+
+
+@pytest.mark.fact("F-C-077")
+@pytest.mark.parametrize("state", BECOMING)
+def test_what_is_becoming_a_mirror_can_be_failed_over_and_nothing_else(state: MirrorStatus) -> None:
+    assert MIRROR.legal(state) == ("failover",)
+    placed = mirror_in(state)
+    with pytest.raises(UserError, match=f"cannot delete while {state}"):
+        placed.linked.west.delete_topic(ORDERS)
+    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    placed.linked.produce("west", "own")
+    assert values(placed)[-1] == "own"
+
+
+@pytest.mark.fact("F-C-083")
+def test_lag_and_what_was_fetched_last_are_told_by_partition() -> None:
+    linked = mirrored(partitions=2)
+    linked.produce("west", "one", "two", partition=1)
+    ours, theirs = linked.positions("east"), linked.positions("west")
+    assert {number: theirs[number].end - ours[number].end for number in ours} == {0: 0, 1: 2}
+    assert {number: position.fetched for number, position in ours.items()} == {0: 10, 1: 10}
+
+
+@pytest.mark.fact("F-C-068", "F-C-091")
+def test_what_is_stopped_is_remembered_until_its_link_goes_and_stays_a_topic() -> None:
+    linked = mirrored()
+    linked.clock.now_ms += 5
+    east_of(linked).ask(ORDERS, "failover")
+    linked.produce("east", "own")
+    seen = linked.seen("east")
+    assert (seen.status, seen.since_ms, linked.positions("east")[0].fetched) == ("STOPPED", linked.clock.now_ms, 10)
+    assert linked.east.delete_link(LINK)
+    assert east_of(linked).mirrors() == []
+    assert linked.east.topic(ORDERS).mirror is None
+    assert linked.read("east")[-1] == (10, "own")
+
+
+@pytest.mark.fact("F-C-090")
+@pytest.mark.parametrize("state", [state for state in LIVE if state not in BECOMING])
+def test_a_link_with_a_mirror_that_is_not_stopped_stays(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    with pytest.raises(BlockedError, match=f"link {LINK} has mirrors that are not stopped: {ORDERS}"):
+        placed.linked.east.delete_link(LINK)
+    assert placed.status == state
+
+
+@pytest.mark.fact("F-C-092")
+def test_a_new_topic_of_a_deleted_mirror_s_name_stays_empty() -> None:
+    linked = mirrored()
+    linked.east.delete_topic(ORDERS)
+    linked.east.create_topic(ORDERS, partitions=1)
+    with pytest.raises(UserError, match="is not mirrored"):
+        linked.catch_up("east")
+    linked.produce("west", "later")
+    assert linked.read("east") == []
+    linked.produce("east", "own")
+    assert linked.read("east") == [(0, "own")]
+
+
+def auto_create(linked: Linked, asked: dict[str, object]) -> None:
+    declared = linked.east.catalog.read().links[LINK].declared
+    linked.east.catalog.commit(lambda draft: alter_link(draft, LINK, {**declared, "autoCreate": asked}))
+
+
+@pytest.mark.fact("F-C-027")
+def test_a_mirror_that_its_link_would_make_again_is_not_deleted() -> None:
+    linked = mirrored(autoCreate=TAKEN)
+    with pytest.raises(BlockedError, match=f"the autoCreate filters of link {LINK} take {ORDERS}"):
+        linked.east.delete_topic(ORDERS)
+    assert linked.status("east") == "ACTIVE"
+
+
+@pytest.mark.fact("F-C-027")
+@pytest.mark.parametrize("asked", [EXCLUDED, {**TAKEN, "enabled": False}], ids=["excluded", "disabled"])
+def test_a_mirror_that_its_link_would_not_make_again_is_deleted(asked: dict[str, object]) -> None:
+    linked = mirrored(autoCreate=TAKEN)
+    auto_create(linked, asked)
+    assert linked.east.delete_topic(ORDERS)
+
+
+@pytest.mark.fact("F-C-027")
+@pytest.mark.parametrize("state", [MirrorStatus.FAILED, MirrorStatus.STOPPED])
+def test_a_mirror_that_is_over_is_deleted_whatever_its_link_takes(state: MirrorStatus) -> None:
+    placed = WAYS[state](mirrored(autoCreate=TAKEN))
+    assert placed.linked.east.delete_topic(ORDERS)
+
+
+@pytest.mark.fact("F-C-082")
+def test_why_a_transition_does_not_end_is_told_by_code_until_it_is_mended() -> None:
+    linked = mirrored()
+    linked.produce("west", "late")
+    (half,) = linked.provider("west").links.links()
+    linked.west.delete_link(LINK)
+    east_of(linked).ask(ORDERS, "reverse-and-start", operation="operation-1")
+    with pytest.raises(UserError, match=f"link {LINK} does not exist"):
+        linked.driver().drive("east", ORDERS)
+    seen = linked.seen("east")
+    assert (seen.status, seen.trouble and seen.trouble.code) == ("PENDING_SYNCHRONIZE", "INVALID_REQUEST_ERROR")
+    assert seen.trouble is not None
+    assert "does not exist" in seen.trouble.message
+    linked.west.create_link(LINK, link_entry(half.declared, "link-again"))
+    linked.driver().drive("east", ORDERS)
+    assert (linked.status("east"), linked.status("west")) == ("STOPPED", "ACTIVE")
+    assert linked.seen("east").trouble is None

@@ -1,0 +1,230 @@
+"""Copies compared: by the order of records where they are numbered anew, by offsets where they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from reconciler.jobs.copy import mirror
+from reconciler.jobs.ordered import verify_renumbered, whole_spans
+from reconciler.jobs.verify import verify
+from reconciler.operations.verify import renumbered
+from reconciler.providers.kafka.records.copy_sink import Limits
+from reconciler.providers.kafka.records.record_log import KafkaLog
+from reconciler.records.log import OffsetRange, Spans
+from tests.jobs.doubles import TOPIC
+from tests.jobs.kafka.copies import Place, copied, never, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+
+def test_a_kafka_topic_is_mirrored_to_an_embedded_cluster_at_the_same_offsets(
+    place: Place, east: EmbeddedCluster
+) -> None:
+    source = place.create("orders", 2)
+    produce(place, source, 200, partitions=2, each=30)
+    east.create_topic(TOPIC, partitions=2)
+    copy = mirror(never, place.log(source), east.sink(TOPIC), little_bytes=1 << 40)
+    ends = {number: bounds.stable for number, bounds in place.log(source).bounds().items()}
+    assert {number: bounds.end for number, bounds in east.log(TOPIC).bounds().items()} == ends
+    comparison = verify(None, place.log(source), east.log(TOPIC), deep=True)
+    assert comparison.is_equal
+    assert sum(each.left.records for each in comparison.partitions if each.left) == copy.records
+    assert verify(None, place.log(source), east.log(TOPIC)).is_equal
+
+
+def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
+    source, target = place.create("orders", 2), place.create("copy", 2)
+    produce(place, source, 200, partitions=2, each=30)
+    sink = place.sink(target, limits=Limits(records=50))
+    copied(place.log(source), sink)
+    bounds = place.log(source).bounds()
+    comparison = verify_renumbered(None, place.log(target), place.log(source), sink.spans(bounds))
+    assert comparison.is_equal
+    assert [each.left.end for each in comparison.partitions if each.left] != [each.stable for each in bounds.values()]
+    whole = whole_spans(place.log(target).bounds(), bounds)
+    assert verify_renumbered(None, place.log(target), place.log(source), whole).is_equal
+
+
+def test_of_a_copy_that_is_behind_it_is_told_how_far_its_source_goes(place: Place) -> None:
+    source, target = place.create("orders", 1), place.create("copy", 1)
+    sink = place.sink(target)
+    produce(place, source, 5, partitions=1)
+    bounds = place.log(source).bounds()
+    (found,) = renumbered(None, (place.log(target), place.log(source)), sink.spans(bounds)).partitions
+    assert found.differences == ("end",)
+    assert found.left is not None
+    assert found.right is not None
+    assert (found.left.end, found.right.end) == (0, bounds[0].stable)
+
+
+@pytest.mark.soak
+def test_spark_reads_both_in_many_pieces_and_finds_the_same(place: Place, spark: SparkSession) -> None:
+    source, target = place.create("orders", 3), place.create("copy", 3)
+    produce(place, source, 300, partitions=3)
+    sink = place.sink(target)
+    copied(place.log(source), sink)
+    logs = place.log(target), place.log(source)
+    assert verify_renumbered(spark, *logs, sink.spans(logs[1].bounds())).is_equal
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_it_is_said_where_a_copy_begins_to_differ(place: Place, partition: int) -> None:
+    source, target = place.create("orders", 2), place.create("copy", 2)
+    produce(place, source, 40, partitions=2)
+    sink = place.sink(target)
+    copied(place.log(source), sink)
+    producer = Producer(place.settings)
+    producer.produce(target, "not ours", partition=partition)
+    assert producer.flush(60) == 0
+    produce(place, source, 80, partitions=2, start=40)
+    copied(place.log(source), sink)
+    spans = sink.spans(place.log(source).bounds())
+    comparison = verify_renumbered(None, place.log(target), place.log(source), spans)
+    (differing,) = comparison.differing
+    assert differing.partition == partition
+    assert differing.differences == ("records", "digest")
+    marker = 1
+    assert differing.first_difference == 40 + marker
+
+
+@pytest.mark.parametrize(
+    ("deleted_to", "begins", "differences"), [(30, {}, ()), (40, {}, ("start",)), (40, {0: 40}, ())]
+)
+def test_a_copy_that_let_go_of_all_that_its_source_has_is_not_equal(
+    place: Place, deleted_to: int, begins: dict[int, int], differences: tuple[str, ...]
+) -> None:
+    source, target = place.create("orders", 1), place.create("copy", 1)
+    produce(place, source, 40, partitions=1)
+    sink = place.sink(target)
+    copied(place.log(source), sink)
+    copy = place.log(target)
+    admin = AdminClient({"bootstrap.servers": place.settings["bootstrap.servers"]})
+    for deleted in admin.delete_records([TopicPartition(target, 0, deleted_to)]).values():
+        deleted.result()
+    found = renumbered(None, (copy, place.log(source)), sink.spans(place.log(source).bounds()), begins=begins)
+    assert [each.differences for each in found.partitions] == [differences]
+
+
+# Copies of compacted topics compared: both brokers compact when they like, and the newest of each key must be in both.
+#
+# What a broker compacted is written here as it leaves it: a log without the records that it took.
+
+
+KEYS = ["a", "b", "a", "c", "b", "a", "d", "e"]
+VALUES = ["0", "1", "2", "3", None, "5", "6", "7"]
+
+
+@dataclass(frozen=True)
+class Thinned(KafkaLog):
+    """A log as its broker leaves it that took some records away: by key and value, which are told apart here."""
+
+    taken: frozenset[str | None] = frozenset()
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition, offsets):
+            values = [None if each is None else each.decode() for each in batch.column("value").to_pylist()]
+            yield batch.filter(pa.array([value not in self.taken for value in values]))
+
+
+@dataclass
+class Pair:
+    """A compacted source of one partition, and its copy, with markers between records."""
+
+    place: Place
+    source: str
+    target: str
+    spans: Mapping[int, Spans] = field(default_factory=dict)
+
+    def without(self, copy: Sequence[str | None] = (), source: Sequence[str | None] = ()) -> Any:
+        """Return what comes of comparing them, without records that were taken from either."""
+        logs = (self._thinned(self.target, copy), self._thinned(self.source, source))
+        (found,) = verify_renumbered(None, *logs, self.spans).partitions
+        return found
+
+    def _thinned(self, topic: str, taken: Sequence[str | None]) -> Thinned:
+        log = self.place.log(topic)
+        return Thinned(log.topic, log.settings, log.admin, log.cluster, taken=frozenset(taken))
+
+
+def pair_of(place: Place, **configs: str) -> Pair:
+    source, target = place.create("state", **configs), place.create("copy", **configs)
+    producer = Producer({**place.settings, "transactional.id": source})
+    producer.init_transactions(60)
+    for key, value in zip(KEYS, VALUES, strict=True):
+        producer.begin_transaction()
+        producer.produce(source, value, key, partition=0)
+        producer.commit_transaction(60)
+    sink = place.sink(target)
+    copied(place.log(source), sink)
+    return Pair(place, source, target, sink.spans(place.log(source).bounds()))
+
+
+@pytest.fixture
+def pair(place: Place) -> Pair:
+    return pair_of(place, cleanup_policy="compact", min_cleanable_dirty_ratio="1", segment_ms="604800000")
+
+
+@pytest.mark.parametrize(
+    ("copy", "source", "superseded"),
+    [
+        ((), (), 0),
+        (("0",), (), 1),
+        ((), ("0", "2", "1"), 3),
+        (("0", "1"), ("2",), 3),
+        ((None,), (), 1),
+        (("0", "2"), ("1", None), 4),
+    ],
+    ids=str,
+)
+def test_what_one_broker_compacted_sooner_is_no_difference(
+    pair: Pair, copy: Sequence[str | None], source: Sequence[str | None], superseded: int
+) -> None:
+    found = pair.without(copy, source)
+    assert (found.differences, found.superseded) == ((), superseded)
+
+
+@pytest.mark.parametrize(
+    ("copy", "source", "first"),
+    [(("5",), (), 5), (("0", "3"), (), 3), ((), ("6",), 6), (("7",), ("0",), 7), (("2", "5"), (), 5)],
+    ids=str,
+)
+def test_the_newest_record_of_a_key_must_be_in_both(
+    pair: Pair, copy: Sequence[str | None], source: Sequence[str | None], first: int
+) -> None:
+    found = pair.without(copy, source)
+    assert found.differences
+    assert found.first_difference == first
+
+
+def test_what_somebody_else_wrote_into_a_copy_differs(pair: Pair) -> None:
+    producer = Producer(pair.place.settings)
+    producer.produce(pair.target, "not ours", "a", partition=0)
+    assert producer.flush(60) == 0
+    last = Producer({**pair.place.settings, "transactional.id": f"{pair.source}-last"})
+    last.init_transactions(60)
+    last.begin_transaction()
+    last.produce(pair.source, "last", "a", partition=0)
+    last.commit_transaction(60)
+    sink = pair.place.sink(pair.target)
+    copied(pair.place.log(pair.source), sink)
+    pair.spans = sink.spans(pair.place.log(pair.source).bounds())
+    found = pair.without(copy=["0"])
+    assert found.differences
+    marker = 1
+    assert found.first_difference == len(KEYS) + marker
+
+
+def test_of_a_topic_that_is_never_compacted_every_record_counts(place: Place) -> None:
+    found = pair_of(place).without(copy=["0"])
+    assert found.differences == ("records", "digest")
+    assert found.first_difference == 1  # what comes after the one that is gone

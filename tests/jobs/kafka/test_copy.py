@@ -1,0 +1,232 @@
+"""Copies into Kafka: every record once, as it was, in its order, and a map that says where each went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from reconciler.errors import SourceChangedError
+from reconciler.jobs.copy import mirror
+from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
+from reconciler.providers.kafka.records.copy_sink import Limits
+from reconciler.providers.kafka.records.rekey_copy import KeyedSink
+from reconciler.records.log import OffsetRange
+from tests.jobs.doubles import TOPIC, fill
+from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
+from tests.servers.kafkatopics import forget_links
+from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+
+SMALL = Limits(records=50)
+
+
+@pytest.mark.fact("F-K-090")
+def test_a_copy_has_every_record_once_as_it_was(place: Place) -> None:
+    source, target = place.create("orders", 3), place.create("copy", 3)
+    produce(place, source, 500, partitions=3)
+    copy = copied(place.log(source), place.sink(target, limits=SMALL))
+    assert copy.is_whole
+    assert copy.records == 1500
+    assert assert_copied(place, source, target) == 1500
+    assert place.told(target) == place.read(target), "the broker's own consumer reads the same"
+
+
+@pytest.mark.fact("F-K-091")
+def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_sides(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 400, each=30)
+    copy = copied(place.log(source), place.sink(target, limits=SMALL))
+    assert copy.records == assert_copied(place, source, target) < 400
+    bounds = place.log(source).bounds()[0]
+    offsets = place.map(target, 0)
+    kept = [offset for offset, _ in place.read(source)[0]]
+    for offset in range(bounds.end + 1):
+        following = next((one for one in kept if one >= offset), None)
+        expected = offsets.target_of(kept[-1]) + 1 if following is None else offsets.target_of(following)
+        assert offsets.target_of(offset) == expected
+
+
+def test_only_what_is_new_is_copied_next_time(place: Place) -> None:
+    source, target = place.create("orders", 2), place.create("copy", 2)
+    for start, expected in ((0, 200), (100, 200), (200, 200)):
+        produce(place, source, 100, partitions=2, start=start)
+        assert copied(place.log(source), place.sink(target, limits=SMALL)).records == expected
+        assert copied(place.log(source), place.sink(target, limits=SMALL)).records == 0
+    assert assert_copied(place, source, target) == 600
+
+
+def test_records_that_others_write_into_the_copy_move_the_rest_and_the_map_knows(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 120)
+    copied(place.log(source), place.sink(target), until={0: 70})
+    producer = Producer(place.settings)
+    producer.produce(target, "not ours", partition=0)
+    assert producer.flush(30) == 0
+    copied(place.log(source), place.sink(target))
+    offsets = place.map(target, 0)
+    there = dict(place.read(target)[0])
+    assert [there[offsets.target_of(offset)] for offset, _ in place.read(source)[0]] == [
+        text for _, text in place.read(source)[0]
+    ]
+    assert len(there) == 121
+
+
+def test_a_topic_of_an_embedded_cluster_is_copied_to_kafka(place: Place, west: EmbeddedCluster) -> None:
+    fill(west, partitions=2, count=40, parts=3)
+    target = place.create("copy", 2)
+    copy = copied(west.log(TOPIC), place.sink(target, limits=SMALL))
+    assert copy.records == 240
+    batches = {number: list(west.log(TOPIC).read(number, found)) for number, found in ranges(west).items()}
+    for number, printed in place.read(target).items():
+        rows = [row for batch in batches[number] for row in batch.to_pylist()]
+        assert [text for _, text in printed] == [text_of(row) for row in rows]
+        told = [place.map(target, number).target_of(row["offset"]) for row in rows]
+        assert told == [offset for offset, _ in printed]
+
+
+def test_spark_copies_as_threads_do(place: Place, spark: SparkSession) -> None:
+    source, target = place.create("orders", 3), place.create("copy", 3)
+    produce(place, source, 300, partitions=3)
+    sink = place.sink(target, limits=Limits(records=120))
+    copy = mirror(lambda: spark, place.log(source), sink, little_bytes=-1)
+    assert copy.records == 900
+    assert assert_copied(place, source, target) == 900
+
+
+def test_a_copy_ends_where_it_was_told_to(place: Place) -> None:
+    source, target = place.create("orders", 2), place.create("copy", 2)
+    produce(place, source, 100, partitions=2)
+    copied(place.log(source), place.sink(target), until={0: 30})
+    assert {number: len(found) for number, found in place.read(target).items()} == {0: 30}
+
+
+def test_nobody_copies_what_is_not_wanted_any_more(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copy = copied(place.log(source), place.sink(target), is_wanted=lambda: False)
+    assert not copy.is_whole
+    assert place.read(target) == {}
+
+
+def test_a_task_does_not_begin_where_a_state_was_written_since_the_driver_looked(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    wanted = iter([True, False])
+
+    def paused_meanwhile() -> bool:
+        ledger = Ledger(place.settings, "east")
+        ledger.change(writer_of("link"), lambda entries: {mirror_key(target): {"nth": len(entries)}})
+        return next(wanted)
+
+    copy = copied(place.log(source), place.sink(target), is_wanted=paused_meanwhile)
+    forget_links(place.kafka)
+    assert not copy.is_whole
+    assert place.read(target) == {}
+
+
+def test_a_source_that_was_made_anew_is_not_copied_on(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copied(place.log(source), place.sink(target))
+    place.delete(source)
+    place.create("orders")
+    produce(place, source, 20)
+    with pytest.raises(SourceChangedError, match="made anew"):
+        copied(place.log(source), place.sink(target))
+    assert len(place.read(target)[0]) == 10
+
+
+def test_a_copy_that_was_deleted_and_made_anew_begins_anew(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copied(place.log(source), place.sink(target))
+    place.delete(target)
+    place.create("copy")
+    copied(place.log(source), place.sink(target))
+    assert assert_copied(place, source, target) == 10
+
+
+def ranges(west: EmbeddedCluster) -> dict[int, OffsetRange]:
+    return {number: OffsetRange(found.start, found.end) for number, found in west.log(TOPIC).bounds().items()}
+
+
+def text_of(row: dict[str, Any]) -> str:
+    """Return a record as the console consumer prints it."""
+    headers = ",".join(f"{one['key']}:{shown(one['value'])}" for one in row["headers"]) or "NO_HEADERS"
+    return f"CreateTime:{row['timestamp_ms']}\t{headers}\t{shown(row['key'])}\t{shown(row['value'])}"
+
+
+def shown(content: bytes | None) -> str:
+    return "<null>" if content is None else content.decode()
+
+
+# Records that librdkafka cannot read or write as they are: copied once each, in their order, as they were.
+
+
+def usual(count: int, start: int = 0) -> list[Raw]:
+    return [Raw(NOW + n, b"%d" % n, b"value %d" % n, ((b"h", b"1"),) * (n % 2)) for n in range(start, start + count)]
+
+
+MIXED = {
+    "only odd ones": ODD,
+    "odd ones first": [*ODD, *usual(300)],
+    "odd ones last": [*usual(300), *ODD],
+    "odd ones here and there": [each for n in range(6) for each in (*usual(700, n * 700), *ODD)],
+    "one in the middle": [*usual(3000), ODD[0], *usual(6000, 3000)],
+}
+
+
+@pytest.fixture(params=MIXED)
+def records(request: pytest.FixtureRequest) -> list[Raw]:
+    return MIXED[request.param]
+
+
+def filled(place: Place, records: list[Raw]) -> str:
+    source = place.create("orders")
+    for start in range(0, len(records), 400):
+        write_raw(place.kafka, source, records[start : start + 400])
+    return source
+
+
+@pytest.mark.fact("F-K-090")
+@pytest.mark.parametrize("limits", [Limits(), Limits(records=50)], ids=["large", "small"])
+def test_every_record_is_copied_once_as_it_was(place: Place, records: list[Raw], limits: Limits) -> None:
+    source, target = filled(place, records), place.create("copy")
+    copy = copied(place.log(source), place.sink(target, limits=limits))
+    assert copy.records == len(records)
+    assert read_raw(place.kafka, target) == records
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_a_topic_keeps_them_whatever_it_is_compressed_with(place: Place, codec: str) -> None:
+    configs = {} if codec == "none" else {"compression_type": codec}
+    source, target = filled(place, ODD), place.create("copy", **configs)
+    copied(place.log(source), place.sink(target))
+    again = place.create("again")
+    copied(place.log(target), place.sink(again))
+    assert read_raw(place.kafka, again) == ODD
+
+
+def test_they_go_to_an_embedded_cluster_and_back(place: Place, records: list[Raw], west: EmbeddedCluster) -> None:
+    west.create_topic(TOPIC, partitions=1)
+    mirror(never, place.log(filled(place, records)), west.sink(TOPIC), little_bytes=1 << 40)
+    target = place.create("copy")
+    copied(west.log(TOPIC), place.sink(target))
+    assert read_raw(place.kafka, target) == records
+
+
+def test_they_go_where_their_keys_say(place: Place, records: list[Raw]) -> None:
+    target = place.create("copy", 3)
+    sink = place.sink(target, limits=Limits(records=1000))
+    keyed = KeyedSink(replace(sink.target, partitions=1), into=3)
+    copied(place.log(filled(place, records)), keyed)
+    found: list[Any] = [each for number in range(3) for each in read_raw(place.kafka, target, number)]
+    assert sorted(map(repr, found)) == sorted(map(repr, records))

@@ -1,0 +1,391 @@
+"""Answers that are lost, late, repeated or cut off beneath the client: every write happens once, and is known."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from reconciler.errors import LeaseError, LostRaceError, MissingObjectError, RetryableError, UnansweredError
+from reconciler.objectstore import s3_client as s3client
+from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore.base import ObjectStore
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.s3_client import pause_after
+from reconciler.objectstore.s3_store import SINGLE_BYTES
+from reconciler.objectstore.settings import Patience
+from reconciler.providers.embedded.provider import patience_in
+from reconciler.state.lockfile import Terms
+from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
+from tests.servers.weed import BUCKET, S3Server
+
+FORMAT = "reconciler.test/1"
+LARGE = bytes(range(256)) * (SINGLE_BYTES // 256 + 5)
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[Proxy]:
+    with Proxy(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url(s3_server: S3Server) -> str:
+    return s3_server.url("answers")
+
+
+@pytest.fixture
+def store(s3_server: S3Server, proxy: Proxy, url: str) -> ObjectStore:
+    """The store as its clients see it: through the proxy."""
+    return open_store(s3_server.settings(url=url, endpoint=proxy.endpoint))
+
+
+@pytest.fixture
+def truth(s3_server: S3Server, url: str) -> ObjectStore:
+    """The same store, asked directly."""
+    return open_store(s3_server.settings(url=url))
+
+
+def body_of(store: ObjectStore, key: str) -> bytes:
+    found = store.get(key)
+    assert found is not None
+    return found.body
+
+
+# -- conditional writes
+
+
+@pytest.mark.parametrize("fault", [Lost(), Repeated()], ids=["lost", "repeated"])
+def test_a_create_knows_that_what_it_finds_is_its_own(
+    fault: Lost | Repeated, store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    proxy.on("PUT", fault, key="head")
+    version = store.swap("head", b"nonce-1", expected=None)
+    found = truth.get("head")
+    assert found is not None
+    assert (found.body, found.version) == (b"nonce-1", version)
+
+
+@pytest.mark.parametrize("fault", [Lost(), Repeated()], ids=["lost", "repeated"])
+def test_a_swap_knows_that_what_it_finds_is_its_own(
+    fault: Lost | Repeated, store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    first = store.swap("head", b"nonce-1", expected=None)
+    proxy.on("PUT", fault, key="head")
+    second = store.swap("head", b"nonce-2", expected=first)
+    assert store.swap("head", b"nonce-3", expected=second)
+    assert body_of(truth, "head") == b"nonce-3"
+
+
+def test_a_conditional_write_is_never_repeated_before_it_was_read_back(
+    store: ObjectStore, proxy: Proxy, url: str
+) -> None:
+    proxy.on("PUT", Lost(), key="head")
+    store.swap("head", b"nonce-1", expected=None)
+    name = url.rpartition("/")[2]
+    assert [one.method for one in proxy.asked if name in one.path] == ["PUT", "GET"]
+
+
+def test_a_lost_answer_that_was_overwritten_is_a_lost_race_with_the_newer_body(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    first = store.swap("head", b"nonce-1", expected=None)
+
+    def intrude() -> None:
+        found = truth.get("head")
+        assert found is not None
+        truth.swap("head", b"theirs", expected=found.version)
+
+    proxy.on("PUT", Lost(then=intrude), key="head")
+    with pytest.raises(LostRaceError) as caught:
+        store.swap("head", b"ours", expected=first)
+    assert caught.value.current == b"theirs"
+
+
+def test_an_update_whose_answer_was_lost_and_overwritten_happens_once(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    def count(held: ReadRegister | None) -> dict[str, object]:
+        return {"count": 1 if held is None else held.value["count"] + 1}
+
+    theirs = Register(truth, "r", format=FORMAT)
+    theirs.update(count, mark="before")
+    proxy.on("PUT", Lost(then=lambda: theirs.update(count, mark="theirs") and None), key="/r")
+    held = Register(store, "r", format=FORMAT).update(count, mark="ours")
+    assert held is not None
+    assert held.value == {"count": 3}
+    assert held.marks == ("before", "ours", "theirs")
+
+
+def test_a_write_that_arrives_late_changes_nothing_any_more(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    first = store.swap("head", b"nonce-1", expected=None)
+    late = Late(threading.Event())
+    proxy.on("PUT", late, key="head")
+    second = store.swap("head", b"nonce-2", expected=first)  # tried again, for nothing of it was there
+    third = truth.swap("head", b"nonce-3", expected=second)
+    late.arrive.set()
+    assert late.arrived.wait(30)
+    found = truth.get("head")
+    assert found is not None
+    assert (found.body, found.version) == (b"nonce-3", third)
+
+
+def test_a_create_that_arrives_late_changes_nothing_any_more(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    late = Late(threading.Event())
+    proxy.on("PUT", late, key="head")
+    version = store.swap("head", b"nonce-1", expected=None)
+    truth.swap("head", b"nonce-2", expected=version)
+    late.arrive.set()
+    assert late.arrived.wait(30)
+    assert body_of(truth, "head") == b"nonce-2"
+
+
+def test_an_answer_that_takes_too_long_is_read_back(
+    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.3)
+    proxy.on("PUT", Slow(1.5), key="head")
+    version = store.swap("head", b"nonce-1", expected=None)
+    assert store.swap("head", b"nonce-2", expected=version)
+    assert proxy.count("PUT", "head") == 2
+
+
+def test_a_conflict_in_progress_is_no_lost_race(store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
+    first = store.swap("head", b"nonce-1", expected=None)
+    proxy.on("PUT", Refused(409, "ConditionalRequestConflict"), key="head", times=3)
+    store.swap("head", b"nonce-2", expected=first)
+    assert body_of(truth, "head") == b"nonce-2"
+
+
+def test_a_swap_of_what_is_gone_is_a_lost_race_where_the_store_says_404(store: ObjectStore, proxy: Proxy) -> None:
+    first = store.swap("head", b"nonce-1", expected=None)
+    store.delete(["head"])
+    proxy.on("PUT", Refused(404, "NoSuchKey"), key="head")
+    with pytest.raises(LostRaceError) as caught:
+        store.swap("head", b"nonce-2", expected=first)
+    assert caught.value.current is None
+
+
+@pytest.mark.parametrize("refused", [Refused(503, "SlowDown"), Refused(500, "InternalError")], ids=lambda one: one.code)
+def test_a_busy_store_is_asked_again(refused: Refused, store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
+    proxy.on("PUT", refused, key="head", times=3)
+    proxy.on("PUT", refused, key="body", times=2)
+    proxy.on("GET", refused, key="body", times=2)
+    store.swap("head", b"nonce-1", expected=None)
+    store.put("body", b"1")
+    assert body_of(store, "body") == b"1"
+    assert body_of(truth, "head") == b"nonce-1"
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that give up after a moment."""
+    monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.3)
+    monkeypatch.setattr(s3swap, "PATIENCE_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_swap_that_nobody_answers_ends_after_one_try_and_one_look(store: ObjectStore, proxy: Proxy) -> None:
+    proxy.on("PUT", Slow(20), key="head")
+    proxy.on("GET", Slow(20), key="head", times=100)
+    began = time.monotonic()
+    with pytest.raises(UnansweredError, match="no answer in time"):
+        store.swap("head", b"nonce-1", expected=None)
+    assert time.monotonic() - began < 10
+    assert (proxy.count("PUT", "head"), proxy.count("GET", "head")) == (1, 1)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_update_that_was_not_answered_looks_for_its_mark_and_goes_on(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=5)
+    proxy.on("PUT", Slow(1), key="/r")
+    proxy.on("GET", Refused(503, "SlowDown"), key="/r", times=2)
+    held = Register(store, "r", format=FORMAT).update(
+        lambda held: {"count": 1 if held is None else held.value["count"] + 1}, mark="ours"
+    )
+    assert held is not None
+    assert (held.value, held.marks) == ({"count": 1}, ("ours",))
+    assert Register(truth, "r", format=FORMAT).read() == held
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_update_may_be_refused_between_its_tries(store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
+    proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=1_000)
+    tries = []
+
+    def change(_held: ReadRegister | None) -> dict[str, object]:
+        tries.append(1)
+        if len(tries) == 3:
+            message = "the lease is lost"
+            raise LeaseError(message, hint="Look at their run.")
+        return {}
+
+    with pytest.raises(LeaseError):
+        Register(store, "r", format=FORMAT).update(change, mark="ours")
+    assert truth.get("r") is None
+
+
+def test_what_a_holder_writes_ends_before_its_lease_does() -> None:
+    terms = Terms()
+    request = s3client.CONDITIONAL_CONNECT_SECONDS + s3client.CONDITIONAL_READ_SECONDS
+    last_write = s3swap.PATIENCE_SECONDS + request
+    assert last_write <= terms.lease_s - terms.give_up_s
+    assert last_write + request <= terms.lease_s - terms.may_start_s
+
+
+def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3client, "ATTEMPTS", 2)
+    monkeypatch.setattr(s3swap, "TRIES", 3)
+    proxy.on("PUT", Refused(503, "SlowDown"), times=1_000)
+    for attempt in (lambda: store.swap("head", b"1", expected=None), lambda: store.put("body", b"1")):
+        with pytest.raises(RetryableError, match="throttling"):
+            attempt()
+    assert list(truth.list("")) == []
+
+
+# -- everything else
+
+
+def test_unconditional_writes_whose_answer_was_lost_are_done(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    proxy.on("PUT", Lost(), key="body", times=2)
+    proxy.on("PUT", Lost(), key="copied")
+    proxy.on("DELETE", Lost(), key="gone")
+    proxy.on("POST", Lost(), key="delete")
+    for name in ("gone", "gone-2", "gone-3"):
+        truth.put(name, b"")
+    store.put("body", b"1")
+    store.copy_in("copied", store, "body")
+    store.delete(["gone"])
+    store.delete(["gone-2", "gone-3"])
+    assert [listed.key for listed in truth.list("")] == ["body", "copied"]
+    assert body_of(truth, "copied") == b"1"
+
+
+def test_a_large_body_whose_last_answer_was_lost_is_there_once(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    proxy.on("PUT", Lost(), key="partNumber=2")
+    proxy.on("POST", Lost(), key="uploadId=")
+    store.put("large", LARGE)
+    assert body_of(truth, "large") == LARGE
+
+
+def test_a_large_body_that_fails_in_the_middle_leaves_nothing(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy, s3_server: S3Server, url: str
+) -> None:
+    proxy.on("PUT", Refused(400, "EntityTooLarge"), key="partNumber=2")
+    with pytest.raises(Exception, match="too large"):
+        store.put("large", LARGE)
+    assert truth.get("large") is None
+    uploads = s3_server.client().list_multipart_uploads(Bucket=BUCKET, Prefix=url.rpartition("/")[2])
+    assert uploads.get("Uploads", []) == []
+
+
+def test_a_body_that_breaks_off_is_read_again(store: ObjectStore, proxy: Proxy) -> None:
+    store.put("body", b"0123456789" * 1_000)
+    proxy.on("GET", Broken(), key="body", times=3)
+    assert body_of(store, "body") == b"0123456789" * 1_000
+    proxy.on("GET", Broken(), key="body", times=1)
+    assert store.get_range("body", 10, 5_000) == b"0123456789" * 500
+
+
+def test_an_object_too_large_for_one_copy_is_copied_in_parts(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    truth.put("body", b"0123456789" * 1_000)
+    proxy.on("PUT", Refused(400, "InvalidRequest", "larger than the maximum allowable size"), key="copied")
+    store.copy_in("copied", store, "body")
+    assert body_of(truth, "copied") == b"0123456789" * 1_000
+    assert proxy.count("PUT", "partNumber=1") == 1
+
+
+def test_a_copy_between_buckets_of_one_endpoint_never_passes_through_us(store: ObjectStore, proxy: Proxy) -> None:
+    store.put("body", b"1" * 10_000)
+    before = sum(len(one.body) for one in proxy.asked)
+    store.copy_in("copied", store, "body")
+    assert proxy.count("GET", "body") == 0
+    assert sum(len(one.body) for one in proxy.asked) == before
+
+
+def test_an_object_that_vanishes_is_named(store: ObjectStore) -> None:
+    with pytest.raises(MissingObjectError, match="a/b"):
+        store.get_range("a/b", 0, 10)
+    with pytest.raises(MissingObjectError, match="a/b"):
+        store.copy_in("c", store, "a/b")
+
+
+# A store that is busy is asked again after pauses that double; one that does not answer in time, at once.
+
+
+def through(server: S3Server, proxy: Proxy, patience: Patience) -> ObjectStore:
+    return open_store(replace(server.settings(endpoint=proxy.endpoint), patience=patience))
+
+
+@pytest.mark.fact("F-R-054")
+def test_pauses_double_from_what_is_set_and_end_at_twenty_seconds() -> None:
+    for attempt, longest in ((1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (9, 20.0), (20, 20.0)):
+        assert all(longest / 2 <= pause_after(attempt, 100) <= longest for _ in range(20))
+    assert pause_after(1, 1000) >= 0.5
+
+
+@pytest.mark.fact("F-R-054")
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_busy_store_is_asked_again_after_longer_and_longer_pauses(
+    s3_server: S3Server, proxy: Proxy, status: int
+) -> None:
+    store = through(s3_server, proxy, Patience(initial_backoff_ms=40))
+    store.put("before", b"")
+    times: list[float] = []
+    for _ in range(4):
+        proxy.on("PUT", Refused(status, "SlowDown", then=lambda: times.append(time.monotonic())), key="busy")
+    store.put("busy", b"now")
+    times.append(time.monotonic())
+    assert proxy.count("PUT", "busy") == 5
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert all(pause >= 0.02 * 2**attempt for attempt, pause in enumerate(pauses))
+    found = store.get("busy")
+    assert found is not None
+    assert found.body == b"now"
+
+
+@pytest.mark.fact("F-R-054")
+def test_a_store_that_stays_busy_is_given_up_and_nothing_is_there(s3_server: S3Server, proxy: Proxy) -> None:
+    store = through(s3_server, proxy, Patience(initial_backoff_ms=1))
+    proxy.on("PUT", Refused(503, "SlowDown"), key="busy", times=100)
+    with pytest.raises(RetryableError, match="throttling"):
+        store.put("busy", b"")
+    assert 5 < proxy.count("PUT", "busy") < 20
+    assert store.get("busy") is None
+
+
+@pytest.mark.fact("F-R-055")
+def test_an_upload_past_its_time_is_tried_again(s3_server: S3Server, proxy: Proxy) -> None:
+    store = through(s3_server, proxy, Patience(initial_backoff_ms=1, upload_ms=300))
+    proxy.on("PUT", Slow(3.0), key="slow")
+    began = time.monotonic()
+    store.put("slow", b"now")
+    assert time.monotonic() - began < 2.5
+    assert proxy.count("PUT", "slow") == 2
+
+
+@pytest.mark.fact("F-R-055")
+def test_time_outs_and_pauses_are_those_of_the_cluster() -> None:
+    assert patience_in({}) == Patience(100, 30_000, 10_000)
+    properties = {"cloud_storage_initial_backoff_ms": "250", "cloud_storage_segment_upload_timeout_ms": "1m"}
+    assert patience_in(properties) == Patience(250, 60_000, 10_000)
+    assert patience_in({"cloud_storage_initial_backoff_ms": "soon"}) == Patience(100, 30_000, 10_000)

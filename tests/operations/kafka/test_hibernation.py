@@ -1,0 +1,265 @@
+"""A topic of a real broker put to sleep in object storage, and woken: on an embedded cluster, and on Kafka again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import RetryableError, UserError
+from reconciler.operations.clusters.mounts import Underway
+from reconciler.providers.kafka.admin import configure
+from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
+from reconciler.resources.address import address_of
+from tests.operations.kafka.deaths import die_after
+from tests.operations.kafka.hibernated import SITES, read_all, unnumbered
+from tests.servers.rawrecords import ODD, read_raw, write_raw
+
+if TYPE_CHECKING:
+    from reconciler.providers.protocol import MountJob
+    from tests.operations.kafka.hibernated import Site
+
+
+READABLE = 58
+"""Of 60 records, two were written in transactions that were aborted."""
+
+
+@pytest.mark.fact("F-K-090")
+def test_what_was_hibernated_from_kafka_is_mounted_on_an_embedded_cluster(site: Site) -> None:
+    before = read_all(site.log)
+    site.live.groups.commit("readers", {(site.topic, 0): 7, (site.topic, 2): 0})
+    site.declare("live", "unmounted")
+    site.apply()
+    assert site.physical not in site.kafka.names()
+    site.declare("cold", "mounted")
+    site.apply()
+    assert sum(map(len, before.values())) == READABLE
+    assert read_all(site.cold.log(site.topic)) == before
+    assert site.cold.groups.committed("readers", [site.topic]) == {(site.topic, 0): 7, (site.topic, 2): 0}
+
+
+@pytest.mark.fact("F-K-090", "F-K-091")
+def test_what_was_hibernated_wakes_on_kafka_and_a_stranger_reads_the_same(site: Site) -> None:
+    before, told = read_all(site.log), site.seen(READABLE)
+    site.live.groups.commit("readers", {(site.topic, number): before[number][7]["offset"] for number in before})
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    site.apply()
+    after = read_all(site.log)
+    assert site.seen(READABLE) == told
+    assert unnumbered(after) == unnumbered(before)
+    offsets = site.live.groups.committed("readers", [site.topic])
+    assert offsets == {(site.topic, number): after[number][7]["offset"] for number in before}
+    described = site.kafka.topics("--describe", "--topic", site.physical)
+    assert "retention.ms=-1" in described
+    assert "message.timestamp" not in described
+
+
+@pytest.mark.soak
+@pytest.mark.fact("F-K-090")
+def test_what_an_embedded_cluster_unmounted_is_mounted_on_kafka(site: Site) -> None:
+    before = read_all(site.log)
+    for cluster, state in (("live", "unmounted"), ("cold", "mounted"), ("cold", "unmounted")):
+        site.declare(cluster, state)
+        site.apply()
+    with_more = site.cold.mounts.mountable()
+    assert [str(each.state) for each in with_more] == ["detached"]
+    site.declare("cold", None)
+    site.declare("live", "mounted")
+    site.apply()
+    assert unnumbered(read_all(site.log)) == unnumbered(before)
+
+
+@pytest.mark.soak
+def test_a_topic_goes_back_to_its_place_each_time_it_sleeps(site: Site) -> None:
+    places = set()
+    for _ in range(2):
+        site.declare("live", "unmounted")
+        site.apply()
+        (mountable,) = site.cold.mounts.mountable()
+        places.add(mountable.location)
+        site.declare("live", "mounted")
+        site.apply()
+        site.produce(30)
+    assert len(places) == 1
+    assert sum(map(len, read_all(site.log).values())) == READABLE + 2 * 29
+
+
+def test_what_is_mounted_on_one_platform_is_not_mounted_on_the_other(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("cold", "mounted")
+    site.declare("live", "mounted")
+    assert all("is taken by mounting/" in each.message for each in site.plan().plan.errors)
+    assert len(site.plan().plan.errors) == 2
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    refused = " ".join(each.message for each in site.plan().plan.errors)
+    assert f"is attached to cluster cold as {site.topic}" in refused
+    site.declare("cold", None)
+    refused = " ".join(each.message for each in site.plan().plan.errors)
+    assert f"is attached to cluster cold as {site.topic}" in refused
+
+
+def test_what_is_still_to_be_put_to_sleep_has_no_place_to_be_mounted_from(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.declare("cold", "mounted")
+    (refused,) = site.plan().plan.errors
+    assert refused.message.startswith(f"no detached topic {site.topic} lies in file://bucket yet")
+    first = f"It lies there once mounting/live/{site.topic} has been applied: apply that without this Mounting"
+    assert refused.hint.startswith(first)
+
+
+def test_a_plan_says_that_producers_are_refused_and_where_it_will_lie(site: Site) -> None:
+    site.declare("live", "unmounted")
+    planned = site.plan().plan
+    (warning,) = (each.message for each in planned.warnings)
+    assert warning == f"producers of topic {site.topic} are refused once most of it is archived"
+    (action,) = planned.actions
+    assert (action.id, action.risk) == (f"unmount:mounting/live/{site.topic}", "disruptive")
+
+
+def test_records_that_the_client_library_cannot_read_or_write_come_back_as_they_were(site: Site) -> None:
+    write_raw(site.kafka, site.physical, ODD, partition=1)
+    site.produce(30, first=100)
+    write_raw(site.kafka, site.physical, ODD, partition=2)
+    before = {number: read_raw(site.kafka, site.physical, number) for number in range(3)}
+    site.declare("live", "unmounted")
+    site.apply()
+    assert site.physical not in site.kafka.names()
+    site.declare("live", "mounted")
+    site.apply()
+    assert {number: read_raw(site.kafka, site.physical, number) for number in range(3)} == before
+
+
+def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = KafkaHibernation.keep
+
+    def keeping(self: KafkaHibernation, move: MountJob) -> None:
+        keep(self, move)
+        if move.state == "cut_over":
+            configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            site.produce(3, first=90)
+
+    monkeypatch.setattr(KafkaHibernation, "keep", keeping)
+    site.declare("live", "unmounted")
+    verdict = str(site.bench.apply().verdict)
+    assert "somebody let producers write to it while it was about to be deleted" in verdict
+    assert site.physical in site.kafka.names()
+    monkeypatch.undo()
+    (move,) = site.live.migrations.under_way()
+    assert not Underway("live", move).goes_on  # `run` does nothing for it
+    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert site.live.migrations.under_way() == []
+    site.apply()
+    assert site.physical not in site.kafka.names()
+    site.declare("cold", "mounted")
+    site.apply()
+    assert len(list(site.cold.consume(site.topic))) == READABLE + 3
+
+
+@pytest.mark.soak
+def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+
+    def refused(*_: object) -> None:
+        raise RetryableError("the cluster is away", hint="Wait.")
+
+    monkeypatch.setattr(KafkaHibernation, "finish", refused)
+    assert site.bench.apply().verdict is not None
+    monkeypatch.undo()
+    assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
+    (move,) = site.live.migrations.under_way()
+    with pytest.raises(UserError, match="is being mounted from"):
+        site.live.producer(address_of("topic", "live", site.topic))
+    with pytest.raises(UserError, match="cannot cancel in cut_over"):
+        site.live.migrations.ask(move.id, "cancel")
+    site.apply()
+    assert site.live.migrations.under_way() == []
+
+
+def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.write("sites", SITES.replace("file://bucket", "file://elsewhere", 1))
+    site.declare("live", "mounted")
+    (refused,) = (each.message for each in site.plan().plan.errors)
+    assert "lies in file://bucket, the objectStorage of cluster cold" in refused
+
+
+# Killed between any two steps of a mount or unmount by jobs: the next apply goes on; nothing is lost or doubled.
+
+
+CLUSTER = "reconciler.providers.kafka.mounts.mounts"
+WRITING = "reconciler.embedded.mounts.archive"
+TAKING = "reconciler.embedded.mounts.archive"
+
+
+def rarely(*step: object) -> object:
+    """Be killed after a step that lies between others that are tried always."""
+    return pytest.param(*step, marks=pytest.mark.soak)
+
+
+UNMOUNTING = [
+    rarely(CLUSTER, "KafkaHibernation.keep", 1),
+    rarely(WRITING, "begin", 1),
+    (CLUSTER, "KafkaHibernation.keep", 2),
+    rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
+    ("reconciler.providers.kafka.ledger", "Ledger.change", 4),
+    ("reconciler.providers.kafka.admin", "configure", 1),
+    rarely("reconciler.providers.kafka.seal", "Seals.put", 1),
+    rarely("reconciler.jobs.archive", "archive", 1),
+    rarely(WRITING, "describe", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 3),
+    (CLUSTER, "KafkaHibernation.remove", 1),
+    (WRITING, "detach", 1),
+    rarely(WRITING, "tidy", 1),
+    rarely(CLUSTER, "KafkaHibernation.end", 1),
+]
+MOUNTING = [
+    rarely(CLUSTER, "KafkaHibernation.keep", 1),
+    rarely(TAKING, "claim", 1),
+    (CLUSTER, "KafkaHibernation.make", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 2),
+    ("reconciler.jobs.archive", "restore", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 3),
+    rarely(CLUSTER, "KafkaHibernation.keep", 4),
+    rarely(CLUSTER, "KafkaHibernation.finish", 1),
+    (TAKING, "settle", 1),
+    rarely(CLUSTER, "KafkaHibernation.end", 1),
+]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("module", "name", "nth"), UNMOUNTING)
+def test_an_unmount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    die_after(site, module, name, nth)
+    site.apply()
+    assert site.physical not in site.kafka.names()
+    assert site.live.migrations.under_way() == []
+    site.declare("cold", "mounted")
+    site.apply()
+    assert read_all(site.cold.log(site.topic)) == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("module", "name", "nth"), MOUNTING)
+def test_a_mount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    die_after(site, module, name, nth)
+    site.apply()
+    assert unnumbered(read_all(site.log)) == unnumbered(before)
+    assert site.live.migrations.under_way() == []
+    (mountable,) = site.cold.mounts.mountable()
+    assert mountable.state == "mounted"

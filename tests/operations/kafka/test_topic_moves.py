@@ -1,0 +1,151 @@
+"""A topic moved on a real broker: to another namespace, and to fewer partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from confluent_kafka import Producer
+
+from reconciler.applying.events import ActionDone
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.actions import Update
+from reconciler.providers.kafka.admin import configure
+from reconciler.resources.address import address_of
+from tests.operations.kafka.deaths import die_after
+from tests.operations.kafka.hibernated import read_all, unnumbered
+
+if TYPE_CHECKING:
+    from reconciler.records.log import TopicLog
+    from tests.operations.kafka.hibernated import Site
+
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
+MOVED: Final = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: moved, namespace: PREFIX, cluster: live}
+spec: {partitions: COUNT, replicationFactor: 1, configs: {retention.ms: infinite}, movedFrom: "PREFIX:orders"}
+"""
+
+
+def moves(site: Site, partitions: int = 3) -> str:
+    """Declare the move, and return the new name."""
+    site.write("topic", MOVED.replace("COUNT", str(partitions)))
+    return f"{site.prefix}:moved"
+
+
+def apply(site: Site) -> None:
+    applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))
+    assert applied.verdict is None, applied.verdict
+
+
+def log_of(site: Site, name: str) -> TopicLog:
+    return site.live.log(address_of("topic", "live", name))
+
+
+@pytest.mark.fact("F-K-090", "F-K-091")
+def test_a_topic_moves_with_its_records_and_its_groups(site: Site) -> None:
+    before = read_all(site.log)
+    site.live.groups.commit("readers", {(site.topic, number): before[number][5]["offset"] for number in before})
+    new = moves(site)
+    apply(site)
+    after = read_all(log_of(site, new))
+    assert unnumbered(after) == unnumbered(before)
+    offsets = site.live.groups.committed("readers", [new])
+    assert offsets == {(new, number): after[number][5]["offset"] for number in before}
+    assert site.physical not in site.kafka.names()
+    assert "retention.ms=-1" in site.kafka.topics("--describe", "--topic", f"{site.prefix}.moved")
+    assert site.planned() == []
+
+
+@pytest.mark.fact("F-K-083")
+def test_fewer_partitions_keep_the_order_of_each_key_and_skip_nothing(site: Site) -> None:
+    by_key = {"bootstrap.servers": site.kafka.bootstrap(), "partitioner": "murmur2_random"}
+    producer = Producer(by_key)
+    for number in range(300):
+        producer.produce(site.physical, key=f"key{number % 20}", value=f"{number:05}")
+    assert producer.flush(30) == 0
+    before = read_all(site.log)
+    site.live.groups.commit("readers", {(site.topic, 0): before[0][30]["offset"], (site.topic, 1): 0})
+    new = moves(site, 2)
+    apply(site)
+    after = read_all(log_of(site, new))
+    assert len(after) == 2
+    rows = [row for some in after.values() for row in some]
+    assert sorted(map(str, unplaced(rows))) == sorted(
+        map(str, unplaced(row for some in before.values() for row in some))
+    )
+    for number in range(20):
+        mine = [row["value"] for row in rows if row["key"] == f"key{number}".encode()]
+        assert len(mine) == 15
+        assert mine == sorted(mine)
+    offsets = site.live.groups.committed("readers", [new])
+    unread = {str(one) for one in unplaced([*before[0][30:], *before[1], *before[2]])}
+    read_on = {
+        str(one)
+        for number in after
+        for one in unplaced(r for r in after[number] if r["offset"] >= offsets[new, number])
+    }
+    assert unread <= read_on
+
+
+def unplaced(rows: object) -> list[dict[str, object]]:
+    return [{key: value for key, value in row.items() if key not in {"offset", "partition"}} for row in rows]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "nth"),
+    [
+        ("reconciler.jobs.copy", "fill", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.begin", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.shut_out", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.switch_groups", 1),
+        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.end", 1),
+    ],
+)
+def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
+    before = read_all(site.log)
+    new = moves(site)
+    die_after(site, module, name, nth, allow=f"delete:topic/live/{site.topic}")
+    apply(site)
+    assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
+    assert site.physical not in site.kafka.names()
+    assert site.planned() == []
+
+
+def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site) -> None:
+    manifests = site.bench.folder / "manifests"
+    before = {file: file.read_text() for file in manifests.iterdir()}
+    moves(site)
+    allow = f"delete:topic/live/{site.topic}"
+    die_after(site, "reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.shut_out", 1, allow=allow)
+    for file in manifests.iterdir():
+        file.write_text(before[file]) if file in before else file.unlink()
+    planned = site.plan().plan
+    (unsealed,) = (each for each in planned.actions if isinstance(each, Update))
+    assert unsealed.address == f"topic/live/{site.topic}"
+    assert [change.path for change in unsealed.changes] == ["sealed"]
+    site.bench.apply(Select(allow=("delete:*",)))
+    site.produce(3, first=100)
+    assert site.planned() == []
+    assert not any("sealed" in each.message for each in site.plan().plan.warnings)
+
+
+def test_what_is_written_to_the_old_name_after_somebody_broke_its_seal_keeps_it_from_being_deleted(site: Site) -> None:
+    new, written = moves(site), []
+
+    def report(event: object) -> None:
+        site.bench.events.append(event)  # type: ignore[arg-type]
+        if isinstance(event, ActionDone) and event.id.startswith("switch-groups:") and not written:
+            written.append(event)
+            client = site.live.migrations.hibernation.client
+            configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            site.produce(3, first=100)
+
+    applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report)
+    assert "somebody wrote to it since all of it had been copied" in str(applied.verdict)
+    assert site.physical in site.kafka.names()
+    apply(site)
+    assert sum(map(len, read_all(log_of(site, new)).values())) == 61

@@ -1,0 +1,259 @@
+"""Mirrors that a link makes by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
+from reconciler.embedded.catalog.model import QuotaEntry
+from reconciler.errors import BlockedError, UserError
+from reconciler.resources.mirror_link import MirrorLinkSpec
+from reconciler.resources.mirrors import AUTO_CREATE_MIRROR, LinkEntry
+from tests.embedded.links.linked import LINK, ORDERS
+from tests.operations.link_syncs import ALL, MINUTE, Counting, Runner, denied, runner
+
+ENABLED = {"enabled": True, "filters": ALL}
+
+
+def made(run: Runner, cluster: str = "east") -> list[str]:
+    """Return the mirrors there are after a pass."""
+    run(cluster)
+    return [mirror.name for mirror in run.linked.provider(cluster).links.mirrors()]
+
+
+def told(run: Runner) -> tuple[str, str] | None:
+    found = run.link().tasks.get(AUTO_CREATE_MIRROR)
+    return None if found is None else (found.code, found.message)
+
+
+def alter(run: Runner, **spec: Any) -> None:
+    declared = {**run.link().declared.spec.to_json(), **spec}
+    run.linked.east.catalog.commit(lambda draft: alter_link(draft, LINK, declared))
+
+
+@pytest.mark.fact("F-C-020")
+def test_a_mirror_is_made_where_all_five_conditions_hold_and_says_that_it_was_made_so() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.west.alter_topic(ORDERS, {"retention.ms": "1h"}, partitions=3)
+    assert made(run) == [ORDERS]
+    seen, entry = run.linked.seen("east"), run.linked.east.topic(ORDERS)
+    assert (seen.is_automatic, seen.source, seen.source_topic_id) == (True, ORDERS, run.linked.west.topic(ORDERS).id)
+    assert (entry.partitions, entry.configs) == (3, {"retention.ms": "3600000"})
+
+
+@pytest.mark.fact("F-C-020")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"autoCreate": {"enabled": False}},
+        {"autoCreate": {"enabled": True, "filters": [{"name": "shop:order"}]}},
+        {"autoCreate": {"enabled": True, "filters": [*ALL, {"name": ORDERS, "filterType": "exclude"}]}},
+    ],
+)
+def test_none_is_made_that_is_not_enabled_or_that_no_filter_takes(spec: dict[str, Any]) -> None:
+    assert made(runner(**spec)) == []
+
+
+@pytest.mark.fact("F-C-020")
+def test_none_is_made_of_what_the_link_may_not_read() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.west.set_topic_acls(ORDERS, [denied()])
+    assert made(run) == []
+    run.linked.west.set_topic_acls(ORDERS, [])
+    run.later(5 * MINUTE)
+    assert made(run) == [ORDERS]
+
+
+@pytest.mark.fact("F-C-020")
+def test_none_is_made_where_the_name_is_taken_and_nobody_calls_that_an_error() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.east.create_topic(ORDERS)
+    assert (made(run), told(run), run.linked.east.topic(ORDERS).mirror) == ([], None, None)
+
+
+@pytest.mark.fact("F-C-020", "F-C-025")
+def test_with_a_prefix_none_is_made_of_a_mirror_and_by_hand_it_is() -> None:
+    run = runner(autoCreate=ENABLED, prefix="west.")
+    run.linked.cluster("north").create_topic("shop:clicks")
+    run.linked.link("west", "north", "from-north", mode="destination")
+    run.linked.mirror("west", "north", "shop:clicks", "from-north")
+    assert made(run) == ["shop:west.orders"]
+    run.linked.mirror("east", "west", "shop:clicks", LINK, name="shop:west.clicks")
+    run.later(5 * MINUTE)
+    assert made(run) == ["shop:west.clicks", "shop:west.orders"]
+
+
+@pytest.mark.fact("F-C-095")
+def test_without_a_prefix_chains_are_made_of_mirrors() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.cluster("far")
+    run.linked.link("far", "east", "onwards", mode="destination", autoCreate=ENABLED)
+    run()
+    assert made(run, "far") == [ORDERS]
+
+
+@pytest.mark.fact("F-C-025")
+def test_links_in_both_directions_make_no_mirrors_for_ever() -> None:
+    run = runner(autoCreate=ENABLED, prefix="a.")
+    run.linked.link("west", "east", "back", mode="destination", autoCreate=ENABLED, prefix="b.")
+    for _ in range(3):
+        run.later(5 * MINUTE)
+        assert (made(run), made(run, "west")) == (["shop:a.orders"], [])
+
+
+@pytest.mark.fact("F-C-024")
+def test_none_is_made_of_internal_topics_or_schemas_which_only_a_hand_may_mirror() -> None:
+    run = runner(autoCreate=ENABLED)
+    for name in ("__consumer_timestamps", "_confluent-metrics", "confluent-audit-log-events", "_schemas"):
+        run.linked.west.create_topic(name)
+    assert made(run) == [ORDERS]
+    run.linked.mirror("east", "west", "_schemas")
+    with pytest.raises(UserError, match="never mirrored"):
+        run.linked.mirror("east", "west", "confluent-audit-log-events")
+
+
+@pytest.mark.fact("F-C-021")
+def test_it_looks_once_in_a_metadata_interval_and_finds_later_topics() -> None:
+    run = runner(autoCreate=ENABLED)
+    assert made(run) == [ORDERS]
+    run.linked.west.create_topic("shop:clicks")
+    run.later(5 * MINUTE - 1)
+    assert made(run) == [ORDERS]
+    run.later(1)
+    assert made(run) == ["shop:clicks", ORDERS]
+    run.linked.west.create_topic("shop:views")
+    assert made(Runner(run.linked)) == ["shop:clicks", ORDERS, "shop:views"]  # Whoever starts anew looks.
+
+
+@pytest.mark.fact("F-C-021")
+def test_a_metadata_interval_may_be_another() -> None:
+    run = runner(autoCreate=ENABLED, metadataInterval="1m")
+    run()
+    run.linked.west.create_topic("shop:clicks")
+    run.later(MINUTE)
+    assert made(run) == ["shop:clicks", ORDERS]
+
+
+@pytest.mark.fact("F-C-026")
+def test_what_was_made_by_hand_before_is_left_as_it_is() -> None:
+    run = runner(autoCreate=ENABLED)
+    of = run.linked.west.source_topic(ORDERS)
+    shape = MirrorShape(link=LINK, source=ORDERS, configs={"min.insync.replicas": "2"})
+    run.linked.east.create_mirror(ORDERS, shape, of)
+    run()
+    entry = run.linked.east.topic(ORDERS)
+    assert (entry.configs, run.linked.seen("east").is_automatic) == ({"min.insync.replicas": "2"}, False)
+
+
+def test_a_namespace_that_is_missing_is_told_and_stops_no_other_mirror() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.west.create_namespace("lab")
+    run.linked.west.create_topic("lab:a")
+    run.linked.west.create_topic("lab:b")
+    assert made(run) == [ORDERS]
+    code, message = told(run) or ("", "")
+    assert (code, message) == ("InvalidNamespaceError", "lab:a: namespace lab does not exist (and 1 more)")
+    run.linked.east.create_namespace("lab")
+    run.later(5 * MINUTE)
+    assert (made(run), told(run)) == (["lab:a", "lab:b", ORDERS], None)
+
+
+def test_quotas_hold_for_what_a_link_makes_and_are_told() -> None:
+    run = runner(autoCreate=ENABLED)
+    for name in ("shop:a", "shop:b"):
+        run.linked.west.create_topic(name)
+    run.linked.east.limit_namespace("shop", QuotaEntry(topics=2))
+    assert made(run) == ["shop:a", "shop:b"]
+    code, message = told(run) or ("", "")
+    assert code == "POLICY_VIOLATION_ERROR"
+    assert "namespace shop may hold 2 topics: with shop:orders it would be 3" in message
+
+
+def test_what_was_wrong_is_over_once_nothing_is_made_any_more() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.west.create_topic("x" * 200)
+    run.linked.east.limit_namespace("shop", QuotaEntry(topics=0))
+    run()
+    assert told(run) is not None
+    alter(run, autoCreate={"enabled": False})
+    run()
+    assert told(run) is None
+
+
+@pytest.mark.fact("F-C-023")
+@pytest.mark.parametrize("task", ["autoCreate", "consumerOffsetSync"])
+def test_enabling_without_filters_is_refused_and_disabling_clears_them(task: str) -> None:
+    run = runner(**{task: {"enabled": True, "filters": ALL}})
+    with pytest.raises(UserError, match="is enabled and has no filters"):
+        alter(run, **{task: {"enabled": True}})
+    with pytest.raises(UserError, match="is enabled and has no filters"):
+        run.linked.east.create_link("other", LinkEntry("l-2", "west", {"source": "west", task: {"enabled": True}}))
+    alter(run, **{task: {"enabled": False, "filters": ALL}})
+    kept = run.linked.east.catalog.read().links[LINK].declared[task]
+    assert (kept["enabled"], kept["filters"]) == (False, [])
+    written = MirrorLinkSpec.model_validate({"source": "west", task: {"enabled": False, "filters": ALL}})
+    assert written.to_json()[task]["filters"] == []
+
+
+@pytest.mark.fact("F-C-027")
+def test_a_mirror_that_would_be_made_again_is_deleted_only_once_it_is_excluded_or_over() -> None:
+    run = runner(autoCreate=ENABLED)
+    run()
+    with pytest.raises(BlockedError, match="autoCreate filters"):
+        run.linked.east.delete_topic(ORDERS)
+    alter(run, autoCreate={"enabled": True, "filters": [*ALL, {"name": ORDERS, "filterType": "exclude"}]})
+    assert run.linked.east.delete_topic(ORDERS)
+    run.later(5 * MINUTE)
+    assert made(run) == []
+
+
+@pytest.mark.fact("F-C-027", "F-C-092")
+@pytest.mark.parametrize("verb", ["failover", "promote"])
+def test_one_on_its_way_cannot_be_deleted_and_one_that_stopped_can(verb: str) -> None:
+    run = runner(autoCreate=ENABLED)
+    run()
+    links = run.linked.provider("east").links
+    links.ask(ORDERS, verb, operation="o-1")
+    if verb == "promote":
+        with pytest.raises(UserError, match="PENDING_STOPPED"):
+            run.linked.east.delete_topic(ORDERS)
+        run()
+    assert run.linked.status("east") == "STOPPED"
+    assert run.linked.east.delete_topic(ORDERS)
+
+
+@pytest.mark.fact("F-C-027")
+def test_one_that_failed_can_be_deleted_and_is_made_afresh() -> None:
+    run = runner(autoCreate=ENABLED)
+    run()
+    run.linked.west.delete_topic(ORDERS)
+    run.linked.west.create_topic(ORDERS)
+    run()
+    assert run.linked.status("east") == "FAILED"
+    assert run.linked.east.delete_topic(ORDERS)
+    run.later(5 * MINUTE)
+    assert (made(run), run.linked.status("east")) == ([ORDERS], "ACTIVE")
+
+
+def test_many_topics_cost_one_look_at_each_catalog_and_one_commit() -> None:
+    run = runner(autoCreate=ENABLED)
+    for name in ("shop", "lab"):
+        for number in range(50):
+            run.linked.west.create_topic(f"{name}.{number}")
+    west, east = Counting(run.linked.stores["west"]), Counting(run.linked.stores["east"])
+    run.over = {"west": west, "east": east}
+    before = run.serial()
+    run()
+    assert len(run.linked.provider("east").links.mirrors()) == 101
+    assert run.serial() == before + 2  # Which cluster it met, and the mirrors.
+    for most in (6, 4):  # Once more after what the pass itself did, then no topic is looked at.
+        west.calls.clear()
+        east.calls.clear()
+        run.later(5 * MINUTE)
+        run()
+        assert sum(west.calls.values()) <= most
+        assert east.calls["get"] <= most + 2
+        assert set(east.calls) <= {"get", "delete"}  # A commit of nothing deletes nothing.

@@ -1,0 +1,250 @@
+"""What a plan says another role of a mirror costs is what it costs, and no more is done than was approved."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.events import ActionDone
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.mounts import MountSite
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_views import describe_mirrors
+from reconciler.operations.steps.approval import ChangedPlanError
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.same_or_less import Why
+from tests.embedded.samples import NOW
+from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.operations.mirrors.mirror_commands import Verb
+    from reconciler.planning.actions import Estimate, RoleCost
+
+FILE = ApplyOptions(file=Path("p.json"))
+FAILOVER = Select(allow=(f"failover:{MIRROR}",))
+RESTORE = Select(allow=(f"truncate-and-restore:{BACK}",))
+
+Logs = dict[int, dict[int, str]]
+Named = set[tuple[int, int]]
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Bench:
+    """Ten records on `west`, five a partition, mirrored to `east` over a link that goes both ways."""
+    return mirroring(bench)
+
+
+def logs(shop: Bench, cluster: str) -> Logs:
+    """Return what can be read, by partition and offset."""
+    found: Logs = {0: {}, 1: {}}
+    for one in opened(shop, cluster).consume(ORDERS):
+        found[one.partition][one.offset] = (one.value or b"").decode()
+    return found
+
+
+def places(found: Logs) -> Named:
+    return {(partition, offset) for partition, log in found.items() for offset in log}
+
+
+def estimate(shop: Bench, id_: str, select: Select | None = None) -> Estimate:
+    """Return what a plan says of one action."""
+    plan = shop.plan(select or Select()).plan
+    assert not plan.errors, plan.errors
+    return next(action.estimate for action in plan.actions if action.id == id_)
+
+
+def cost(shop: Bench, id_: str) -> RoleCost:
+    found = estimate(shop, id_).role
+    assert found is not None
+    return found
+
+
+def named(found: RoleCost) -> Named:
+    """Return the offsets that are named as lost."""
+    return {(each.partition, offset) for each in found.lost for offset in range(each.start, each.stop)}
+
+
+def produce_late(shop: Bench, cluster: str, *amounts: int) -> None:
+    for partition, amount in enumerate(amounts):
+        produce(shop, cluster, *(f"late {partition}-{number}" for number in range(amount)), partition=partition)
+
+
+def lose(shop: Bench) -> None:
+    (shop.folder / ".clusters/west").rename(shop.folder / "lost")
+
+
+@pytest.mark.fact("F-C-065")
+@pytest.mark.parametrize("amounts", [(0, 0), (3, 0), (0, 4), (2, 5)])
+def test_what_a_failover_is_said_to_lose_is_exactly_what_is_lost(shop: Bench, amounts: tuple[int, int]) -> None:
+    produce_late(shop, "west", *amounts)
+    want(shop, "failed-over")
+    found = cost(shop, f"failover:{MIRROR}")
+    assert (found.lost_offsets, len(named(found))) == (sum(amounts), sum(amounts))
+    assert shop.apply(FAILOVER).verdict is None
+    source, copy = logs(shop, "west"), logs(shop, "east")
+    assert places(source) - places(copy) == named(found)
+    assert all(source[partition][offset] == copy[partition][offset] for partition, offset in places(copy))
+
+
+@pytest.mark.fact("F-C-079")
+@pytest.mark.parametrize("amounts", [(0, 0), (3, 0), (2, 5)])
+def test_what_a_restore_is_said_to_cut_is_exactly_what_is_cut(shop: Bench, amounts: tuple[int, int]) -> None:
+    produce_late(shop, "west", *amounts)
+    want(shop, "failed-over")
+    assert shop.apply(FAILOVER).verdict is None
+    produce(shop, "east", "went on")
+    produce_late(shop, "west", 1, 0)  # Divergent records go on being written where nobody told the producers.
+    before = logs(shop, "west")
+    want(shop, "reversed")
+    found = cost(shop, f"truncate-and-restore:{BACK}")
+    assert len(named(found)) == sum(amounts) + 1
+    assert shop.apply(RESTORE).verdict is None
+    upkeep(shop, "mirror")
+    after = logs(shop, "west")
+    kept = {place for place in places(before) if after[place[0]].get(place[1]) == before[place[0]][place[1]]}
+    assert places(before) - kept == named(found)
+    assert after == logs(shop, "east")
+
+
+@pytest.mark.fact("F-C-079")
+def test_the_groups_that_a_restore_is_said_to_set_back_are_set_back(shop: Bench) -> None:
+    produce_late(shop, "west", 4, 0)
+    for group, offset in {"before": 5, "beyond": 8}.items():
+        opened(shop, "west").groups.commit(group, {(ORDERS, 0): offset})
+    want(shop, "failed-over")
+    assert shop.apply(FAILOVER).verdict is None
+    want(shop, "reversed")
+    assert cost(shop, f"truncate-and-restore:{BACK}").groups_set_back == ("beyond",)
+    assert shop.apply(RESTORE).verdict is None
+    west = opened(shop, "west")
+    assert [west.groups.committed(group, [ORDERS])[ORDERS, 0] for group in ("before", "beyond")] == [5, 5]
+
+
+@pytest.mark.fact("F-C-063")
+def test_what_a_promotion_is_said_to_wait_for_is_what_it_copies(shop: Bench) -> None:
+    produce_late(shop, "west", 2, 1)
+    want(shop, "promoted")
+    found = estimate(shop, f"catch-up:{MIRROR}")
+    assert found.role is not None
+    assert (found.records, found.role.timeout_ms) == (3, 300_000)
+    assert found.bytes > 0
+    assert shop.apply().verdict is None
+    copied = {event.id: event.records for event in shop.events if isinstance(event, ActionDone)}
+    assert copied[f"catch-up:{MIRROR}"] == 3
+
+
+@pytest.mark.fact("F-C-074")
+def test_what_a_reversal_is_said_to_copy_is_not_lost(shop: Bench) -> None:
+    produce_late(shop, "west", 0, 2)
+    want(shop, "reversed")
+    found = cost(shop, f"reverse-and-start:{MIRROR}")
+    assert [(each.partition, each.start, each.stop) for each in found.behind] == [(1, 5, 7)]
+    assert shop.apply().verdict is None
+    assert {1: logs(shop, "east")[1]} == {1: {**logs(shop, "west")[1]}}
+
+
+@pytest.mark.fact("F-C-065", "F-C-083")
+def test_without_its_source_the_last_source_fetch_offsets_are_all_that_is_told(shop: Bench) -> None:
+    produce_late(shop, "west", 3, 0)
+    lose(shop)
+    want(shop, "failed-over")
+    found = cost(shop, f"failover:{MIRROR}")
+    assert (found.unknown, found.fetched, found.lost) == ("west does not answer", ((0, 4), (1, 4)), ())
+
+
+ANEW: list[tuple[str, Verb, str]] = [
+    ("failed-over", "failover", f"failover:{MIRROR}"),
+    ("promoted", "promote", f"catch-up:{MIRROR}"),
+    ("reversed", "reverse-and-start", f"reverse-and-start:{MIRROR}"),
+]
+
+
+@pytest.mark.fact("F-C-094")
+@pytest.mark.parametrize("is_written", [False, True], ids=["empty", "written"])
+@pytest.mark.parametrize(("role", "verb", "id_"), ANEW)
+def test_nothing_is_measured_against_a_topic_that_was_made_anew(
+    shop: Bench, role: str, verb: Verb, id_: str, *, is_written: bool
+) -> None:
+    upkeep(shop, "mirror")
+    opened(shop, "west").delete_topic(ORDERS)
+    EmbeddedCluster.open(
+        DirectoryStore(shop.folder / ".clusters/west"), now_ms=lambda: NOW, new_id=lambda: str(uuid.uuid4())
+    ).create_topic(ORDERS, partitions=2)
+    if is_written:
+        produce(shop, "west", *map(str, range(5)))
+    want(shop, role)
+    anew = f"{ORDERS} on west was deleted and made anew"
+    found = cost(shop, id_)
+    assert (found.unknown, found.lost, found.behind) == (anew, (), ())
+    ready = []
+    with pytest.raises(UserError, match="not confirmed"):
+        ask_mirrors(shop.acting(), verb, [MIRROR], confirm=lambda asked: bool(ready.extend(asked)))
+    (asked,) = ready
+    assert asked.estimate.role is not None
+    assert (asked.estimate.role.unknown, [each.lag for each in asked.lags]) == (anew, [None, None])
+    (row,) = describe_mirrors(MountSite(invocation=shop.invocation, select=Select()), [MIRROR])
+    assert [each.lag for each in row.partitions] == [None, None]
+
+
+@pytest.mark.parametrize("verb", ["promote", "reverse-and-start"])
+def test_what_needs_its_source_does_not_begin_where_another_cluster_lies_there(shop: Bench, verb: Verb) -> None:
+    upkeep(shop, "mirror")
+    lose(shop)
+    store = DirectoryStore(shop.folder / ".clusters/west")
+    other = EmbeddedCluster.create(store, "west", now_ms=lambda: NOW, new_id=lambda: str(uuid.uuid4()))
+    other.create_namespace("shop")
+    other.create_topic(ORDERS, partitions=2)
+    verdict = ask_mirrors(shop.acting(), verb, [MIRROR], confirm=lambda _: True).verdict
+    assert verdict is not None
+    assert f"west is another cluster now, {other.cluster_id}" in f"{verdict.message} {verdict.hint}"
+    assert status(shop) == "ACTIVE"
+
+
+@pytest.mark.fact("F-C-065")
+def test_a_failover_that_would_lose_more_than_was_approved_is_not_done(shop: Bench) -> None:
+    produce_late(shop, "west", 2, 0)
+    want(shop, "failed-over")
+    shop.plan(FAILOVER, out=Path("p.json"))
+    produce_late(shop, "west", 0, 1)
+    with pytest.raises(ChangedPlanError) as caught:
+        shop.apply(options=FILE)
+    (more,) = caught.value.held.difference.more
+    assert (caught.value.exit_code, more.whys) == (6, (Why.LOSS,))
+    assert more.message == "3 offsets would be lost now, and 2 when it was approved"
+    assert status(shop) == "ACTIVE"
+    upkeep(shop, "mirror")  # Now it would lose less than was approved.
+    assert shop.apply(options=FILE).verdict is None
+    assert (status(shop), logs(shop, "east")) == ("STOPPED", logs(shop, "west"))
+
+
+@pytest.mark.fact("F-C-065")
+def test_what_was_approved_with_its_loss_known_is_not_done_once_the_source_is_gone(shop: Bench) -> None:
+    want(shop, "failed-over")
+    shop.plan(FAILOVER, out=Path("p.json"))
+    lose(shop)
+    with pytest.raises(ChangedPlanError, match="cannot be told any more how many offsets would be lost"):
+        shop.apply(options=FILE)
+    shop.plan(FAILOVER, out=Path("p.json"))
+    assert shop.apply(options=FILE).verdict is None
+    assert status(shop) == "STOPPED"
+
+
+@pytest.mark.fact("F-C-079")
+def test_a_restore_that_would_cut_more_than_was_approved_is_not_done(shop: Bench) -> None:
+    want(shop, "failed-over")
+    assert shop.apply(FAILOVER).verdict is None
+    want(shop, "reversed")
+    shop.plan(RESTORE, out=Path("p.json"))
+    produce_late(shop, "west", 2, 0)
+    with pytest.raises(ChangedPlanError, match="2 offsets would be lost now, and nothing when it was approved"):
+        shop.apply(options=FILE)
+    assert logs(shop, "west")[0][5] == "late 0-0"
+    assert planned(shop) == [f"truncate-and-restore:{BACK}"]

@@ -1,0 +1,354 @@
+"""Roles of a mirror brought about by apply, from the files to the records, and what the next plan says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.events import ActionDone
+from reconciler.embedded.segments.groups import commit_offsets, existing_group
+from reconciler.errors import BlockedError, IncompleteError, UserError
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.plan import BlockedPlanError
+from reconciler.operations.steps.invocation import Select
+from tests.embedded.links.linked import Linked, mirrored
+from tests.embedded.samples import NOW
+from tests.operations.linked_shop import (
+    BACK,
+    COPY,
+    LINK,
+    MIRROR,
+    ORDERS,
+    TOPIC,
+    mirroring,
+    opened,
+    planned,
+    produce,
+    status,
+    upkeep,
+    values,
+    want,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conftest import Bench
+
+    from reconciler.resources.mirrors import MirrorSeen
+
+
+OLD = [f"a{number}" for number in range(5)]
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Bench:
+    """Ten records on `west`, mirrored to `east` over a link that goes both ways."""
+    return mirroring(bench)
+
+
+def applied(shop: Bench, *allow: str) -> list[str]:
+    """Apply what is declared, and return what was done; nothing is left to do after it."""
+    done = shop.apply(Select(allow=allow))
+    assert done.verdict is None
+    assert planned(shop) == []
+    return list(done.result.done) if done.result else []
+
+
+@pytest.mark.fact("F-C-063")
+def test_a_promotion_waits_until_nothing_lags_and_frees_a_topic_with_all_records(shop: Bench) -> None:
+    produce(shop, "west", "late")
+    want(shop, "promoted")
+    assert applied(shop) == [f"catch-up:{MIRROR}", f"promote:{MIRROR}"]
+    copied = {event.id: event.records for event in shop.events if isinstance(event, ActionDone)}
+    assert (copied[f"catch-up:{MIRROR}"], copied[f"promote:{MIRROR}"]) == (1, 0)
+    assert (status(shop), values(shop, "east")) == ("STOPPED", [*OLD, "late"])
+    produce(shop, "east", "its own")
+    assert values(shop, "east")[-1] == "its own"
+    assert "its own" not in values(shop, "west")
+
+
+def test_the_topic_it_becomes_is_owned_by_the_same_run(shop: Bench) -> None:
+    want(shop, "promoted")
+    shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
+    assert applied(shop) == [f"catch-up:{MIRROR}", f"promote:{MIRROR}", f"adopt:{COPY}"]
+    (shop.folder / "manifests/link.yaml").unlink()
+    assert applied(shop)
+    assert opened(shop, "east").catalog.read().links == {}
+    assert values(shop, "east") == OLD
+
+
+@pytest.mark.fact("F-C-063")
+def test_a_mirror_whose_lag_does_not_shrink_is_not_promoted_and_the_open_transaction_is_named(shop: Bench) -> None:
+    shop.write(
+        "manifests/link.yaml",
+        LINK.replace("ROLE", "promoted")
+        .replace("MODE", "bidirectional")
+        .replace("spec:\n", "spec:\n  retryTimeout: 0s\n"),
+    )
+    with opened(shop, "west").producer(transactional_id="payments") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send(ORDERS, "open", partition=1)
+        producer.flush()
+        done = shop.apply()
+        assert done.result is not None
+        (failed,) = done.result.failed
+        assert failed.id == f"catch-up:{MIRROR}"
+        assert failed.error.message == (
+            f"the lag of {MIRROR} does not shrink, for 0 s: partition 1 lacks 1 record: a transaction is open there "
+            "since offset 5; nothing was changed"
+        )
+        assert [each.id for each in done.result.skipped] == [f"promote:{MIRROR}"]
+        assert status(shop) == "ACTIVE"
+        with pytest.raises(UserError, match="mirror"):
+            produce(shop, "east", "refused")
+        producer.commit()
+    assert applied(shop) == [f"catch-up:{MIRROR}", f"promote:{MIRROR}"]
+    assert values(shop, "east", 1)[-1] == "open"
+
+
+@pytest.mark.fact("F-C-061")
+def test_a_paused_mirror_takes_nothing_until_it_is_resumed(shop: Bench) -> None:
+    want(shop, "paused")
+    assert applied(shop) == [f"pause:{MIRROR}"]
+    produce(shop, "west", "late")
+    upkeep(shop, "mirror")
+    assert values(shop, "east") == OLD
+    want(shop, "mirroring")
+    assert applied(shop) == [f"resume:{MIRROR}"]
+    upkeep(shop, "mirror")
+    assert values(shop, "east") == [*OLD, "late"]
+
+
+@pytest.mark.fact("F-C-063")
+def test_a_paused_mirror_that_lags_is_promoted_with_all_records(shop: Bench) -> None:
+    want(shop, "paused")
+    applied(shop)
+    produce(shop, "west", "late")
+    want(shop, "promoted")
+    assert applied(shop) == [f"catch-up:{MIRROR}", f"promote:{MIRROR}"]
+    assert values(shop, "east") == [*OLD, "late"]
+
+
+@pytest.mark.fact("F-C-074", "F-C-075")
+def test_roles_are_swapped_there_and_back_and_nothing_is_lost(shop: Bench) -> None:
+    produce(shop, "west", "late")
+    want(shop, "reversed")
+    assert applied(shop) == [f"reverse-and-start:{MIRROR}"]
+    assert (status(shop), status(shop, "west")) == ("STOPPED", "ACTIVE")
+    produce(shop, "east", "over there")
+    assert upkeep(shop, "mirror").verdict is None
+    assert values(shop, "west") == values(shop, "east") == [*OLD, "late", "over there"]
+    want(shop, "mirroring")
+    assert applied(shop) == [f"reverse-and-start:{BACK}"]
+    assert (status(shop), status(shop, "west")) == ("ACTIVE", "STOPPED")
+    produce(shop, "west", "home")
+    upkeep(shop, "mirror")
+    assert values(shop, "east") == [*OLD, "late", "over there", "home"]
+
+
+@pytest.mark.fact("F-C-065", "F-C-079", "F-C-080")
+def test_what_failed_over_is_restored_and_brought_home(shop: Bench) -> None:
+    produce(shop, "west", "lost")
+    want(shop, "failed-over")
+    with pytest.raises(BlockedError, match=f"failover:{MIRROR}"):
+        shop.apply()
+    assert applied(shop, f"failover:{MIRROR}") == [f"failover:{MIRROR}"]
+    produce(shop, "east", "since then")
+    produce(shop, "west", "where nobody looks")
+    want(shop, "reversed")
+    assert applied(shop, f"truncate-and-restore:{BACK}") == [f"truncate-and-restore:{BACK}"]
+    assert (status(shop), status(shop, "west")) == ("STOPPED", "ACTIVE")
+    assert values(shop, "west") == OLD
+    upkeep(shop, "mirror")
+    assert values(shop, "west") == values(shop, "east") == [*OLD, "since then"]
+    want(shop, "mirroring")
+    assert applied(shop) == [f"reverse-and-start:{BACK}"]
+    assert (status(shop), status(shop, "west")) == ("ACTIVE", "STOPPED")
+
+
+@pytest.mark.fact("F-C-041")
+def test_a_group_is_held_to_where_its_mirror_ends_when_that_fails_over(shop: Bench) -> None:
+    east = opened(shop, "east")
+    topic = east.topic(ORDERS).id
+    commit_offsets(east.store, east.catalog, "readers", {(topic, 0): 3, (topic, 1): 9}, mark="first", now_ms=NOW)
+    want(shop, "failed-over")
+    applied(shop, f"failover:{MIRROR}")
+    readers = existing_group(east.store, "readers")
+    assert {place: kept.offset for place, kept in readers.own.items()} == {(topic, 0): 3, (topic, 1): 5}
+
+
+def test_jobs_left_to_another_leave_the_promotion_to_it_too(shop: Bench) -> None:
+    want(shop, "promoted")
+    done = shop.apply(options=ApplyOptions(yes=True, leaves_jobs=True))
+    assert done.result is not None
+    assert done.result.not_started == (f"catch-up:{MIRROR}", f"promote:{MIRROR}")
+    assert status(shop) == "ACTIVE"
+    assert shop.apply(options=ApplyOptions(yes=True, resumes=True)).verdict is None
+    assert status(shop) == "STOPPED"
+    assert planned(shop) == []
+
+
+@pytest.mark.fact("F-C-090")
+def test_destroy_takes_mirrors_before_their_link_and_leaves_nothing(shop: Bench) -> None:
+    with pytest.raises(BlockedPlanError) as refused:
+        shop.destroy(recursive=True)
+    blocks = [each.blocked for each in refused.value.planned.plan.blocked]
+    allows = tuple(block.allow for block in blocks if block is not None and block.allow is not None)
+    done = shop.destroy(Select(allow=allows), recursive=True)
+    assert done.verdict is None
+    ids = [action.id for action in done.planned.plan.actions]
+    assert ids.index(f"delete:{MIRROR}") < ids.index("delete:link/east/dr")
+    for name in ("west", "east"):
+        catalog = opened(shop, name).catalog.read()
+        assert (catalog.links, catalog.topics) == ({}, {})
+
+
+@pytest.mark.fact("F-C-096")
+def test_a_new_mirror_begins_where_its_link_says_and_its_first_copy_is_verified(bench: Bench) -> None:
+    shop = mirroring(bench, "destination")
+    shop.write(
+        "manifests/later.yaml",
+        LINK.replace("ROLE", "mirroring")
+        .replace("MODE", "destination")
+        .replace("{name: dr, ", "{name: later, ")
+        .replace("spec:\n", 'spec:\n  prefix: "new."\n  startOffset: latest\n', 1),
+    )
+    assert applied(shop) == [
+        "create:link/east/later",
+        "create:mirror/east/shop:new.orders",
+        "mirror:mirror/east/shop:new.orders",
+    ]
+    produce(shop, "west", "late")
+    upkeep(shop, "mirror")
+    found = opened(shop, "east").consume("shop:new.orders")
+    assert [(one.offset, one.value) for one in found] == [(5, b"late")]
+
+
+# Transitions of mirrors over two clusters: promote, fail over, reverse, restore, and failing back.
+
+
+@pytest.fixture
+def linked() -> Linked:
+    return mirrored()
+
+
+def refused_writes(linked: Linked, cluster: str) -> bool:
+    with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
+        linked.produce(cluster, "no")
+    return True
+
+
+@pytest.mark.fact("F-C-001", "F-C-002", "F-C-003")
+def test_a_mirror_has_what_its_source_has_and_takes_no_records(linked: Linked) -> None:
+    assert linked.read("east") == linked.read("west")
+    assert len(linked.read("east")) == 10
+    assert refused_writes(linked, "east")
+
+
+@pytest.mark.fact("F-C-063")
+def test_promoting_takes_over_everything_and_then_takes_records(linked: Linked) -> None:
+    linked.produce("west", "late")
+    seen = linked.driver().promote("east", ORDERS)
+    assert (seen.status, seen.stopped_by, seen.operation) == ("STOPPED", "promote", None)
+    assert linked.read("east") == linked.read("west")
+    linked.produce("east", "own")
+    assert linked.read("east")[-1] == (11, "own")
+
+
+@pytest.mark.fact("F-C-065", "F-C-068")
+def test_failing_over_needs_no_source_and_loses_what_was_not_fetched(linked: Linked) -> None:
+    linked.produce("west", "lost")
+    del linked.stores["west"]
+    seen = linked.provider("east").links.ask(ORDERS, "failover")
+    assert (seen.status, seen.stopped_by) == ("STOPPED", "failover")
+    linked.produce("east", "own")
+    assert linked.read("east")[-1] == (10, "own")
+    assert linked.positions("east")[0].fetched == 10
+
+
+@pytest.mark.fact("F-C-074", "F-C-075")
+@pytest.mark.parametrize(("is_paused", "ends"), [(False, "ACTIVE"), (True, "PAUSED")])
+def test_reversing_swaps_the_roles_and_loses_nothing(linked: Linked, *, is_paused: bool, ends: str) -> None:
+    linked.produce("west", "late")
+    seen = linked.driver().reverse("east", ORDERS, is_paused=is_paused)
+    assert (seen.cluster, seen.status, seen.source_cluster) == ("west", ends, "east")
+    assert linked.status("east") == "STOPPED"
+    linked.produce("east", "own")
+    assert refused_writes(linked, "west")
+    linked.catch_up("west")
+    assert linked.read("west") == linked.read("east")
+    assert linked.read("west")[-2:] == [(10, "late"), (11, "own")]
+
+
+def test_a_reversal_copies_what_it_can_before_it_shuts_anybody_out(linked: Linked) -> None:
+    linked.produce("west", "late")
+
+    def cannot(_mirror: MirrorSeen, _ends: Mapping[int, int] | None) -> None:
+        raise UserError("Data jobs run on Spark, which needs Java 17 or newer", hint="Install it.")
+
+    with pytest.raises(UserError, match="Java"):
+        replace(linked.driver(), copy=cannot).reverse("east", ORDERS)
+    assert linked.status("east") == "ACTIVE"
+    linked.produce("west", "later")
+    assert linked.driver().reverse("east", ORDERS).status == "ACTIVE"
+    assert [value for _, value in linked.read("east")][-2:] == ["late", "later"]
+
+
+@pytest.mark.fact("F-C-078", "F-C-079", "F-C-080")
+def test_failing_back_cuts_what_diverged_and_ends_with_the_roles_there_were(linked: Linked) -> None:
+    linked.produce("west", "never fetched", "nor this")
+    linked.provider("east").links.ask(ORDERS, "failover")
+    linked.produce("east", "own")
+
+    seen, cut = linked.driver().restore("west", ORDERS)
+    assert (seen.status, seen.source_cluster) == ("ACTIVE", "east")
+    assert {partition: (one.offset, one.records) for partition, one in cut.items()} == {0: (10, 2)}
+    linked.catch_up("west")
+    assert linked.read("west") == linked.read("east")
+
+    back = linked.driver().reverse("west", ORDERS)
+    assert (back.cluster, back.status) == ("east", "ACTIVE")
+    linked.produce("west", "home")
+    linked.catch_up("east")
+    assert linked.read("east") == linked.read("west")
+    assert [value for _, value in linked.read("west")][-2:] == ["own", "home"]
+
+
+@pytest.mark.fact("F-C-064")
+def test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on(linked: Linked) -> None:
+    open_one = linked.west.producer("checkout")
+    open_one.init_transactions()
+    open_one.begin()
+    open_one.send(ORDERS, "undecided", partition=0)
+    open_one.flush()
+    with pytest.raises(IncompleteError, match="partition 0 of mirror shop:orders lacks 1 records"):
+        linked.driver().promote("east", ORDERS)
+    assert linked.status("east") == "PENDING_STOPPED"
+    assert linked.seen("east").trouble is not None
+    assert refused_writes(linked, "east")
+    open_one.commit()
+    assert linked.driver().promote("east", ORDERS).status == "STOPPED"
+    assert linked.read("east") == linked.read("west")
+
+
+@pytest.mark.fact("F-C-073")
+def test_reversing_needs_a_bidirectional_link() -> None:
+    linked = mirrored(mode="destination")
+    with pytest.raises(UserError, match="link dr has no half on cluster west"):
+        linked.driver().reverse("east", ORDERS)
+    assert linked.status("east") == "ACTIVE"
+
+
+@pytest.mark.fact("F-C-041", "F-C-042")
+def test_groups_are_held_to_the_end_of_what_was_fetched(linked: Linked) -> None:
+    linked.east.groups.commit("near", {(ORDERS, 0): 8})
+    linked.east.groups.commit("far", {(ORDERS, 0): 95})
+    linked.provider("east").links.ask(ORDERS, "failover")
+    linked.produce("east", *"abcdefgh")
+    groups = linked.east.groups
+    found = [groups.committed(name, [ORDERS])[(ORDERS, 0)] for name in ("near", "far")]
+    assert found == [8, 10]

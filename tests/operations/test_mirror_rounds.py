@@ -1,0 +1,271 @@
+"""Rounds over all mirrors: what changed is copied, what did not costs nothing, what fails stays by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.embedded.catalog.mirror_tables import alter_link
+from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
+from tests.operations.mirror_rounds import Away, copier, counting, once, rounds
+
+MIRROR = f"mirror/east/{ORDERS}"
+CLICKS = "shop:clicks"
+RETRY_MS = 300_000
+
+
+@pytest.fixture
+def linked() -> Linked:
+    return mirrored(partitions=3)
+
+
+def two() -> Linked:
+    """Return clusters with two mirrors, both caught up."""
+    linked = mirrored(partitions=2)
+    linked.west.create_topic(CLICKS, partitions=2)
+    linked.produce("west", "a", "b", full_name=CLICKS)
+    linked.mirror("east", "west", CLICKS)
+    once(linked)
+    return linked
+
+
+def same(linked: Linked, full_name: str = ORDERS, partitions: int = 3) -> bool:
+    return all(
+        linked.read("east", full_name, partition) == linked.read("west", full_name, partition)
+        for partition in range(partitions)
+    )
+
+
+@pytest.mark.fact("F-C-001", "F-C-083")
+def test_a_round_copies_what_is_new_and_says_of_each_partition_what_it_got(linked: Linked) -> None:
+    linked.produce("west", "x", "y", partition=1)
+    (found,) = once(linked).values()
+    assert (found.address, found.records, found.error) == (MIRROR, 2, None)
+    assert (found.partitions[1].records, found.partitions[1].end, found.partitions[1].lag) == (2, 12, 0)
+    assert same(linked)
+
+
+def test_only_partitions_that_changed_are_looked_at(linked: Linked) -> None:
+    once(linked)
+    once(linked)
+    linked.produce("west", "x", partition=2)
+    (found,) = once(linked).values()
+    assert set(found.partitions) == {2}
+    assert same(linked)
+
+
+def test_a_round_with_nothing_new_reads_no_head_of_any_partition() -> None:
+    linked = mirrored(partitions=40)
+    once(linked)
+    once(linked)
+    asked = counting(linked.stores)
+    fresh = rounds(linked)
+    for each in asked.values():
+        each.clear()
+    (found,) = fresh.once(["east", "west"]).synced
+    assert (found.records, found.partitions) == (0, {})
+    everything = sum(asked.values(), start=type(asked["west"])())
+    assert everything.pop("list") == 2
+    assert set(everything) == {"get"}
+    assert everything["get"] <= 10
+
+
+def test_losing_what_was_remembered_costs_one_look_and_copies_nothing_twice(linked: Linked) -> None:
+    once(linked)
+    linked.stores["east"].delete(["runner/mirror.json.gz"])
+    (found,) = once(linked).values()
+    assert (found.records, set(found.partitions)) == (0, {0, 1, 2})
+    linked.stores["east"].put("runner/mirror.json.gz", b"no such thing")
+    (found,) = once(linked).values()
+    assert (found.records, found.error) == (0, None)
+
+
+def test_what_a_process_learned_its_next_round_uses(linked: Linked) -> None:
+    again = rounds(linked)
+    again.once(["east", "west"])
+    linked.produce("west", "x")
+    (found,) = again.once(["east", "west"]).synced
+    assert (found.records, set(found.partitions)) == (1, {0})
+
+
+def test_a_mirror_whose_own_head_changed_is_looked_at_again(linked: Linked) -> None:
+    linked.produce("west", "x")
+    for _ in range(2):
+        once(linked)
+    key = next(listed.key for listed in linked.stores["east"].list("heads/") if listed.key.endswith("00000.json"))
+    linked.stores["east"].delete([key])
+    (found,) = once(linked).values()
+    assert found.partitions[0].records == 11
+    assert same(linked)
+
+
+@pytest.mark.fact("F-C-081")
+def test_what_fails_for_one_mirror_does_not_stop_the_others() -> None:
+    linked = two()
+    linked.west.delete_topic(CLICKS)
+    linked.west.create_topic(CLICKS, partitions=2)
+    linked.produce("west", "new", full_name=CLICKS)
+    linked.produce("west", "x")
+    found = once(linked)
+    assert (found[MIRROR].records, found[MIRROR].error) == (1, None)
+    assert "topic id changed" in str(found[f"mirror/east/{CLICKS}"].error)
+    assert linked.read("east", CLICKS) == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.fact("F-C-094")
+def test_a_source_that_was_made_anew_fails_its_mirror_and_is_never_mixed_with_it() -> None:
+    linked = two()
+    linked.west.delete_topic(CLICKS)
+    linked.west.create_topic(CLICKS, partitions=2)
+    linked.produce("west", "c", "d", "e", full_name=CLICKS)
+    once(linked)
+    seen = linked.seen("east", CLICKS)
+    assert (seen.status, None if seen.trouble is None else seen.trouble.code) == ("FAILED", "SOURCE_TOPIC_ID_CHANGED")
+    assert list(once(linked)) == [MIRROR]
+    assert linked.read("east", CLICKS) == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.fact("F-C-070")
+def test_a_source_that_is_gone_fails_its_mirror_only_after_the_time_out() -> None:
+    linked = two()
+    linked.west.delete_topic(CLICKS)
+    assert "is gone from cluster west" in str(once(linked)[f"mirror/east/{CLICKS}"].error)
+    assert linked.status("east", CLICKS) == "SOURCE_UNAVAILABLE"
+    linked.clock.now_ms += RETRY_MS
+    once(linked)
+    assert linked.status("east", CLICKS) == "SOURCE_UNAVAILABLE"
+    linked.clock.now_ms += 1
+    once(linked)
+    assert linked.status("east", CLICKS) == "FAILED"
+    assert linked.status("east") == "ACTIVE"
+
+
+@pytest.mark.fact("F-C-069")
+def test_a_source_that_cannot_be_reached_is_tried_again_until_it_answers(linked: Linked) -> None:
+    away, linked.stores["west"] = linked.stores["west"], Away(linked.stores["west"])
+    found = once(linked, "east")
+    assert found[MIRROR].error is not None
+    assert linked.status("east") == "SOURCE_UNAVAILABLE"
+    linked.clock.now_ms += 10 * RETRY_MS
+    once(linked, "east")
+    assert linked.status("east") == "SOURCE_UNAVAILABLE"
+    linked.stores["west"] = away
+    linked.produce("west", "x")
+    assert once(linked)[MIRROR].records == 1
+    assert linked.status("east") == "ACTIVE"
+
+
+@pytest.mark.fact("F-C-061", "F-C-062")
+@pytest.mark.parametrize("by", ["mirror", "link"])
+def test_what_is_paused_fetches_nothing_and_goes_on_where_it_was(linked: Linked, by: str) -> None:
+    def pause(*, is_paused: bool) -> None:
+        if by == "link":
+            declared = {**linked.east.catalog.read().links[LINK].declared, "paused": is_paused}
+            linked.east.catalog.commit(lambda draft: alter_link(draft, LINK, declared))
+        else:
+            linked.provider("east").links.ask(ORDERS, "pause" if is_paused else "resume")
+
+    pause(is_paused=True)
+    linked.produce("west", "x")
+    assert once(linked) == {}
+    assert len(linked.read("east")) == 10
+    pause(is_paused=False)
+    assert once(linked)[MIRROR].records == 1
+    assert same(linked)
+
+
+def test_a_mirror_that_is_paused_while_it_is_copied_gets_nothing_more(linked: Linked) -> None:
+    linked.produce("west", "x")
+    seen = linked.seen("east")
+    linked.provider("east").links.ask(ORDERS, "pause")
+    copied = copier(linked).copy(seen)
+    assert (copied.records, copied.is_whole) == (0, False)
+    assert linked.positions("east")[0].end == 10
+
+
+def test_a_copy_reaches_given_ends_and_not_beyond_them(linked: Linked) -> None:
+    linked.produce("west", "x", "y", "z")
+    linked.produce("west", "x", partition=1)
+    copied = copier(linked).copy(linked.seen("east"), {0: 12, 1: 10, 2: 99})
+    assert (copied.records, copied.lag) == (2, 2)
+    assert {number: found.end for number, found in linked.positions("east").items()} == {0: 12, 1: 10, 2: 10}
+
+
+@pytest.mark.fact("F-C-008", "F-C-056")
+def test_partitions_and_configs_that_the_source_gets_later_arrive_with_the_next_round(linked: Linked) -> None:
+    once(linked)
+    linked.west.alter_topic(ORDERS, {"retention.ms": "1d"}, partitions=5)
+    linked.produce("west", "x", partition=4)
+    assert once(linked)[MIRROR].records == 1
+    assert linked.east.topic(ORDERS).partitions == 5
+    assert linked.east.topic(ORDERS).configs["retention.ms"] == "86400000"
+    assert same(linked, partitions=5)
+
+
+@pytest.mark.fact("F-C-096")
+@pytest.mark.parametrize(
+    ("start", "offsets"),
+    [("earliest", [0, 1, 2, 3]), ("latest", [3]), ("2023-11-14T22:13:21Z", [2, 3]), ("2024-11-14T22:13:21Z", [3])],
+)
+def test_a_new_mirror_begins_where_its_link_says(start: str, offsets: list[int]) -> None:
+    linked = Linked()
+    linked.west.create_topic(ORDERS)
+    for value in range(3):
+        linked.clock.now_ms = 1_700_000_000_000 + 1000 * (value // 2)
+        linked.produce("west", f"{value}")
+    linked.link("east", "west", startOffset=start)
+    linked.mirror("east", "west")
+    once(linked)
+    linked.produce("west", "later")
+    once(linked)
+    assert [offset for offset, _ in linked.read("east")] == offsets
+    assert linked.positions("east")[0].end == 4
+
+
+@pytest.mark.fact("F-C-095")
+@pytest.mark.parametrize("third", ["north", "a"])
+def test_one_round_brings_records_through_a_chain(linked: Linked, third: str) -> None:
+    linked.link(third, "east", name="on", mode="destination")
+    linked.mirror(third, "east", link="on")
+    linked.produce("west", *map(str, range(50)))
+    found = once(linked)
+    assert (found[MIRROR].records, found[f"mirror/{third}/{ORDERS}"].records) == (50, 80)
+    assert linked.read(third) == linked.read("east") == linked.read("west")
+    asked = counting(linked.stores)
+    once(linked)
+    assert sum(each["list"] for each in asked.values()) == 3, "nothing was copied: no cluster is listed twice"
+
+
+def test_topics_that_go_both_ways_between_two_clusters_and_on_to_a_third_come_in_one_round(linked: Linked) -> None:
+    linked.east.create_topic(CLICKS, partitions=1)
+    linked.mirror("west", "east", CLICKS)
+    linked.link("north", "west", name="on", mode="destination")
+    linked.mirror("north", "west", CLICKS, link="on")
+    linked.produce("east", "x", "y", full_name=CLICKS)
+    linked.produce("west", "z")
+    found = once(linked)
+    assert {address: each.error for address, each in found.items() if each.error} == {}
+    assert linked.read("north", CLICKS) == linked.read("west", CLICKS) == linked.read("east", CLICKS)
+    assert same(linked)
+
+
+def test_only_mirrors_that_are_wanted_are_copied_and_others_are_not_forgotten() -> None:
+    linked = two()
+    once(linked)
+    once(linked)
+    linked.produce("west", "x")
+    linked.produce("west", "x", full_name=CLICKS)
+    assert list(once(linked, is_wanted=lambda address: address == MIRROR)) == [MIRROR]
+    found = once(linked)
+    assert (found[MIRROR].records, set(found[MIRROR].partitions)) == (0, set())
+    assert (found[f"mirror/east/{CLICKS}"].records, set(found[f"mirror/east/{CLICKS}"].partitions)) == (1, {0})
+
+
+def test_what_is_open_or_undecided_waits_and_is_counted_as_lag(linked: Linked) -> None:
+    producer = linked.west.producer("checkout")
+    producer.init_transactions()
+    producer.begin()
+    producer.send(ORDERS, "undecided", partition=0)
+    producer.flush()
+    assert once(linked)[MIRROR].lag == 1
+    producer.commit()
+    assert (once(linked)[MIRROR].records, linked.read("east")[-1]) == (1, (10, "undecided"))

@@ -1,0 +1,260 @@
+"""Transitions that commands began and did not end: what is said then, by them and by plans. Real processes."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.events import Recovered
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift import drift
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.steps.invocation import Select
+from tests.operations.deaths import COMMANDS, asked, die, die_asking
+from tests.operations.linked_shop import (
+    BACK,
+    COPY,
+    MIRROR,
+    SOURCE,
+    TOPIC,
+    mirroring,
+    planned,
+    produce,
+    status,
+    upkeep,
+    values,
+    waiting,
+    want,
+)
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+
+OLD = [f"a{number}" for number in range(5)]
+RESUME = ApplyOptions(yes=True, resumes=True)
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Bench:
+    """Ten records on `west`, mirrored to `east` over a link that goes both ways; one more waits on `west`."""
+    shop = mirroring(bench)
+    produce(shop, "west", "late")
+    return shop
+
+
+def failing_over(shop: Bench, address: str) -> None:
+    done = ask_mirrors(shop.acting("mirror failover"), "failover", [address], confirm=lambda _ready: True)
+    assert done.verdict is None
+
+
+@pytest.mark.fact("F-C-079")
+@pytest.mark.parametrize(("step", "left"), [("join", "PENDING_SETUP_FOR_RESTORE"), ("truncate", "PENDING_RESTORE")])
+@pytest.mark.parametrize("by", ["files", "command"])
+def test_a_restore_by_command_that_died_is_waited_for_whatever_the_files_say(
+    shop: Bench, step: str, left: str, by: str
+) -> None:
+    if by == "files":
+        want(shop, "failed-over")
+        assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
+    else:
+        failing_over(shop, MIRROR)
+    produce(shop, "east", "since then")
+    die_asking(shop, step, "after", "truncate-and-restore", BACK)
+    assert planned(shop) == []
+    assert waiting(shop) == [(BACK, left)]
+    assert upkeep(shop, "mirror").verdict is None
+    assert waiting(shop) == []
+    assert values(shop, "west") == values(shop, "east")
+
+
+@pytest.mark.fact("F-C-074")
+@pytest.mark.parametrize("by", ["files", "command"])
+def test_a_reversal_that_a_failover_broke_off_is_told_with_the_way_out(shop: Bench, by: str) -> None:
+    if by == "files":
+        want(shop, "reversed")
+        die(shop, "join", "after")
+        want(shop, "failed-over")
+        assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
+    else:
+        die_asking(shop, "join", "after", "reverse-and-start", MIRROR)
+        failing_over(shop, MIRROR)
+    assert (status(shop), status(shop, "west")) == ("STOPPED", "PENDING_MIRROR")
+    assert (planned(shop), waiting(shop)) == ([], [])
+    (told,) = [each for each in shop.plan().plan.warnings if each.address == BACK]
+    assert "it is PENDING_MIRROR and takes no records: its reversal was broken off" in told.message
+    assert told.hint == f"Let it take records again with: reconciler mirror failover {BACK}"
+    (topic,) = [each for each in shop.plan().plan.warnings if each.address == SOURCE]
+    assert topic.hint == f"Its reversal was broken off: reconciler mirror failover {BACK}"
+    failing_over(shop, BACK)
+    produce(shop, "west", "again")
+    assert [each for each in shop.plan().plan.warnings if each.address == BACK] == []
+
+
+STOPS = [
+    (
+        "join",
+        "reverse-and-start",
+        MIRROR,
+        (f"{MIRROR} is PENDING_SYNCHRONIZE and {BACK} PENDING_MIRROR: neither takes records", BACK),
+    ),
+    ("stand", "reverse-and-start", MIRROR, (f"{MIRROR} takes records, and {BACK} is PENDING_MIRROR", None)),
+    ("join", "truncate-and-restore", BACK, (f"{BACK} is PENDING_SETUP_FOR_RESTORE and takes no records", BACK)),
+    ("truncate", "truncate-and-restore", BACK, (f"{BACK} is PENDING_RESTORE and takes no records", BACK)),
+    ("ask", "promote", MIRROR, (f"{MIRROR} is PENDING_STOPPED: it takes no records yet", MIRROR)),
+]
+
+
+@pytest.mark.fact("F-C-074", "F-C-079")
+@pytest.mark.parametrize("how", [pytest.param("command", marks=pytest.mark.soak), "without state", "apply"])
+@pytest.mark.parametrize(("step", "verb", "address", "told"), STOPS)
+def test_what_is_stopped_half_way_says_what_stands_and_what_goes_on_with_it(
+    shop: Bench, step: str, verb: str, address: str, told: tuple[str, str | None], how: str
+) -> None:
+    said, opens = told
+    if verb == "truncate-and-restore":
+        want(shop, "failed-over")
+        assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
+        produce(shop, "east", "since then")
+    typed = ["mirror", COMMANDS[verb], address, "--yes", *(["--no-state"] if how == "without state" else [])]
+    if how == "apply":
+        want(shop, "promoted" if verb == "promote" else "reversed")
+        typed = ["apply", "--yes", "--allow", f"{verb}:{address}"]
+    done = asked(shop, signal.SIGINT, step, "after", *typed)
+    assert done.returncode == 4, (done.returncode, done.stderr)
+    assert "before it was begun" not in done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert "reconciler run --once --only mirror" in done.stderr
+    assert opens is None or f"reconciler mirror failover {opens}" in done.stderr
+    for _ in range(2):
+        assert upkeep(shop, "mirror").verdict is None
+    assert status(shop) == "STOPPED"
+    assert status(shop, "west") == ("" if verb == "promote" else "ACTIVE")
+
+
+@pytest.mark.fact("F-C-075")
+def test_what_a_stopped_reversal_says_opens_the_source_does(shop: Bench) -> None:
+    asked(shop, signal.SIGINT, "join", "after", "mirror", "reverse", MIRROR, "--yes")
+    failing_over(shop, BACK)
+    produce(shop, "west", "again")
+    assert values(shop, "west") == [*OLD, "late", "again"]
+
+
+# Transitions whose process was killed at a step: what a plan says then, and who goes on with them. Real processes.
+
+
+PROMOTIONS = [
+    ("ask", "before", "ACTIVE"),
+    ("ask", "after", "PENDING_STOPPED"),
+    ("open_heads", "before", "STOPPED"),
+]
+
+
+@pytest.mark.parametrize(("step", "when", "left"), PROMOTIONS)
+def test_a_promotion_that_died_is_resumed_with_the_topic_it_frees(shop: Bench, step: str, when: str, left: str) -> None:
+    want(shop, "promoted")
+    shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
+    die(shop, step, when)
+    assert status(shop) == left
+    assert shop.apply(options=RESUME).verdict is None
+    assert (status(shop), values(shop, "east")) == ("STOPPED", [*OLD, "late"])
+    assert planned(shop) == []
+    produce(shop, "east", "its own")
+
+
+def test_a_promotion_that_died_is_waited_for_and_ended_by_run(shop: Bench) -> None:
+    want(shop, "promoted")
+    shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
+    die(shop, "aim", "after")
+    assert waiting(shop) == [(MIRROR, "PENDING_STOPPED")]
+    assert f"promote:{MIRROR}" not in planned(shop)
+    assert upkeep(shop, "mirror").verdict is None
+    assert (status(shop), values(shop, "east")) == ("STOPPED", [*OLD, "late"])
+    assert shop.apply().verdict is None
+    assert planned(shop) == []
+    assert waiting(shop) == []
+
+
+def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: Bench) -> None:
+    want(shop, "promoted")
+    shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
+    die(shop, "aim", "after")
+    done = shop.apply()
+    assert done.verdict is None
+    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    assert recovered.settled == {f"promote:{MIRROR}": "partial"}
+    assert [action.id for action in done.planned.plan.actions] == [f"adopt:{COPY}"]
+    assert planned(shop) == []
+
+
+def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> None:
+    want(shop, "reversed")
+    die(shop, "join", "after")
+    told = drift(shop.invocation, Select())
+    assert [(each.address, "takes no records" in each.message) for each in told.warnings] == [(MIRROR, True)]
+    want(shop, "failed-over")
+    done = shop.apply(Select(allow=(f"failover:{MIRROR}",)))
+    assert done.verdict is None
+    assert f"failover:{MIRROR}" in [action.id for action in done.planned.plan.actions]
+    assert (status(shop), values(shop, "east")) == ("STOPPED", [*OLD, "late"])
+    produce(shop, "east", "its own")
+
+
+REVERSALS = [
+    ("join", "after", "PENDING_SYNCHRONIZE", "PENDING_MIRROR"),
+    ("open_heads", "before", "STOPPED", "PENDING_MIRROR"),
+    ("stand", "after", "STOPPED", "PENDING_MIRROR"),
+]
+
+
+@pytest.mark.fact("F-C-074")
+@pytest.mark.parametrize(("step", "when", "east", "west"), REVERSALS)
+def test_a_reversal_that_died_is_resumed_and_loses_nothing(
+    shop: Bench, step: str, when: str, east: str, west: str
+) -> None:
+    want(shop, "reversed")
+    die(shop, step, when)
+    assert (status(shop), status(shop, "west")) == (east, west)
+    assert shop.apply(options=RESUME).verdict is None
+    upkeep(shop, "mirror")
+    assert (status(shop), status(shop, "west")) == ("STOPPED", "ACTIVE")
+    assert planned(shop) == []
+    produce(shop, "east", "over there")
+    upkeep(shop, "mirror")
+    assert values(shop, "west") == values(shop, "east") == [*OLD, "late", "over there"]
+
+
+RESTORES = [("join", "after"), ("truncate", "after")]
+
+
+@pytest.mark.fact("F-C-079")
+@pytest.mark.parametrize(("step", "when"), RESTORES)
+def test_a_restore_that_died_cuts_once_and_is_ended_by_run(shop: Bench, step: str, when: str) -> None:
+    want(shop, "failed-over")
+    assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
+    produce(shop, "east", "since then")
+    want(shop, "reversed")
+    die(shop, step, when, f"truncate-and-restore:{BACK}")
+    assert [address for address, _ in waiting(shop)] == [BACK]
+    assert planned(shop) == []
+    for _ in range(2):
+        assert upkeep(shop, "mirror").verdict is None
+    assert (status(shop), status(shop, "west")) == ("STOPPED", "ACTIVE")
+    assert values(shop, "west") == values(shop, "east") == [*OLD, "since then"]
+    assert shop.apply().verdict is None
+    assert planned(shop) == []
+
+
+@pytest.mark.fact("F-C-041")
+def test_a_failover_that_died_before_its_heads_were_opened_is_whole_after_the_next_apply(shop: Bench) -> None:
+    want(shop, "failed-over")
+    die(shop, "open_heads", "before", f"failover:{MIRROR}")
+    assert status(shop) == "STOPPED"
+    assert shop.apply().verdict is None
+    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    assert recovered.settled == {f"failover:{MIRROR}": "partial"}
+    assert planned(shop) == []
+    produce(shop, "east", "its own")
+    assert values(shop, "east") == [*OLD, "its own"]

@@ -1,0 +1,577 @@
+"""Mountings by plan and apply: what they take from object storage, what is refused, what the next plan says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.events import ActionDone, ActionFailed, Event
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.plan import Planned
+from reconciler.operations.state_edit import Surgery, state_mv, state_rm
+from reconciler.operations.state_views import rollback_plan, state_list
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
+from reconciler.planning.plan_rows import moves_of
+from reconciler.providers.embedded.provider import EmbeddedProvider
+from tests.embedded.samples import NOW, ids
+from tests.embedded.tiered.tiered_cluster import BOTH
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+TIERED = "{remote.write: true, remote.read: true}"
+
+
+def cluster(name: str, bucket: str | None = "bucket", *, more: str = "") -> str:
+    storage = "" if bucket is None else f'  objectStorage: "file://{bucket}"\n'
+    return f"""\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: {name}}}
+spec:
+  embedded: {{root: "file://.clusters/{name}"}}
+{storage}{more}---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {{name: shop, cluster: {name}}}
+"""
+
+
+def topic(name: str, where: str, *, partitions: int = 2, configs: str = TIERED, more: str = "") -> str:
+    return f"""\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: {name}, namespace: shop, cluster: {where}}}
+spec: {{partitions: {partitions}, configs: {configs}{more}}}
+"""
+
+
+def mounting(name: str, where: str, state: str, *, namespace: str = "shop", more: str = "") -> str:
+    return f"""\
+apiVersion: reconciler/v1
+kind: Mounting
+metadata: {{name: {name}, namespace: "{namespace}", cluster: {where}}}
+spec: {{state: {state}{more}}}
+"""
+
+
+def link(where: str, source: str) -> str:
+    return f"""\
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {{name: from-{source}, cluster: {where}}}
+spec: {{source: {source}, mirrorTopics: [{{source: "shop:orders"}}]}}
+"""
+
+
+@dataclass
+class Shop:
+    """Two clusters on one bucket, and a tiered topic of west with records."""
+
+    bench: Bench
+
+    def opened(self, name: str, bucket: str = "bucket") -> EmbeddedCluster:
+        folder = self.bench.folder
+        root, storage = DirectoryStore(folder / ".clusters" / name), DirectoryStore(folder / bucket)
+        return EmbeddedCluster.open(root, now_ms=lambda: NOW, new_id=ids(), storage=storage)
+
+    def say(self, **files: str | None) -> None:
+        """Write documents, one file each; `None` takes one away."""
+        for name, text in files.items():
+            path = self.bench.folder / "manifests" / f"{name}.yaml"
+            if text is None:
+                path.unlink()
+            else:
+                self.bench.write(f"manifests/{name}.yaml", text)
+
+    def apply(self, **files: str | None) -> None:
+        """Apply, and find nothing to do afterwards."""
+        self.say(**files)
+        applied = self.bench.apply()
+        failed = [str(event.error) for event in self.bench.events if isinstance(event, ActionFailed)]
+        assert applied.verdict is None, (applied.verdict, failed)
+        assert ids_of(self.bench.plan()) == []
+
+    def location(self, name: str = "shop:orders", where: str = "west") -> str:
+        opened = self.opened(where)
+        entry = opened.topics()[name]
+        topic, made_by = entry.origin or (name, opened.cluster_id)
+        return f"{topic}/{made_by}/{entry.revision}"
+
+    def serial(self) -> int:
+        return state_list(self.bench.invocation, Select()).serial
+
+    def forget(self, address: str) -> None:
+        bench = self.bench
+        surgery = Surgery(
+            invocation=bench.invocation, select=Select(), command="state rm", lock_timeout_s=5.0, stop=bench.stop
+        )
+        state_rm(surgery, [address], recursive=False, confirm=lambda _going: True)
+
+    def values(self, name: str = "shop:orders", where: str = "west") -> list[bytes | None]:
+        return sorted(each.value or b"" for each in self.opened(where).consume(name))
+
+
+def ids_of(planned: Planned) -> list[str]:
+    assert planned.plan.errors == ()
+    return [action.id for action in planned.plan.actions]
+
+
+def errors_of(planned: Planned) -> list[str]:
+    return [f"{each.source} {each.address}: {each.message}. {each.hint}" for each in planned.plan.errors]
+
+
+def location_of(planned: Planned, action: str) -> str:
+    found = next(each for each in planned.plan.actions if each.id == action)
+    return str(found.parameters["source"])  # type: ignore[union-attr]  # a transition
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Shop:
+    shop = Shop(bench)
+    (bench.folder / "manifests" / "west.yaml").unlink()
+    shop.apply(clusters=cluster("west") + "---\n" + cluster("east"), orders=topic("orders", "west"))
+    with shop.opened("west").producer() as producer:
+        for number in range(3):
+            producer.send("shop:orders", f"v{number}".encode(), key=f"k{number}".encode())
+    return shop
+
+
+class TestThereAndBack:
+    def test_after_an_unmount_the_manifest_of_its_topic_is_understood_and_nothing_is_to_be_done(
+        self, shop: Shop
+    ) -> None:
+        location = shop.location()
+        shop.say(sleep=mounting("orders", "west", "unmounted"))
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["unmount:mounting/west/shop:orders"]
+        assert location_of(planned, "unmount:mounting/west/shop:orders") == location
+        shop.apply()
+        assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_what_was_unmounted_is_mounted_again_by_one_word_with_what_its_manifest_says_by_then(
+        self, shop: Shop
+    ) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        changed = topic(
+            "orders", "west", partitions=3, configs="{remote.write: true, remote.read: true, segment.ms: 1d}"
+        )
+        shop.say(sleep=mounting("orders", "west", "mounted"), orders=changed)
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders", "update:topic/west/shop:orders"]
+        assert planned.plan.drift == ()
+        shop.apply()
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+        assert shop.opened("west").topics()["shop:orders"].partitions == 3
+
+    def test_what_was_mounted_again_as_it_was_is_known_again(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        planned = shop.bench.plan()
+        assert planned.plan.drift == ()
+        shop.apply(sleep=None)
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_a_topic_goes_to_another_cluster_under_an_alias_in_one_plan(self, shop: Shop) -> None:
+        shop.say(
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted", more=", as: orders-2025, timeout: 10m"),
+            east=topic("orders-2025", "east", configs="{segment.ms: 1d}"),
+        )
+        assert ids_of(shop.bench.plan()) == [
+            "unmount:mounting/west/shop:orders",
+            "mount:mounting/east/shop:orders",
+            "adopt:topic/east/shop:orders-2025",
+            "update:topic/east/shop:orders-2025",
+        ]
+        shop.apply()
+        assert shop.values("shop:orders-2025", "east") == [b"v0", b"v1", b"v2"]
+        shop.apply(
+            sleep=mounting("orders", "west", "mounted"),
+            wake=mounting("orders", "east", "unmounted", more=", as: orders-2025"),
+        )
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_what_was_mounted_long_ago_needs_no_look_at_object_storage(
+        self, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        asked: list[str] = []
+        monkeypatch.setattr(EmbeddedProvider, "mountable", lambda _self: asked.append("mountable") or ())
+        monkeypatch.setattr(EmbeddedProvider, "recoverable", lambda _self, _topics: asked.append("recoverable") or {})
+        assert ids_of(shop.bench.plan()) == []
+        assert asked == []
+        shop.say(sleep=mounting("orders", "west", "unmounted"))
+        assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
+        assert asked == ["mountable"]  # whose it is, once
+
+    def test_back_to_the_state_before_an_unmount_is_a_mount_of_what_was_unmounted(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        location, serial = shop.location(), shop.serial()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        planned = rollback_plan(shop.bench.invocation, Select(), serial)
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders"]
+        assert location_of(planned, "mount:mounting/west/shop:orders") == location
+
+    def test_back_to_a_state_without_the_mounting_says_where_the_topic_lies(self, shop: Shop) -> None:
+        location, serial = shop.location(), shop.serial()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        planned = rollback_plan(shop.bench.invocation, Select(), serial)
+        assert [each.message for each in planned.plan.errors] == [
+            f"it lies detached at {location}, and its Mounting is no longer declared"
+        ]
+
+    def test_a_mounting_that_is_removed_leaves_the_topic_detached_and_its_manifest_is_refused(self, shop: Shop) -> None:
+        location = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=None)
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/orders.yaml:")
+        assert f"it lies detached at {location}" in said
+        assert "reconciler state rm mounting/west/shop:orders topic/west/shop:orders" in said
+        shop.forget("mounting/west/shop:orders")
+        planned = shop.bench.plan()
+        assert planned.plan.actions == ()
+        assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
+        (said,) = errors_of(planned)
+        assert f"it lies detached at {location}" in said
+        assert "reconciler state rm topic/west/shop:orders" in said
+        shop.forget("topic/west/shop:orders")
+        assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
+
+    def test_the_whole_workspace_can_be_destroyed_while_a_topic_sleeps(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        assert shop.bench.destroy().verdict is None
+        assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_forgetting_a_topic_that_sleeps_says_where_its_records_stay(self, shop: Shop) -> None:
+        where = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=None, orders=None)
+        gone = {action.id: action.estimate.location for action in shop.bench.plan().plan.actions}
+        assert gone == {"forget:mounting/west/shop:orders": where, "forget:topic/west/shop:orders": where}
+
+    def test_what_other_surroundings_say_becomes_its_own_and_nothing_is_left_to_change(self, shop: Shop) -> None:
+        east = cluster("east") + "spec: {configs: {retention.ms: 60d, segment.ms: 2d}}\n"
+        west = cluster("west") + "spec: {configs: {retention.ms: 30d, segment.ms: 2d}}\n"
+        shop.apply(clusters=west + "---\n" + east)
+        shop.say(
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted"),
+            east=topic("orders", "east", configs="{retention.ms: 30d, segment.ms: 2d, segment.bytes: 1MiB}"),
+        )
+        planned = shop.bench.plan()
+        changes = {each.path: each.before for action in planned.plan.actions for each in moves_of(action)}
+        # What east says too is inherited there as before; what it says otherwise is pinned by the mount.
+        assert changes == {"configs.segment.ms": None, "configs.segment.bytes": None}
+        shop.apply()
+        shop.apply(sleep=mounting("orders", "west", "mounted"), wake=mounting("orders", "east", "unmounted"))
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_a_topic_that_slept_elsewhere_keeps_its_manifest_and_rules(self, shop: Shop) -> None:
+        rule = "{principal: 'User:a', permission: allow, operations: [read], host: '*'}"
+        shop.apply(orders=topic("orders", "west", more=f", acls: [{rule}]"))
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=mounting("orders", "west", "mounted"))
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders", "update:topic/west/shop:orders"]
+        assert not any(each.drift for action in planned.plan.actions for each in moves_of(action))
+        shop.apply()
+
+
+class TestRefused:
+    def test_an_ambiguous_name_lists_its_locations_and_a_location_is_taken(self, shop: Shop) -> None:
+        first = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.opened("west").create_topic("shop:orders", configs=BOTH)
+        second = shop.location()
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/wake.yaml:")
+        assert f"2 topics called shop:orders lie in file://bucket: {first}, {second}" in said
+        shop.apply(wake=mounting("orders", "east", "mounted", more=f', source: "{second}"'))
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_what_another_cluster_has_is_refused_with_its_name_and_id(self, shop: Shop) -> None:
+        location = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
+        east = shop.opened("east").cluster_id
+        shop.say(sleep=mounting("orders", "west", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"{location} is attached to cluster east as shop:orders" in said
+        shop.say(wake=None, clusters=cluster("west"))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"{location} is mounted on cluster {east} as shop:orders" in said
+
+    def test_a_topic_that_was_never_detached_is_refused(self, shop: Shop) -> None:
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"{shop.location()} is attached to cluster west as shop:orders" in said
+
+    def test_what_lies_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
+        shop.apply(
+            clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"),
+            sleep=mounting("orders", "west", "unmounted"),
+        )
+        shop.say(wake=mounting("orders", "north", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "lies in file://bucket, the objectStorage of cluster" in said
+        assert "this one has file://other" in said
+
+    def test_what_this_plan_detaches_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
+        shop.apply(clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"))
+        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "north", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "lies in file://bucket, the objectStorage of cluster" in said
+
+    @pytest.mark.parametrize(
+        ("gone", "why"),
+        [
+            ("topic.json", "there is no topic at"),
+            ("manifest.json", "without it nobody knows which of them hold"),
+            ("*.parquet", "what it names is lost"),
+        ],
+    )
+    def test_what_is_half_deleted_is_said_at_plan(self, shop: Shop, gone: str, why: str) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        lost = list((shop.bench.folder / "bucket" / "topics").rglob(gone))
+        assert lost
+        for path in lost:
+            path.unlink()
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/wake.yaml:")
+        assert why in said
+
+    def test_what_a_newer_version_wrote_is_said_at_plan(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        (path,) = (shop.bench.folder / "bucket" / "topics").rglob("topic.json")
+        found = json.loads(path.read_bytes())
+        found["format"] = found["format"].rpartition("/")[0] + "/99"
+        path.write_text(json.dumps(found))
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "newer" in said
+
+    def test_a_register_that_is_damaged_is_said_of_what_would_be_mounted(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        for path in (shop.bench.folder / "bucket" / "mountable").rglob("*.json"):
+            path.write_text("{}")
+        assert ids_of(shop.bench.plan()) == []
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/wake.yaml:")
+
+    def test_a_name_in_another_namespace_is_mounted_by_its_location_alone(self, shop: Shop) -> None:
+        location = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(wake=mounting("orders", "east", "mounted", namespace=""))
+        (said,) = errors_of(shop.bench.plan())
+        assert (
+            f"no detached topic orders lies in file://bucket; in another namespace that name lies at {location}" in said
+        )
+        shop.apply(wake=mounting("orders", "east", "mounted", namespace="", more=f', source: "{location}"'))
+        assert shop.values("orders", "east") == [b"v0", b"v1", b"v2"]
+
+    def test_a_cluster_without_object_storage_mounts_and_unmounts_nothing(self, shop: Shop) -> None:
+        shop.say(
+            clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", None),
+            wake=mounting("orders", "north", "mounted"),
+        )
+        (said,) = errors_of(shop.bench.plan())
+        assert "mounting/north/shop:orders: cluster north has no object storage" in said
+
+    def test_what_is_not_tiered_is_not_unmounted(self, shop: Shop) -> None:
+        shop.apply(plain=topic("plain", "west", configs="{}"))
+        shop.say(sleep=mounting("plain", "west", "unmounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "topic shop:plain is not tiered: remote.write is off" in said
+
+    def test_what_never_was_is_not_unmounted(self, shop: Shop) -> None:
+        shop.say(sleep=mounting("oders", "west", "unmounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "there is no topic shop:oders, and none of that name lies detached in file://bucket" in said
+
+    def test_a_topic_that_a_link_is_to_read_is_not_unmounted_unless_the_link_reads_it_where_it_goes(
+        self, shop: Shop
+    ) -> None:
+        north = "---\n" + cluster("north")
+        shop.say(
+            clusters=cluster("west") + "---\n" + cluster("east") + north,
+            link=link("north", "west"),
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted"),
+        )
+        (said,) = errors_of(shop.bench.plan())
+        assert "mirror/north/shop:orders mirrors it, and would have no source" in said
+        shop.say(link=link("north", "east"))
+        ids = ids_of(shop.bench.plan())
+        ends = ["unmount:mounting/west", "mount:mounting/east", "create:mirror/north", "mirror:mirror/north"]
+        assert [each for each in ids if "shop:orders" in each] == [f"{end}/shop:orders" for end in ends]
+
+
+class TestUnderWay:
+    def test_an_unmount_that_stopped_half_way_is_waited_for_by_all_that_need_it(self, shop: Shop) -> None:
+        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
+        shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
+        planned = shop.bench.plan()
+        assert ids_of(planned) == []
+        assert [(str(each.address), each.state, each.after) for each in planned.plan.waiting] == [
+            ("topic/west/shop:orders", "MIGRATING", None),
+            ("mounting/east/shop:orders", "MIGRATING", "mounting/west/shop:orders"),
+            ("mounting/west/shop:orders", "planned", None),
+        ]
+        mounts = shop.opened("west").mounts
+        (number,) = mounts.under_way()
+        assert mounts.drive(int(number)) is None
+        shop.apply()
+        assert shop.values(where="east") == [b"v0", b"v1", b"v2"]
+
+    def test_an_unmount_by_hand_holds_a_change_of_its_topic(self, shop: Shop) -> None:
+        shop.opened("west").mounts.unmount("shop:orders")
+        assert ids_of(shop.bench.plan()) == []
+        shop.say(orders=topic("orders", "west", partitions=5))
+        (said,) = errors_of(shop.bench.plan())
+        assert "it is being mounted or unmounted (MIGRATING): partitions cannot change until that is done" in said
+
+    def test_an_unmount_under_way_is_not_turned_round(self, shop: Shop) -> None:
+        shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
+        shop.say(sleep=mounting("orders", "west", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "by which it is unmounted (planned), and mounted is wanted" in said
+
+    def test_an_unmount_that_was_cancelled_is_planned_again(self, shop: Shop) -> None:
+        mounts = shop.opened("west").mounts
+        number = mounts.unmount("shop:orders", mounting="shop:orders")
+        mounts.ask(number, "prepare")
+        mounts.cancel(number)
+        shop.say(sleep=mounting("orders", "west", "unmounted"))
+        assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
+        shop.apply()
+        assert "shop:orders" not in shop.opened("west").topics()
+
+
+class TestByHand:
+    def test_a_topic_unmounted_by_hand_is_drift_that_says_where_it_lies(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        planned = shop.bench.plan()
+        assert planned.plan.actions == ()
+        assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
+        shop.apply(wake=mounting("orders", "west", "mounted", more=f', source: "{location}"'))
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    @pytest.mark.parametrize("only_drift", [False, True], ids=["apply", "only drift"])
+    def test_no_empty_topic_takes_the_place_of_one_unmounted_by_hand(self, shop: Shop, *, only_drift: bool) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        with pytest.raises(UserError, match=f"it lies detached at {location}"):
+            shop.bench.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
+        assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_nor_where_its_mounting_left_the_files_meanwhile(self, shop: Shop) -> None:
+        shop.apply(wake=mounting("orders", "west", "mounted"))
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.say(wake=None)
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it lies detached at {location}" in said
+
+    def test_a_topic_that_is_moved_from_one_unmounted_by_hand_is_mounted_under_its_new_name(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.say(orders=topic("later", "west", more=', movedFrom: "shop:orders"'))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it lies detached at {location}" in said
+        shop.apply(wake=mounting("later", "west", "mounted", more=f', source: "{location}"'))
+        assert shop.values("shop:later") == [b"v0", b"v1", b"v2"]
+
+    def test_a_mounting_whose_topic_was_unmounted_by_hand_mounts_it_again(self, shop: Shop) -> None:
+        shop.apply(wake=mounting("orders", "west", "mounted"))
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders"]
+        assert [(each.path, each.recorded, each.observed) for each in planned.plan.drift] == [
+            ("state", "mounted", "unmounted")
+        ]
+        shop.apply()
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_what_lies_detached_already_is_remembered_with_its_place(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=None)
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it lies detached at {location}" in said
+
+
+class TestSelected:
+    def test_a_target_takes_along_what_its_mount_needs(self, shop: Shop) -> None:
+        shop.say(
+            other=topic("other", "west"),
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted"),
+        )
+        planned = shop.bench.plan(Select(targets=("mounting/east/shop:orders",)))
+        assert ids_of(planned) == ["unmount:mounting/west/shop:orders", "mount:mounting/east/shop:orders"]
+
+    def test_what_would_detach_it_and_is_left_out_is_asked_for(self, shop: Shop) -> None:
+        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
+        planned = shop.bench.plan(Select(excludes=("mounting/west/*",)))
+        (said,) = errors_of(planned)
+        assert "mounting/west/shop:orders, which detaches it, is not part of this plan" in said
+
+
+def test_a_mounting_may_be_called_otherwise_as_long_as_its_topic_is_not(shop: Shop) -> None:
+    shop.apply(sleep=mounting("orders", "west", "mounted"))
+    shop.say(sleep=mounting("hibernation", "west", "mounted", more=", movedFrom: shop:orders"))
+    (said,) = errors_of(shop.bench.plan())
+    assert "its topic is called shop:orders here, and would be shop:hibernation" in said
+    shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
+    shop.apply(sleep=mounting("hibernation", "west", "unmounted", more=", as: orders, movedFrom: shop:orders"))
+    shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
+    assert shop.values() == [b"v0", b"v1", b"v2"]
+
+
+def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop: Shop) -> None:
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    changed = topic("orders", "west", configs="{remote.write: true, remote.read: true, segment.ms: 1d}")
+    shop.say(sleep=mounting("orders", "west", "mounted"), orders=changed)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, ActionDone) and event.id.startswith("mount:"):
+            shop.bench.stop.request()
+
+    stopped = shop.bench.apply(report=stop)
+    assert "shop:orders" in shop.opened("west").topics()
+    assert stopped.verdict is not None
+    again = replace(shop.bench, stop=Stop())
+    assert again.apply(options=ApplyOptions(yes=True, resumes=True)).verdict is None
+    assert ids_of(again.plan()) == []
+    assert shop.opened("west").topics()["shop:orders"].configs["segment.ms"] == "86400000"
+
+
+def test_a_record_moves_by_hand_with_where_its_topic_lies(shop: Shop) -> None:
+    location = shop.location()
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    bench = shop.bench
+    surgery = Surgery(
+        invocation=bench.invocation, select=Select(), command="state mv", lock_timeout_s=5, stop=bench.stop
+    )
+    list(state_mv(surgery, "mounting/west/shop:orders", "mounting/west/shop:asleep", confirm=lambda _moves: True))
+    shop.say(sleep=mounting("asleep", "west", "mounted", more=", as: orders"))
+    planned = bench.plan()
+    assert location_of(planned, "mount:mounting/west/shop:asleep") == location

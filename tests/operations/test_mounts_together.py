@@ -1,0 +1,219 @@
+"""Off one cluster and onto another in one plan: what it shows, in which order, who goes on with it; and by hand."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.plan_text import plan_text
+from reconciler.cli.text.topics_text import deletion_text
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.namespaces import delete_namespace
+from reconciler.operations.drift_patch import accept
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
+from tests.embedded.samples import NOW, ids
+from tests.embedded.tiered.recovered_topics import TOPIC, fill
+from tests.processes import ran
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.operations.clusters.namespaces import NamespaceDeletion
+
+CLUSTER = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: NAME}
+spec:
+  embedded: {root: "file://.clusters/NAME"}
+  objectStorage: "file://bucket"
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: NAME}
+"""
+ORDERS = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: orders, namespace: shop, cluster: west}
+spec: {partitions: 2, configs: {remote.write: true, remote.read: true}}
+"""
+TOGETHER = """\
+apiVersion: reconciler/v1
+kind: Mounting
+metadata: {name: orders, namespace: shop, cluster: west}
+spec: {state: unmounted}
+---
+apiVersion: reconciler/v1
+kind: Mounting
+metadata: {name: orders, namespace: shop, cluster: east}
+spec: {state: mounted, as: later}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: later, namespace: shop, cluster: east}
+spec: {partitions: 2, configs: {retention.ms: 30d}}
+---
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {name: back, cluster: west}
+spec: {source: east, mirrorTopics: [{source: "shop:later"}]}
+"""
+UNMOUNT, MOUNT = "unmount:mounting/west/shop:orders", "mount:mounting/east/shop:orders"
+CHANGE, MIRROR = "update:topic/east/shop:later", "create:mirror/west/shop:later"
+
+DYING = """
+import os, signal, sys, time, uuid
+from pathlib import Path
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.runner import Stop
+
+def report(event):
+    if type(event).__name__ == "ActionDone" and event.id == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
+    new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
+options = ApplyOptions(yes=True, leaves_jobs=True)
+apply(here, Select(), options, Hooks(lambda _: True, report, Stop()))
+"""
+
+
+def opened(bench: Bench, name: str) -> EmbeddedCluster:
+    root, storage = bench.folder / ".clusters" / name, bench.folder / "bucket"
+    return EmbeddedCluster.open(DirectoryStore(root), now_ms=lambda: NOW, new_id=ids(), storage=DirectoryStore(storage))
+
+
+def values(bench: Bench, name: str, topic: str) -> list[bytes | None]:
+    return [each.value for each in opened(bench, name).consume(topic)]
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Bench:
+    """Two clusters on one object storage; on `west` a topic with records."""
+    for name in ("west", "east"):
+        bench.write(f"manifests/{name}.yaml", CLUSTER.replace("NAME", name))
+    bench.write("manifests/orders.yaml", ORDERS)
+    assert bench.apply().verdict is None
+    west = opened(bench, "west")
+    for partition in (0, 1):
+        fill(west, 3, partition=partition)
+    return bench
+
+
+def unmount_by_hand(bench: Bench, cluster: str, topic: str) -> None:
+    mounts = opened(bench, cluster).mounts
+    mounts.unmount(topic)
+    assert set(mounts.finish().values()) == {None}
+
+
+def take_in(bench: Bench, pattern: str) -> None:
+    """Apply the patch that accepts what is there, as git does."""
+    accepted = accept(bench.invocation, Select(), (pattern,))
+    assert (accepted.notes, accepted.left_out) == ((), 0)
+    command = ["git", "apply", "-"]
+    subprocess.run(command, cwd=bench.folder, input=accepted.patch.encode(), check=True)
+
+
+def test_one_plan_takes_a_topic_off_one_cluster_onto_another_in_order(shop: Bench) -> None:
+    (shop.folder / "manifests/orders.yaml").unlink()
+    shop.write("manifests/together.yaml", TOGETHER)
+    plan = shop.plan().plan
+    assert not plan.errors
+    by_id = {action.id: action for action in plan.actions}
+    unmount, mount = by_id[UNMOUNT].estimate, by_id[MOUNT].estimate
+    assert by_id[UNMOUNT].risk == "disruptive"
+    assert not plan.blocked
+    assert unmount.location == mount.location
+    assert (unmount.location or "").startswith(f"{TOPIC}/{opened(shop, 'west').cluster_id}/")
+    assert (unmount.partitions, unmount.records, unmount.uploads > 0, unmount.no_writes_seconds) == (2, 24, True, 2)
+    assert (mount.partitions, mount.records, mount.bytes, mount.uploads) == (2, 24, unmount.bytes, 0)
+    assert UNMOUNT in by_id[MOUNT].depends_on
+    assert MOUNT in by_id[CHANGE].depends_on
+    assert {MOUNT, CHANGE} <= set(by_id[MIRROR].depends_on)
+    text = text_of(plan_text(plan))
+    assert " to flush, about 2 s without writes, " in text
+    assert " come back, 0 bytes copied " in text
+
+
+def test_an_apply_that_dies_between_the_two_is_resumed(shop: Bench) -> None:
+    before = values(shop, "west", TOPIC)
+    (shop.folder / "manifests/orders.yaml").unlink()
+    shop.write("manifests/together.yaml", TOGETHER)
+    done = ran(DYING, str(shop.folder), UNMOUNT)
+    assert done.returncode == -9, done.stderr
+    assert TOPIC not in opened(shop, "west").catalog.read().topics
+    assert "shop:later" not in opened(shop, "east").catalog.read().topics
+    state_unlock(shop.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=shop.stop)
+    resumed = shop.apply(options=ApplyOptions(yes=True, resumes=True, leaves_jobs=True))
+    assert resumed.verdict is None
+    assert values(shop, "east", "shop:later") == before
+    assert [action.id for action in shop.plan().plan.actions] == ["mirror:mirror/west/shop:later"]
+
+
+def test_what_is_offered_in_place_of_a_blocked_delete_can_be_written_as_it_stands(shop: Bench) -> None:
+    (shop.folder / "manifests/orders.yaml").unlink()
+    plan = shop.plan().plan
+    (action,) = plan.blocked
+    assert action.blocked is not None
+    assert action.blocked.instead is not None
+    assert action.blocked.instead in text_of(plan_text(plan))
+    shop.write("manifests/asleep.yaml", f"{action.blocked.instead}\n")
+    assert shop.plan().plan.blocked == ()
+    assert shop.apply().verdict is None
+    assert shop.plan().plan.is_empty
+    assert [each.state for each in opened(shop, "west").mounts.mountable()] == ["detached"]
+
+
+def test_a_namespace_goes_after_what_is_unmounted_in_it(shop: Bench) -> None:
+    (shop.folder / "manifests/orders.yaml").unlink()
+    cluster, _, _ = CLUSTER.replace("NAME", "west").partition("---\n")
+    shop.write("manifests/west.yaml", cluster)
+    shop.write("manifests/together.yaml", TOGETHER.partition("---\n")[0])
+    plan = shop.plan().plan
+    delete = next(action for action in plan.actions if action.id == "delete:namespace/west/shop")
+    assert UNMOUNT in delete.depends_on
+    assert delete.blocked is None
+    assert shop.apply().verdict is None
+    assert shop.plan().plan.is_empty
+
+
+def test_a_mounting_that_was_unmounted_by_hand_is_taken_into_the_files(shop: Bench) -> None:
+    shop.write("manifests/awake.yaml", TOGETHER.partition("---\n")[0].replace("unmounted", "mounted"))
+    assert shop.apply().verdict is None
+    unmount_by_hand(shop, "west", TOPIC)
+    (action,) = shop.plan().plan.actions
+    assert action.id == "mount:mounting/west/shop:orders"
+    take_in(shop, "mounting/*")
+    assert "state: unmounted" in (shop.folder / "manifests/awake.yaml").read_text()
+    assert [action.verb for action in shop.plan().plan.actions] == ["adopt"]
+
+
+def test_a_topic_that_was_unmounted_by_hand_gets_a_mounting(shop: Bench) -> None:
+    unmount_by_hand(shop, "west", TOPIC)
+    take_in(shop, "topic/*")
+    assert [action.id for action in shop.plan().plan.actions] == ["adopt:mounting/west/shop:orders"]
+    assert shop.apply().verdict is None
+    assert shop.plan().plan.is_empty
+    assert (shop.folder / "manifests/orders.yaml").exists()
+
+
+def test_who_deletes_a_namespace_at_once_is_told_what_would_keep_its_records(shop: Bench) -> None:
+    shown: list[str] = []
+
+    def decline(deletion: NamespaceDeletion) -> bool:
+        shown.append(text_of(deletion_text(deletion)))
+        return False
+
+    with pytest.raises(UserError):
+        delete_namespace(shop.acting(), "west", "shop", recursive=False, confirm=decline)
+    (said,) = shown
+    assert "declare and apply first:  {apiVersion: reconciler/v1, kind: Mounting, metadata: {name: orders" in said

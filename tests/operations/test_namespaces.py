@@ -1,0 +1,344 @@
+"""`namespace create|list|move|delete`: ordinary runs, which the next plan and drift compare with the files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.embedded.catalog.model import QuotaEntry
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conftest import Bench
+
+    from reconciler.operations.clusters.namespaces import Moved, NamespaceDeletion
+
+
+@dataclass
+class Answers:
+    """Answers every question alike, and remembers what it was about."""
+
+    answer: bool = True
+    asked: list[NamespaceDeletion] = field(default_factory=list)
+
+    def __call__(self, deletion: NamespaceDeletion) -> bool:
+        self.asked.append(deletion)
+        return self.answer
+
+
+def cluster(bench: Bench) -> EmbeddedCluster:
+    store = DirectoryStore(bench.folder / ".clusters/west")
+    return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+
+
+def produce(bench: Bench, topic: str, *values: str) -> None:
+    with cluster(bench).producer() as producer:
+        for value in values:
+            producer.send(topic, value)
+
+
+def move(bench: Bench, source: str, target: str, topics: Sequence[str] = (), *, no_state: bool = False) -> Moved:
+    return move_topics(bench.acting(no_state=no_state), "west", source, target, topics)
+
+
+def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False) -> NamespaceDeletion:
+    return delete_namespace(bench.acting(), "west", name, recursive=recursive, confirm=answers)
+
+
+@pytest.mark.fact("F-K-001")
+def test_creating_makes_every_tier_and_the_next_plan_shows_what_the_files_do_not_say(applied: Bench) -> None:
+    made = create_namespace(applied.acting(), "west", "org:apache:kafka", {"retention.ms": "1d"})
+    assert made.created == ("namespace/west/org", "namespace/west/org:apache", "namespace/west/org:apache:kafka")
+    rows = {row.address: row for row in list_namespaces(applied.invocation, Select(), "west")}
+    assert rows["namespace/west/org:apache:kafka"].configs == {"retention.ms": "86400000"}
+    assert create_namespace(applied.acting(), "west", "org:apache:kafka", {}).created == ()
+    assert [action.id for action in applied.plan().plan.actions] == [
+        f"delete:{address}" for address in reversed(made.created)
+    ]
+    kafka = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: 'org:apache:kafka', cluster: west}\n"
+    applied.write("manifests/kafka.yaml", kafka + "spec: {configs: {retention.ms: 1d}}\n")
+    assert applied.plan().plan.is_empty
+
+
+@pytest.mark.fact("F-K-004")
+@pytest.mark.parametrize("name", ["under_score", "a::b", "a/b", "..", "ä", "x" * 65, ""])
+def test_a_name_that_no_namespace_can_have_is_refused(applied: Bench, name: str) -> None:
+    with pytest.raises(UserError, match=r"not a namespace|always exists"):
+        create_namespace(applied.acting(), "west", name, {})
+
+
+def test_a_config_that_cannot_be_is_refused(applied: Bench) -> None:
+    with pytest.raises(UserError, match=r"there is no config 'retention\.mss'"):
+        create_namespace(applied.acting(), "west", "a", {"retention.mss": "1d"})
+
+
+@pytest.mark.fact("F-K-009")
+def test_listing_under_a_tier_gives_what_is_below_it(applied: Bench) -> None:
+    for name in ("shop:eu:north", "shopping"):
+        create_namespace(applied.acting(), "west", name, {})
+    below = list_namespaces(applied.invocation, Select(), "west", "shop")
+    assert [row.address for row in below] == ["namespace/west/shop:eu", "namespace/west/shop:eu:north"]
+    with pytest.raises(InvalidNamespaceError, match="namespace 'shp' does not exist on cluster west"):
+        list_namespaces(applied.invocation, Select(), "west", "shp")
+
+
+@pytest.mark.fact("F-K-014")
+def test_moving_takes_records_and_the_record_along(applied: Bench) -> None:
+    produce(applied, "shop:orders", "a", "b")
+    topic_id = cluster(applied).topic("shop:orders").id
+    create_namespace(applied.acting(), "west", "bar", {})
+    moved = move(applied, "shop", "bar")
+    assert moved.moves == (("topic/west/shop:orders", "topic/west/bar:orders"),)
+    assert cluster(applied).topic("bar:orders").id == topic_id
+    assert [record.value for record in cluster(applied).consume("bar:orders")] == [b"a", b"b"]
+    actions = {action.id: action.blocked for action in applied.plan().plan.actions}
+    assert actions.keys() >= {"create:topic/west/shop:orders", "delete:topic/west/bar:orders"}
+    assert actions["delete:topic/west/bar:orders"] is not None
+    orders = (applied.folder / "manifests/orders.yaml").read_text()
+    applied.write("manifests/orders.yaml", orders.replace("namespace: shop", "namespace: bar"))
+    bar = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: bar, cluster: west}\n"
+    applied.write("manifests/bar.yaml", bar)
+    assert applied.plan().plan.is_empty
+
+
+def test_moving_keeps_tiers_below_and_needs_them_there(applied: Bench) -> None:
+    create_namespace(applied.acting(), "west", "shop:eu", {})
+    create_namespace(applied.acting(), "west", "bar", {})
+    cluster(applied).create_topic("shop:eu:refunds")
+    with pytest.raises(InvalidNamespaceError, match="namespaces that do not exist on cluster west: bar:eu") as error:
+        move(applied, "shop", "bar", no_state=True)
+    assert "namespace create west bar:eu" in error.value.hint
+    create_namespace(applied.acting(), "west", "bar:eu", {})
+    with pytest.raises(UserError, match="topic/west/shop:eu:refunds is not owned by this workspace"):
+        move(applied, "shop", "bar")
+    assert len(move(applied, "shop", "bar", no_state=True).moves) == 2
+    assert sorted(cluster(applied).topics()) == ["bar:eu:refunds", "bar:orders"]
+
+
+def test_moving_one_topic_leaves_the_others(applied: Bench) -> None:
+    cluster(applied).create_topic("plain")
+    cluster(applied).create_topic("other")
+    assert move(applied, "", "shop", ["plain"], no_state=True).moves == (("topic/west/plain", "topic/west/shop:plain"),)
+    assert move(applied, "", "shop", no_state=True).moves == (("topic/west/other", "topic/west/shop:other"),)
+    assert move(applied, "", "shop", no_state=True).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "topics", "said"),
+    [
+        ("shop", "nowhere", [], "namespace 'nowhere' does not exist"),
+        ("nowhere", "shop", [], "namespace 'nowhere' does not exist"),
+        ("shop", "", ["refunds"], "topic/west/shop:refunds does not exist"),
+        ("shop", "", ["orders"], "topic/west/orders exists"),
+    ],
+)
+@pytest.mark.fact("F-K-003")
+def test_a_move_that_leads_nowhere_moves_nothing(
+    applied: Bench, source: str, target: str, topics: list[str], said: str
+) -> None:
+    cluster(applied).create_topic("orders")
+    with pytest.raises(UserError, match=said):
+        move(applied, source, target, topics)
+    assert sorted(cluster(applied).topics()) == ["orders", "shop:orders"]
+
+
+@pytest.mark.fact("F-K-010", "F-K-012")
+def test_deleting_stops_at_nested_namespaces_unless_it_is_recursive(applied: Bench) -> None:
+    create_namespace(applied.acting(), "west", "shop:eu", {})
+    answers = Answers()
+    with pytest.raises(BlockedError, match="namespace shop holds namespaces: shop:eu; nothing was deleted"):
+        delete(applied, "shop", answers)
+    assert (answers.asked, list(cluster(applied).topics())) == ([], ["shop:orders"])
+    delete(applied, "shop", answers, recursive=True)
+    assert (list(cluster(applied).topics()), cluster(applied).namespaces()) == ([], [])
+
+
+@pytest.mark.fact("F-K-011", "F-K-013")
+def test_deleting_shows_what_goes_marks_it_and_leaves_the_rest_to_the_background(applied: Bench) -> None:
+    produce(applied, "shop:orders", *"abcdef")
+    answers = Answers()
+    before = cluster(applied).catalog.read().serial
+    deletion = delete(applied, "shop", answers)
+    (asked,) = answers.asked
+    assert asked == deletion
+    assert [(topic.address, topic.measure.records if topic.measure else None) for topic in asked.topics] == [
+        ("topic/west/shop:orders", 6)
+    ]
+    after = cluster(applied).catalog.read()
+    assert (after.serial, dict(after.topics), dict(after.namespaces), len(after.deletions)) == (before + 1, {}, {}, 1)
+    parts = list((applied.folder / ".clusters/west/topics").rglob("*.parquet"))
+    assert parts
+    assert applied.apply().verdict is None
+    produce(applied, "shop:orders", "new")
+    assert cluster(applied).finish_deletions() == 1
+    assert not any(part.exists() for part in parts)
+    assert [record.value for record in cluster(applied).consume("shop:orders")] == [b"new"]
+
+
+def test_a_deletion_that_is_not_confirmed_does_nothing(applied: Bench) -> None:
+    with pytest.raises(UserError, match="not confirmed: nothing was done"):
+        delete(applied, "shop", Answers(answer=False))
+    assert list(cluster(applied).topics()) == ["shop:orders"]
+    assert applied.plan().plan.is_empty
+
+
+def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -> None:
+    def confirm(_deletion: NamespaceDeletion) -> bool:
+        cluster(applied).create_topic("shop:late")
+        return True
+
+    with pytest.raises(StalePlanError, match="topic/west/shop:late was made in namespace shop"):
+        delete_namespace(applied.acting(), "west", "shop", recursive=False, confirm=confirm)
+    assert sorted(cluster(applied).topics()) == ["shop:late", "shop:orders"]
+
+
+def test_what_is_protected_is_not_deleted(applied: Bench) -> None:
+    orders = (applied.folder / "manifests/orders.yaml").read_text()
+    applied.write("manifests/orders.yaml", orders.replace("partitions: 3", "partitions: 3, protect: true"))
+    assert applied.apply().verdict is None
+    with pytest.raises(BlockedError, match="topic/west/shop:orders is protected"):
+        delete(applied, "shop", Answers())
+    assert list(cluster(applied).topics()) == ["shop:orders"]
+
+
+def test_a_namespace_that_is_not_there_is_said(applied: Bench) -> None:
+    for name in ("shp", "shop*"):
+        with pytest.raises(InvalidNamespaceError, match="does not exist on cluster west"):
+            delete(applied, name, Answers())
+    with pytest.raises(InvalidNamespaceError, match="the default namespace '' stays"):
+        delete(applied, "", Answers())
+    with pytest.raises(UserError, match="there is no cluster 'est'"):
+        delete_namespace(applied.acting(), "est", "shop", recursive=False, confirm=Answers())
+
+
+def test_without_the_state_the_next_drift_finds_it(applied: Bench) -> None:
+    create_namespace(applied.acting(no_state=True), "west", "byhand", {})
+    delete_namespace(applied.acting(no_state=True), "west", "shop", recursive=False, confirm=Answers())
+    kinds = {(row.address, row.kind) for row in drift(applied.invocation, Select()).findings}
+    assert kinds == {
+        ("namespace/west/byhand", "unmanaged"),
+        ("namespace/west/shop", "missing"),
+        ("topic/west/shop:orders", "missing"),
+    }
+
+
+def test_from_the_state_alone_no_files_are_needed(applied: Bench) -> None:
+    shutil.rmtree(applied.folder / "manifests")
+    (applied.folder / "reconciler.yaml").unlink()
+    emergency = applied.acting(state_url="file://.reconciler")
+    assert create_namespace(emergency, "west", "a", {}).created == ("namespace/west/a",)
+
+
+def test_nothing_is_done_to_another_cluster_that_lies_at_the_root(applied: Bench) -> None:
+    (applied.folder / ".clusters/west/cluster.json").rename(applied.folder / "kept.json")
+    kept = json.loads((applied.folder / "kept.json").read_text())
+    stranger = json.dumps({**kept, "id": "00000000-0000-4000-8000-000000000000"})
+    (applied.folder / ".clusters/west/cluster.json").write_text(stranger)
+    for act in (
+        lambda: create_namespace(applied.acting(), "west", "a", {}),
+        lambda: move(applied, "shop", ""),
+        lambda: delete(applied, "shop", Answers()),
+    ):
+        with pytest.raises(UserError, match=r"cluster west should be .* answers"):
+            act()
+
+
+# Quotas and keys of namespaces through plan and apply.
+
+
+SHOP = """\
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {{name: shop, cluster: west}}
+spec: {spec}
+"""
+
+
+def namespace(bench: Bench, spec: str) -> None:
+    west = (bench.folder / "manifests/west.yaml").read_text().partition("---")[0]
+    bench.write("manifests/west.yaml", west)
+    bench.write("manifests/shop.yaml", SHOP.format(spec=spec))
+
+
+def quotas(bench: Bench) -> QuotaEntry | None:
+    store = DirectoryStore(bench.folder / ".clusters/west")
+    cluster = EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+    return cluster.catalog.read().namespaces["shop"].quotas
+
+
+def topic(bench: Bench, name: str) -> None:
+    orders = (bench.folder / "manifests/orders.yaml").read_text()
+    bench.write(f"manifests/{name}.yaml", orders.replace("name: orders", f"name: {name}"))
+
+
+def test_quotas_are_set_changed_and_taken_away_and_every_second_plan_is_empty(applied: Bench) -> None:
+    for spec, expected in (
+        ("{quotas: {topics: 1, bytes: 1GiB}}", QuotaEntry(1, None, 1 << 30)),
+        ("{quotas: {topics: 2, partitions: 6}}", QuotaEntry(2, 6, None)),
+        ("{}", None),
+    ):
+        namespace(applied, spec)
+        assert [action.id for action in applied.plan().plan.actions] == ["update:namespace/west/shop"]
+        assert applied.apply().verdict is None
+        assert quotas(applied) == expected
+        assert applied.plan().plan.is_empty
+
+
+def test_what_would_be_too_much_is_refused_at_plan_with_the_place_of_the_quota(applied: Bench) -> None:
+    namespace(applied, "{quotas: {topics: 2, partitions: 8}}")
+    assert applied.apply().verdict is None
+    topic(applied, "refunds")
+    errors = applied.plan().plan.errors
+    assert [(found.address, found.source) for found in errors] == []
+    topic(applied, "returns")
+    errors = applied.plan().plan.errors
+    assert {(found.address, found.source) for found in errors} == {("namespace/west/shop", "manifests/shop.yaml:1")}
+    assert sorted(found.message for found in errors) == [
+        "quotas.partitions is 8, and 9 would lie in it after this plan, 3 now",
+        "quotas.topics is 2, and 3 would lie in it after this plan, 1 now",
+    ]
+
+
+def test_what_one_plan_deletes_makes_room_for_what_it_makes(applied: Bench) -> None:
+    namespace(applied, "{quotas: {topics: 1}}")
+    assert applied.apply().verdict is None
+    topic(applied, "refunds")
+    (applied.folder / "manifests/orders.yaml").unlink()
+    select = Select(allow=("delete:topic/west/shop:orders",))
+    assert applied.plan(select).plan.errors == ()
+    assert applied.apply(select).verdict is None
+    assert applied.plan().plan.is_empty
+
+
+def test_bytes_are_measured_where_something_is_made(applied: Bench) -> None:
+    store = DirectoryStore(applied.folder / ".clusters/west")
+    cluster = EmbeddedCluster.open(store, now_ms=applied.invocation.now_ms, new_id=applied.invocation.new_id)
+    namespace(applied, "{quotas: {bytes: 100}}")
+    assert applied.apply().verdict is None
+    with cluster.producer() as producer:
+        producer.send("shop:orders", "x" * 1_000)
+    topic(applied, "refunds")
+    (error,) = applied.plan().plan.errors
+    assert error.message.startswith("quotas.bytes is 100, and it holds ")
+    namespace(applied, "{quotas: {bytes: 1MiB}}")
+    assert applied.plan().plan.errors == ()
+
+
+@pytest.mark.parametrize("kind", ["new", "there"])
+def test_a_key_is_refused_at_plan_where_the_store_cannot_encrypt(bench: Bench, kind: str) -> None:
+    if kind == "there":
+        assert bench.apply().verdict is None
+    namespace(bench, "{encryption: {kmsKeyId: alias/shop}}")
+    (error,) = bench.plan().plan.errors
+    assert "cannot write a namespace under a key of its own (encryption)" in error.message

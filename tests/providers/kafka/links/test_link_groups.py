@@ -1,0 +1,163 @@
+"""Groups that follow their topics: exactly to the record, on logs that are numbered anew."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from reconciler.errors import ReconcilerError
+from reconciler.providers.kafka.links import link_groups
+from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
+from tests.providers.kafka.links.linked import Linked
+from tests.servers.kafka import Kafka
+
+
+@pytest.fixture
+def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
+    """Return a mirror whose source has a transaction marker after every two records: offsets 0 1 - 3 4 - 6 7 -."""
+    made = Linked.of(kafka_broker, kafka_prefix, partitions=1)
+    for number in range(3):
+        made.produce([f"{number}-{each}".encode() for each in range(2)])
+    made.make_mirror()
+    made.copy()
+    return made
+
+
+def _commit(linked: Linked, group: str, topic: str, offset: int, metadata: str = "") -> None:
+    consumer = Consumer({"bootstrap.servers": linked.broker.bootstrap(), "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+    consumer.close()
+
+
+def _bring(linked: Linked, group: str) -> GroupOffsetsResult:
+    offsets = linked.west.links.syncs.group_offsets([group])[group]
+    named: GroupOffsets = {
+        (linked.mirror, number): at for (name, number), at in offsets.items() if name == linked.topic
+    }
+    found = linked.links.syncs.bring_offsets({group: named})[group]
+    assert not isinstance(found, ReconcilerError)
+    return found
+
+
+def _there(linked: Linked, group: str) -> int | None:
+    return linked.east.groups.committed(group, [linked.mirror]).get((linked.mirror, 0))
+
+
+def _next(linked: Linked, topic: str, offset: int) -> list[bytes]:
+    return linked.values(topic, 0, offset)[:1]
+
+
+@pytest.mark.fact("F-K-091")
+def test_every_offset_of_a_source_leads_to_the_same_next_record(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    for offset in range(10):
+        _commit(linked, group, linked.topic, offset, f"at {offset}")
+        assert _bring(linked, group).is_changed or offset
+        there = _there(linked, group)
+        assert there is not None
+        assert _next(linked, linked.mirror, there) == _next(linked, linked.topic, offset), offset
+
+
+@pytest.mark.fact("F-K-091", "F-C-041")
+def test_a_group_beyond_what_was_copied_is_held_to_the_mirrors_end_and_brought_again(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    linked.produce([b"later"])
+    _commit(linked, group, linked.topic, 11)
+    found = _bring(linked, group)
+    assert (found.is_changed, found.is_clamped) == (True, True)
+    held = _there(linked, group)
+    assert held is not None
+    linked.copy()
+    assert _next(linked, linked.mirror, held) == [b"later"]
+    assert not _bring(linked, group).is_clamped
+    there = _there(linked, group)
+    assert there is not None
+    assert _next(linked, linked.mirror, there) == []
+
+
+def test_bringing_twice_changes_nothing(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.topic, 3)
+    assert _bring(linked, group).is_changed
+    assert not _bring(linked, group).is_changed
+
+
+def test_what_a_group_committed_itself_wins(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.topic, 3)
+    _bring(linked, group)
+    _commit(linked, group, linked.mirror, 1)
+    _commit(linked, group, linked.topic, 6)
+    assert _bring(linked, group) == GroupOffsetsResult(own=(linked.mirror,))
+    assert _there(linked, group) == 1
+
+
+def test_a_group_whose_own_offsets_are_forgotten_is_brought_again(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.mirror, 1)
+    _commit(linked, group, linked.topic, 6)
+    assert _bring(linked, group).own == (linked.mirror,)
+    assert linked.east.groups.delete(group, linked.mirror)
+    assert _bring(linked, group) == GroupOffsetsResult(is_changed=True)
+
+
+def test_a_group_that_went_on_by_itself_to_where_its_link_would_bring_it_is_not_told(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.mirror, 0)
+    _commit(linked, group, linked.topic, 0)
+    assert _bring(linked, group) == GroupOffsetsResult()
+
+
+def test_a_group_that_was_there_first_is_left_alone(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.mirror, 0)
+    _commit(linked, group, linked.topic, 6)
+    assert not _bring(linked, group).is_changed
+    assert _there(linked, group) == 0
+
+
+def test_what_was_noted_and_not_committed_is_brought_by_whoever_comes_next(linked: Linked) -> None:
+    """Killed between the ledger and the commit: what stands there is not taken for the group's own."""
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.topic, 3)
+    _bring(linked, group)
+    _commit(linked, group, linked.topic, 6)
+    real = link_groups._Bringing._commit
+    link_groups._Bringing._commit = lambda *_given: True  # type: ignore[method-assign,assignment]
+    try:
+        _bring(linked, group)
+    finally:
+        link_groups._Bringing._commit = real  # type: ignore[method-assign]
+    assert _bring(linked.other(), group).is_changed
+    there = _there(linked, group)
+    assert there is not None
+    assert _next(linked, linked.mirror, there) == [b"2-0"]
+
+
+def test_a_group_that_reads_the_mirror_is_told_and_left_alone(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.topic, 3)
+    consumer = Consumer(
+        {"bootstrap.servers": linked.broker.bootstrap(), "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([linked.mirror])
+    assert consumer.poll(30) is not None
+    assert _bring(linked, group).reading == (linked.mirror,)
+    consumer.close()
+
+
+def test_a_stopped_mirror_takes_no_offsets(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.topic, 3)
+    linked.links.ask(linked.mirror, "failover")
+    assert not _bring(linked, group).is_changed
+    assert _there(linked, group) is None
+
+
+def test_versions_of_groups_change_with_what_they_commit(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.topic, 1)
+    before = linked.west.links.syncs.group_versions()[group]
+    assert linked.west.links.syncs.group_versions()[group] == before
+    _commit(linked, group, linked.topic, 2)
+    assert linked.west.links.syncs.group_versions()[group] != before

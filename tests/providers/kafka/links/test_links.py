@@ -1,0 +1,265 @@
+"""Links and mirrors on a Kafka cluster: made, observed, asked, deleted; a second plan has nothing to say."""
+
+from __future__ import annotations
+
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from reconciler.errors import BlockedError, UserError
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.providers.protocol import Failed
+from reconciler.resources.address import Address, address_of
+from reconciler.resources.mirrors import Trouble
+from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked
+from tests.servers.kafka import Kafka
+
+_M = MirrorStatus
+
+
+@pytest.fixture
+def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
+    return Linked.of(kafka_broker, kafka_prefix)
+
+
+def test_a_link_is_observed_as_it_was_declared(linked: Linked) -> None:
+    seen = linked.observe()[linked.resource.address]
+    assert seen.resource == linked.resource
+    (link,) = [each for each in linked.links.links() if each.name == linked.link]
+    assert (link.status, link.id) == (LinkStatus.ACTIVE, seen.incarnation)
+
+
+def test_a_link_made_twice_is_one(linked: Linked) -> None:
+    before = linked.observe()[linked.resource.address].incarnation
+    other = linked.other()
+    other.done(Create(address=linked.resource.address, after=linked.resource))
+    assert other.observe()[linked.resource.address].incarnation == before
+
+
+def test_the_ledger_is_internal_and_no_mirror_is_a_topic(linked: Linked) -> None:
+    linked.make_mirror()
+    inventory = linked.observe()
+    assert inventory[address_of("topic", EAST, "__reconciler")].is_internal
+    assert address_of("topic", EAST, linked.mirror) not in inventory
+    seen = inventory[linked.address]
+    assert (seen.state, seen.physical_name, seen.first_copy_done) == (_M.ACTIVE, linked.mirror, False)
+    assert seen.becomes is not None
+    assert seen.becomes.kind == "Topic"
+
+
+def test_a_mirror_alone_is_observed_by_its_name(linked: Linked) -> None:
+    linked.make_mirror()
+    assert set(linked.observe(linked.address)) == {linked.address}
+
+
+@pytest.mark.fact("F-K-090")
+def test_a_mirror_has_the_partitions_and_retention_of_its_source_before_the_first_record(
+    kafka_broker: Kafka, kafka_prefix: str
+) -> None:
+    linked = Linked.of(kafka_broker, kafka_prefix, partitions=3)
+    name = f"{kafka_prefix}-old"
+    linked.make_topic(
+        name, 3, {"retention.ms": "-1", "cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
+    )
+    linked.topic = name
+    assert linked.make_mirror().partitions == 3
+    ((_, configs),) = linked.site.client.configs([linked.mirror])
+    assert not isinstance(configs, int)
+    assert configs["retention.ms"].value == "-1"
+    assert configs["message.timestamp.type"].value == "CreateTime"
+
+
+def test_a_mirror_made_twice_is_one(linked: Linked) -> None:
+    first = linked.make_mirror().topic_id
+    other = linked.other()
+    assert other.make_mirror().topic_id == first
+
+
+def test_a_name_that_is_taken_is_refused(linked: Linked) -> None:
+    linked.make_topic(linked.mirror)
+    (outcome,) = linked.apply(linked.creation())
+    assert isinstance(outcome, Failed)
+    assert "exists and differs" in outcome.error.message
+
+
+def test_a_topic_that_was_deleted_and_made_anew_is_no_mirror(linked: Linked) -> None:
+    linked.make_mirror()
+    linked.east._client.admin.delete_topics([linked.mirror])
+    linked.wait(lambda: linked.mirror not in linked.site.seen())
+    linked.make_topic(linked.mirror)
+    with pytest.raises(UserError, match="is not mirrored"):
+        linked.seen  # noqa: B018 - looking is what fails
+    assert linked.address not in linked.observe()
+    assert address_of("topic", EAST, linked.mirror) in linked.observe()
+
+
+@pytest.mark.parametrize(
+    ("verbs", "state"),
+    [
+        (("pause",), _M.PAUSED),
+        (("pause", "resume"), _M.ACTIVE),
+        (("failover",), _M.STOPPED),
+        (("pause", "failover"), _M.STOPPED),
+    ],
+)
+def test_verbs_lead_where_the_table_says(linked: Linked, verbs: tuple[str, ...], state: MirrorStatus) -> None:
+    linked.make_mirror()
+    for verb in verbs:
+        linked.links.ask(linked.mirror, verb)
+    assert linked.other().seen.status is state
+
+
+def test_transitions_of_a_plan_are_done_once_however_often(linked: Linked) -> None:
+    linked.make_mirror()
+    for verb, state in (("pause", _M.PAUSED), ("resume", _M.ACTIVE), ("failover", _M.STOPPED)):
+        linked.done(linked.transition(verb))
+        linked.other().done(linked.transition(verb))
+        assert linked.seen.status is state
+
+
+def test_a_mirror_takes_no_records_from_our_own_producer_until_it_is_stopped(linked: Linked) -> None:
+    linked.make_mirror()
+    topic = Address(linked.address.replace("mirror/", "topic/", 1))
+    with pytest.raises(UserError, match="only its link writes to it"):
+        linked.east.producer(topic)
+    linked.links.ask(linked.mirror, "failover")
+    assert linked.east.producer(topic).flush() == {}
+
+
+def test_a_stopped_mirror_is_an_ordinary_topic_that_has_a_record(linked: Linked) -> None:
+    linked.make_mirror()
+    linked.done(linked.transition("failover"))
+    inventory = linked.observe()
+    assert inventory[linked.address].stopped_by == "failover"
+    assert inventory[address_of("topic", EAST, linked.mirror)].state is None
+
+
+def test_what_is_not_legal_says_what_is(linked: Linked) -> None:
+    linked.make_mirror()
+    with pytest.raises(UserError, match="is ACTIVE"):
+        linked.links.ask(linked.mirror, "resume")
+    linked.links.ask(linked.mirror, "failover")
+    with pytest.raises(UserError, match="already stopped"):
+        linked.links.ask(linked.mirror, "failover")
+
+
+@pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause"])
+def test_a_reversal_is_refused_with_what_to_do_instead(linked: Linked, verb: str) -> None:
+    linked.make_mirror()
+    with pytest.raises(UserError, match="cannot be reversed") as raised:
+        linked.links.ask(linked.mirror, verb)
+    assert "link the other way" in raised.value.hint
+
+
+def test_a_promotion_goes_through_its_states_and_the_first_ends_count(linked: Linked) -> None:
+    linked.make_mirror()
+    linked.links.ask(linked.mirror, "promote", operation="op-1")
+    assert linked.seen.status is _M.PENDING_STOPPED
+    linked.links.aim(linked.mirror, operation="op-1", ends={0: 5, 1: 0})
+    linked.links.aim(linked.mirror, operation="op-1", ends={0: 9, 1: 9})
+    operation = linked.seen.operation
+    assert operation is not None
+    assert operation.ends == {0: 5, 1: 0}
+    after = linked.links.advance(linked.mirror, _M.STOPPED, operation="op-1")
+    assert (after.status, after.stopped_by, after.operation) == (_M.STOPPED, "promote", None)
+    with pytest.raises(UserError, match="that operation is over"):
+        linked.links.aim(linked.mirror, operation="op-1", ends={0: 1})
+
+
+def test_a_paused_link_pauses_its_mirrors(linked: Linked) -> None:
+    linked.make_mirror()
+    change = (Change("paused", before=False, after=True),)
+    linked.done(Update(address=linked.resource.address, before=linked.resource, after=linked.resource, changes=change))
+    assert linked.seen.status is _M.LINK_PAUSED
+
+
+def test_troubles_are_noted_and_over(linked: Linked) -> None:
+    linked.make_mirror()
+    linked.links.link_trouble(linked.link, LinkStatus.UNAVAILABLE, Trouble("TIMEOUT_ERROR", "no answer", NOW_MS))
+    assert linked.seen.status is _M.SOURCE_UNAVAILABLE
+    linked.links.link_trouble(linked.link, LinkStatus.ACTIVE, None)
+    linked.links.task_trouble(linked.link, "AclSync", Trouble("MISCONFIGURATION_ERROR", "no filters", NOW_MS))
+    (link,) = [each for each in linked.links.links() if each.name == linked.link]
+    assert link.tasks["AclSync"].code == "MISCONFIGURATION_ERROR"
+    linked.links.trouble(linked.mirror, Trouble("SOURCE_TOPIC_ID_CHANGED", "made anew", NOW_MS), fails=True)
+    assert linked.seen.status is _M.FAILED
+
+
+def test_a_link_with_mirrors_is_not_deleted_and_one_whose_mirrors_stopped_is(linked: Linked) -> None:
+    linked.make_mirror()
+    deletion = Delete(address=linked.resource.address, before=linked.resource)
+    (outcome,) = linked.apply(deletion)
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, BlockedError)
+    linked.done(linked.transition("failover"), deletion)
+    inventory = linked.observe()
+    assert linked.resource.address not in inventory
+    assert linked.address not in inventory
+    assert address_of("topic", EAST, linked.mirror) in inventory
+
+
+def test_a_deleted_mirror_is_gone_with_all_that_was_kept_of_it(linked: Linked) -> None:
+    linked.produce([b"a"])
+    linked.make_mirror()
+    linked.copy()
+    linked.done(linked.deletion())
+    kept = linked.site.ledger.read("mirror", "progress", "map")
+    assert not [key for key in kept if key[1] == linked.mirror]
+    linked.done(linked.deletion())
+    linked.make_mirror()
+    assert linked.links.positions(linked.mirror)[0].end == 0
+
+
+def test_a_mirror_that_its_link_would_make_again_is_not_deleted(kafka_broker: Kafka, kafka_prefix: str) -> None:
+    auto = {"enabled": True, "filters": [{"name": kafka_prefix, "patternType": "prefixed"}]}
+    linked = Linked.of(kafka_broker, kafka_prefix, autoCreate=auto)
+    linked.make_mirror()
+    (outcome,) = linked.apply(linked.deletion())
+    assert isinstance(outcome, Failed)
+    assert "autoCreate" in outcome.error.message
+
+
+def test_a_new_mirror_begins_where_it_was_told_first(linked: Linked) -> None:
+    linked.make_mirror()
+    linked.links.begin(linked.mirror, {0: 7, 1: 3})
+    linked.links.begin(linked.mirror, {0: 9, 1: 9})
+    assert {number: at.end for number, at in linked.links.positions(linked.mirror).items()} == {0: 7, 1: 3}
+    assert linked.seen.begins == {0: 7, 1: 3}
+
+
+def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) -> None:
+    linked.make_mirror()
+    admin = linked.west._client.admin
+    admin.create_partitions({linked.topic: 4})
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, linked.topic, configs={"retention.ms": "12345"})])
+    linked.wait(lambda: linked.west.source_topic(address_of("topic", WEST, linked.topic)).partitions == 4)
+    source = linked.west.source_topic(address_of("topic", WEST, linked.topic))
+    linked.east.follow_source(linked.address, source)
+    linked.east.follow_source(linked.address, source)
+    ((_, configs),) = linked.site.client.configs([linked.mirror])
+    assert not isinstance(configs, int)
+    assert configs["retention.ms"].value == "12345"
+    assert linked.seen.partitions == 4
+
+
+def test_positions_are_those_of_the_source(linked: Linked) -> None:
+    linked.produce([b"a", b"b"])
+    linked.produce([b"c"])
+    linked.make_mirror()
+    linked.copy()
+    source = linked.west.links.positions(linked.topic)
+    copy = linked.links.positions(linked.mirror)
+    assert {number: at.end for number, at in copy.items()} == {number: at.end for number, at in source.items()}
+    assert linked.values(linked.mirror) == [b"a", b"b", b"c"]
+
+
+def test_marks_change_with_records(linked: Linked) -> None:
+    before = linked.west.marks()[linked.topic]
+    linked.produce([b"a"])
+    after = linked.west.marks()[linked.topic]
+    assert (before.partitions, before.topic) == ({}, after.topic)
+    assert list(after.partitions) == [0]
+
+
+def test_the_name_of_a_mirror_is_its_sources_with_the_prefix(linked: Linked) -> None:
+    assert linked.make_mirror().name == f"{PREFIX}{linked.topic}"
