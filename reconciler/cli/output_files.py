@@ -1,8 +1,8 @@
-"""Which file an option may write: a new one, or one that the same option wrote before."""
+"""Which file or folder an option may write: a new one, or what the same option wrote before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import orjson
@@ -50,6 +50,16 @@ def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = F
     return path
 
 
+def check_folder(option: str, path: Path) -> None:
+    """Refuse a folder that is one of a state, a cluster or a repository, or lies in one.
+
+    Raises:
+        UsageError: It is; nothing was done.
+    """
+    target = path.resolve()
+    _check_owner(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
+
+
 def check_name(option: str, path: Path) -> None:
     """Refuse the name of a format: elsewhere `-o json` means the format, here it would be a file.
 
@@ -72,16 +82,20 @@ def _check_place(option: str, path: Path) -> None:
     target = path.resolve()
     if target.is_dir():
         raise UsageError(f"{option} {path} is a folder", hint="Name a file in it. Nothing was done.")
-    for folder in target.parents:
-        if folder.name == _STATES or any((folder / name).is_file() for name in _STATE):
-            message = f"{option} {path} lies in {folder}, which holds a state or a cluster"
-            raise UsageError(message, hint="Name a file elsewhere. Nothing was done.")
-        if folder.name == _REPOSITORY:
-            raise UsageError(f"{option} {path} lies in a git repository's own folder", hint="Name a file elsewhere.")
+    _check_owner(option, path, target.parents, "Name a file elsewhere. Nothing was done.")
     is_ours = any((folder / WORKSPACE_FILE).is_file() for folder in target.parents)
     if target.name == WORKSPACE_FILE or (is_ours and target.suffix in _MANIFESTS):
         message = f"{option} {path} has the name of a manifest, and lies in a workspace"
         raise UsageError(message, hint="Name a file that does not end in .yaml or .yml. Nothing was done.")
+
+
+def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) -> None:
+    """Refuse what lies in a folder of a state, a cluster or a repository."""
+    for folder in folders:
+        if folder.name == _STATES or any((folder / name).is_file() for name in _STATE):
+            raise UsageError(f"{option} {path} lies in {folder}, which holds a state or a cluster", hint=hint)
+        if folder.name == _REPOSITORY:
+            raise UsageError(f"{option} {path} lies in a git repository's own folder", hint=hint)
 
 
 def _check_held(option: str, path: Path, kind: Kind) -> None:

@@ -105,6 +105,23 @@ def test_schemas_replace_schemas_and_nothing_else(applied: Call, tmp_path: Path)
     assert held(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    "folder", [".reconciler", ".reconciler/new", ".clusters/west", ".clusters/west/new", ".git/new"]
+)
+@pytest.mark.parametrize(
+    "words",
+    [("export", "west", "--out"), ("import", "notes.txt", "--from", "jikkou", "--out"), ("init",)],
+    ids=lambda words: words[0],
+)
+def test_no_folder_of_a_state_cluster_or_repository_gets_manifests(
+    applied: Call, tmp_path: Path, words: tuple[str, ...], folder: str
+) -> None:
+    before = held(tmp_path)
+    said = applied(*words, folder)
+    assert (said.code, f"{folder} lies in" in said.err) == (64, True), said.err
+    assert held(tmp_path) == before
+
+
 @pytest.mark.parametrize("form", ["values", "parquet"])
 def test_records_of_each_form_replace_only_their_own(applied: Call, tmp_path: Path, form: str) -> None:
     asked = ("topic", "consume", TOPIC, "--output-format", form, "--output")

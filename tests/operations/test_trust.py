@@ -362,6 +362,32 @@ def test_a_pull_request_reads_nothing_outside_of_its_repository(
         load_files(forked.invocation, Select())  # What is ours may lie anywhere.
 
 
+@pytest.mark.parametrize("place", ["cluster.json", "catalog", "topics/shop/orders_0", "."])
+@pytest.mark.parametrize("is_named_by_base", [True, False], ids=["the base names it", "the request names it"])
+def test_a_pull_request_leads_no_cluster_or_state_out_of_the_repository_by_a_link(
+    forked: Bench, tmp_path_factory: pytest.TempPathFactory, place: str, *, is_named_by_base: bool
+) -> None:
+    outside = tmp_path_factory.mktemp("runner")
+    text = "kind: Cluster\nmetadata: {name: near}\nspec: {embedded: {root: 'file://cl'}}\n"
+    forked.write("manifests/live.yaml", f"apiVersion: reconciler/v1\n{text}")
+    if is_named_by_base:
+        for arguments in (("add", "."), ("commit", "-q", "-m", "y"), ("branch", "-f", "main")):
+            subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
+    link = forked.folder / "cl" / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside)
+    with pytest.raises(UserError, match=r"cluster/near: file://cl.*link"):
+        forked.plan()
+    link.unlink()
+    state = forked.folder / ".reconciler" / place
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.symlink_to(outside)
+    for read in (forked.plan, lambda: state_history(forked.invocation, Select())):
+        with pytest.raises(UserError, match=r"spec\.state: file://\.reconciler.*link"):
+            read()
+    assert list(outside.iterdir()) == []
+
+
 def test_files_of_a_repository_within_the_repository_are_not_taken_for_it(forked: Bench) -> None:
     """A commit may hold HEAD, objects and refs in a folder, and a config that names programs."""
     place = forked.folder / "below"

@@ -32,9 +32,12 @@ def init_command(
     ] = None,
 ) -> None:
     """Make a workspace to start from; overwrites nothing."""
+    from reconciler.cli.output_files import check_folder
     from reconciler.operations.init import init
 
-    made = init(here.invocation(), directory, state=state)
+    invocation = here.invocation()
+    check_folder("DIR", invocation.cwd / directory)
+    made = init(invocation, directory, state=state)
     screen = out()
     screen.show([line(f"Made a workspace in {made.folder}, its state in {made.state}")])
     screen.show([line("  + ", str(path.relative_to(made.folder))) for path in made.files])
@@ -207,11 +210,13 @@ def export_command(
 ) -> None:
     """Write manifests of what is there. The next plan adopts it; from object storage, it recovers it."""
     from reconciler.cli.json.exports_json import ExportDocument
+    from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import export_text
     from reconciler.operations.export import ExportOptions, bare_named, export
 
     invocation = place.invocation()
     folder = invocation.cwd / out
+    check_folder("--out", folder)
     bare = bare_named(
         cluster, bootstrap_server or (), security or (), namespace_separator, here=invocation.cwd, out=folder
     )
@@ -297,9 +302,12 @@ def import_command(
 ) -> None:
     """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""
     from reconciler.cli.json.exports_json import ImportDocument
+    from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import import_text
     from reconciler.operations.imports import ImportOptions, import_files
 
+    invocation = place.invocation()
+    check_folder("--out", invocation.cwd / out)
     options = ImportOptions(
         tool=tool,
         path=path,
@@ -311,6 +319,6 @@ def import_command(
         is_workspace=init,
         is_forced=force,
     )
-    imported = import_files(place.invocation(), options)
+    imported = import_files(invocation, options)
     present(form, lambda: import_text(imported), lambda: ImportDocument.of(imported))
     raise_verdict(imported.verdict)

@@ -170,15 +170,29 @@ class Trust:
         if self._base is None:
             return
         scheme, _, name = location.url.partition("://")
-        is_known = scheme != "file" or location.url in self._known.places
-        if not is_known and is_outside(self.loaded.folder / name, self._base.root):
-            message = f"{about}: {location.url} lies outside of the repository, and the base does not name it"
-            raise UserError(message, hint="Nothing was read. A pull request may only name places of the repository.")
+        if scheme == "file":
+            self._check_place(self._base.root, f"{about}: {location.url}", name, location.url)
         endpoint = location.endpoint
         if endpoint is not None and endpoint not in self._known.endpoints and not self._is_let(address):
             message = f"{about}: {location.url} at {endpoint}, which the base of this pull request does not know"
             hint = f"Nothing was sent. If that is its address now: --allow connect:{address}"
             raise BlockedError(message, hint=hint)
+
+    def _check_place(self, root: Path, about: str, name: str, url: str) -> None:
+        """Refuse a folder elsewhere that the base does not name, and one of the repository that leads elsewhere."""
+        place = self.loaded.folder.resolve() / name
+        if not Path(os.path.normpath(place)).is_relative_to(root):
+            if url in self._known.places:
+                return
+            message = f"{about} lies outside of the repository, and the base does not name it"
+            raise UserError(message, hint="Nothing was read. A pull request may only name places of the repository.")
+        if is_outside(place, root):
+            message = f"{about} leads out of the repository by a link"
+            raise UserError(message, hint="Nothing was read. A pull request may only name places of the repository.")
+        if (link := _link_in(place.resolve())) is not None:
+            message = f"{about}: {link} is a symbolic link"
+            hint = "Nothing was read. In a pull request the folder of a state or cluster holds no links. Remove it."
+            raise UserError(message, hint=hint)
 
     def _is_let(self, address: str) -> bool:
         allowed = (text.partition(":") for text in self.select.allow)
@@ -237,6 +251,15 @@ def _files(cluster: Cluster) -> Iterator[tuple[str, str]]:
         if security is not None:
             named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}
             yield from ((f"{kind}.security.{field}", path) for field, path in named.items() if path is not None)
+
+
+def _link_in(folder: Path) -> Path | None:
+    """Return a link below a folder, however deep: what is read through it may lie anywhere."""
+    for inside, folders, files in os.walk(folder):
+        found = next((name for name in (*folders, *files) if (Path(inside) / name).is_symlink()), None)
+        if found is not None:
+            return Path(inside, found)
+    return None
 
 
 def _allows(pattern: str, reference: str) -> bool:
