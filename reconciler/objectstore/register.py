@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 # it was before, where the bucket keeps versions. Both by compare-and-swap.
 
 
+MEND: Final = "reconciler cluster check CLUSTER --repair"
+
+
 @runtime_checkable
 class KeepsVersions(Protocol):
     """A store that may keep what an object held before."""
@@ -64,8 +67,7 @@ def cut_off(store: ObjectStore, key: str, body: bytes) -> UserError:
     why = "it ends in the middle" if body else "there is nothing in it"
     return UserError(
         f"{store.url}: {key} cannot be read: {why}",
-        hint="Nothing was changed. Restore it from a copy of the store, or, where its bucket keeps versions: "
-        "reconciler cluster check CLUSTER --repair",
+        hint=f"Nothing was changed. Restore it from a copy of the store, or, where its bucket keeps versions: {MEND}",
     )
 
 
@@ -98,6 +100,14 @@ def put_back(store: ObjectStore, key: str) -> bool:
     with suppress(LostRaceError):  # somebody else has mended it, or goes on with it
         store.swap(key, before, expected=there.version)
     return True
+
+
+def _was_never_whole(store: ObjectStore, key: str) -> bool:
+    """Tell whether a bucket keeps versions, and each that it keeps of an object was cut off."""
+    if not isinstance(store, KeepsVersions):
+        return False
+    kept = [body for body in store.versions(key) if body is not None]
+    return bool(kept) and all(map(is_cut_off, kept))
 
 
 def _is_object(body: bytes) -> bool:
@@ -137,12 +147,18 @@ class Register:
         *,
         format: str,  # noqa: A002 - the field's name
         shape: Any = dict,
+        is_new: Callable[[ObjectStore], bool] = lambda _: False,
     ) -> None:
-        """Name the register; nothing is read yet. What is read is of the `shape` (`check_shape`), or damaged."""
+        """Name the register; nothing is read yet. What is read is of the `shape` (`check_shape`), or damaged.
+
+        One whose first write was cut off counts as never written: `is_new` tells where that is so, or the versions
+        that the bucket keeps do.
+        """
         self.store = store
         self.key = key
         self.format = format
         self.shape = shape
+        self._is_new = is_new
 
     def read(self) -> ReadRegister | None:
         """Return what it holds now; `None` where it was never written.
@@ -152,7 +168,7 @@ class Register:
             UserError: It is not one of ours, or damaged.
         """
         stored = self.store.get(self.key)
-        return None if stored is None else self._parse(stored)
+        return None if stored is None or self._is_unwritten(stored) else self._parse(stored)
 
     def swap(
         self, held: ReadRegister | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
@@ -173,7 +189,13 @@ class Register:
             marks = (*marks, mark)[-MARKS:]
         ours = {"format": self.format, "epoch": after, "nonce": nonce(), "marks": marks}
         body = orjson.dumps({**ours, **value})
-        version = self.store.swap(self.key, body, expected=None if held is None else held.version)
+        try:
+            version = self.store.swap(self.key, body, expected=None if held is None else held.version)
+        except LostRaceError:
+            there = self.store.get(self.key) if held is None else None
+            if there is None or not self._is_unwritten(there):
+                raise
+            version = self.store.swap(self.key, body, expected=there.version)
         return ReadRegister(value, after, marks, version)
 
     def update(
@@ -249,6 +271,13 @@ class Register:
             return self.swap(known, value, mark=mark)
         except (LostRaceError, UnansweredError):
             return None
+
+    def _is_unwritten(self, stored: Stored) -> bool:
+        """Tell whether what is there is what a first write left that was cut off."""
+        body = stored.body
+        if body.endswith(b"}") or not is_cut_off(body):
+            return False
+        return self._is_new(self.store) or _was_never_whole(self.store, self.key)
 
     def _parse(self, stored: Stored) -> ReadRegister:
         body = self._object(stored.body)

@@ -313,12 +313,16 @@ def _said(code: str, status: int) -> _Answer | None:
 # What a bucket with versioning keeps of an object.
 
 
+_UNVERSIONED: Final = "null"
 _KEEPS_NONE: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
 def versions_of(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
-    """Yield what an object held, the newest first; `None` where it was deleted. A bucket without versioning has one."""
-    for row in _rows(client, target):
+    """Yield what an object held, the newest first; `None` where it was deleted. Nothing where versions are not kept."""
+    rows = _rows(client, target)
+    if rows and rows[0]["VersionId"] == _UNVERSIONED:
+        return  # what it held before is not kept, if it held anything
+    for row in rows:
         if "ETag" not in row:  # the marker of a deletion
             yield None
             continue

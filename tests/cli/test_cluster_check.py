@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 import jsonschema
 import pytest
 
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.objects import create_cluster
 from reconciler.objectstore.open import open_store
 from tests.cli.conftest import Run
 from tests.cli.test_signals import write_workspace
@@ -154,24 +156,84 @@ def test_an_empty_snapshot_that_no_lockfile_names_stops_nothing(bucket: Bucket, 
     bucket.finds_all_applied()
 
 
+@pytest.mark.parametrize("left", [b"", b'{"format": "reco'], ids=["empty", "cut off"])
+@pytest.mark.parametrize("name", ["west/heads/", "west/groups/readers.json", "west/catalog/head.json"])
+def test_a_register_whose_first_write_was_cut_off_is_as_if_it_was_never_written(
+    typed: Call, s3_server: S3Server, s3_environ: dict[str, str], name: str, left: bytes
+) -> None:
+    """The only version that the bucket has of it; where nothing else could tell."""
+    assert s3_environ
+    url = s3_server.versioned("shop")
+    write_workspace(Path.cwd(), state=f"{url}/state", root=f"{url}/west")
+    bucket = Bucket(open_store(s3_server.settings(url=url)), typed)
+    if name.endswith("head.json"):
+        create_cluster(open_store(s3_server.settings(url=f"{url}/west")), "11111111-1111-4111-8111-111111111111")
+    else:
+        assert typed("apply", "--yes").code == 0
+    if name == "west/heads/":
+        store = open_store(s3_server.settings(url=f"{url}/west"))
+        cluster = EmbeddedCluster.open(store, now_ms=lambda: 0, new_id=lambda: "")
+        name += f"{cluster.topic('orders').id}/00000.json"
+    bucket.store.put(name, left)
+    assert bucket.call("apply", "--yes").code == 0
+    checked = bucket.call("cluster", "check", "west")
+    assert checked.code == 0, checked
+    bucket.produce("one")
+    for _ in range(8):  # to each partition some
+        bucket.produce("more")
+    consumed = bucket.call("topic", "consume", CUT, "--group", "readers", "--output-format", "values")
+    assert sorted(consumed.out.splitlines()) == sorted(bucket.records()) == ['"more"'] * 8 + ['"one"']
+    assert bucket.call("cluster", "check", "west", "--deep").code == 0
+    bucket.finds_all_applied()
+
+
+@pytest.mark.parametrize("prefix", ["west/catalog/head.json", "west/heads/"])
 def test_a_register_in_a_bucket_without_versions_is_left_as_it_is(
+    typed: Call, s3_server: S3Server, s3_environ: dict[str, str], prefix: str
+) -> None:
+    assert s3_environ
+    url = s3_server.url("shop")
+    write_workspace(Path.cwd(), state=f"{url}/state", root=f"{url}/west")
+    assert typed("apply", "--yes").code == 0
+    bucket = Bucket(open_store(s3_server.settings(url=url)), typed)
+    bucket.produce("one")
+    key = bucket.empty(prefix)
+    said = typed("cluster", "check", "west", "--repair")
+    assert (said.code, REGISTERS[prefix] in said.out) == (1, True), said
+    left = bucket.store.get(key)
+    assert left is not None
+    assert left.body == b""
+
+
+def test_the_hint_of_a_repair_is_not_the_command_that_was_typed(
     typed: Call, s3_server: S3Server, s3_environ: dict[str, str]
 ) -> None:
     assert s3_environ
     url = s3_server.url("shop")
     write_workspace(Path.cwd(), state=f"{url}/state", root=f"{url}/west")
     assert typed("apply", "--yes").code == 0
-    store = open_store(s3_server.settings(url=url))
-    store.put("west/catalog/head.json", b"")
+    open_store(s3_server.settings(url=url)).put("west/cluster.json", b"{")
     said = typed("cluster", "check", "west", "--repair")
-    assert said.code == 1
-    assert "catalog-damaged" in said.out
-    left = store.get("west/catalog/head.json")
-    assert left is not None
-    assert left.body == b""
-    store.delete(["west/catalog/head.json"])  # what the guide says, where nothing was ever written into a topic
+    assert (said.code, "restore it from a copy of the store" in said.err) == (1, True), said
+    assert "cluster check CLUSTER" not in said.err + said.out + typed("cluster", "check", "west").out
+
+
+def test_a_catalog_that_was_cut_off_before_any_record_was_written_is_begun_again(
+    typed: Call, s3_server: S3Server, s3_environ: dict[str, str]
+) -> None:
+    """Also without versions: no partition was written to, so what is gone stands in the files."""
+    assert s3_environ
+    url = s3_server.url("shop")
+    write_workspace(Path.cwd(), state=f"{url}/state", root=f"{url}/west")
     assert typed("apply", "--yes").code == 0
-    assert typed("plan", "--detailed-exitcode").code == 0
+    bucket = Bucket(open_store(s3_server.settings(url=url)), typed)
+    bucket.empty("west/catalog/head.json")
+    planned = typed("plan", "--detailed-exitcode")
+    assert (planned.code, "topic/west/orders" in planned.out) == (2, True), planned
+    assert typed("apply", "--yes").code == 0
+    bucket.produce("one")
+    assert bucket.records() == ['"one"']
+    bucket.finds_all_applied()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from reconciler.resources.base import OnCluster
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.state.snapshots import Snapshot
-from tests.cli import sample_results as sample_plans
+from tests.cli import sample_results
 from tests.cli.conftest import environment
 from tests.cli.golden import FOLDER, TEXTS
 from tests.cli.sample_results import everything, roles, switching
@@ -48,12 +48,12 @@ def test_what_waits_for_two_steps_of_one_topic_names_it_once() -> None:
     waits = RunJob(
         address=topic, job="switch-groups", source=topic, sink=topic, depends_on=(f"create:{topic}", f"move:{topic}")
     )
-    (row,) = sections(dataclasses.replace(sample_plans.everything(), actions=(waits,))).jobs
+    (row,) = sections(dataclasses.replace(sample_results.everything(), actions=(waits,))).jobs
     assert row.after == f"after: {topic}"
 
 
 def test_every_action_has_exactly_one_row() -> None:
-    plan = sample_plans.everything()
+    plan = sample_results.everything()
     found = sections(plan)
     shown = [row.action.id for rows in (found.danger, found.changes, found.jobs) for row in rows if row.action]
     by_drift = [row.name for row in found.drift]
@@ -89,7 +89,7 @@ def test_counts_agree_in_every_format() -> None:
 
 def test_no_cell_is_cut_and_no_line_is_wrapped_in_a_pipe() -> None:
     long = "x" * 400
-    plan = dataclasses.replace(sample_plans.empty(), actions=(Forget(address=Address(f"topic/west/{long}")),))
+    plan = dataclasses.replace(sample_results.empty(), actions=(Forget(address=Address(f"topic/west/{long}")),))
     lines = text_of(plan_text(plan)).splitlines()
     assert any(long in line and "forget" in line for line in lines)
 
@@ -101,15 +101,15 @@ def test_a_narrow_terminal_folds_a_line_instead_of_cutting_it() -> None:
 
 
 def test_a_block_that_nothing_lifts_says_so() -> None:
-    (first, *_) = sample_plans.dangerous()
+    (first, *_) = sample_results.dangerous()
     assert first.blocked is not None
     stuck = dataclasses.replace(first, blocked=dataclasses.replace(first.blocked, allow=None))
-    text = text_of(plan_text(dataclasses.replace(sample_plans.empty(), actions=(stuck,))))
+    text = text_of(plan_text(dataclasses.replace(sample_results.empty(), actions=(stuck,))))
     assert text.splitlines()[-1] == "Blocked: no --allow lifts  delete:topic/west/shop:eu:orders"
 
 
 def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
-    (first, *_) = sample_plans.dangerous()
+    (first, *_) = sample_results.dangerous()
     assert first.blocked is not None
     names = [*(f"topic/west/kill:k{number}" for number in range(30)), "namespace/west/kill", "topic/east/a"]
     blocked = [
@@ -120,7 +120,7 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
         )
         for name in names
     ]
-    text = text_of(plan_text(dataclasses.replace(sample_plans.empty(), actions=tuple(blocked))))
+    text = text_of(plan_text(dataclasses.replace(sample_results.empty(), actions=tuple(blocked))))
     assert text.splitlines()[-1] == (
         "Blocked: allow once with  --allow delete:namespace/west/kill --allow delete:topic/east/a"
         " --allow 'delete:topic/west/kill:*'"
@@ -131,18 +131,18 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words_that_stay_on_one_line(reason: Reason) -> None:
-    assert all("\n" not in reason_text(reason, action) for action in sample_plans.everything().actions)
+    assert all("\n" not in reason_text(reason, action) for action in sample_results.everything().actions)
 
 
 @pytest.mark.parametrize("count", [0, 1, 200, 300, 400, 20_000])
 def test_a_comment_is_never_longer_than_a_comment_may_be(count: int) -> None:
-    for plan in (sample_plans.many(count), sample_plans.mostly_dangerous(count)):
+    for plan in (sample_results.many(count), sample_results.mostly_dangerous(count)):
         assert len(plan_markdown(plan).encode()) <= LIMIT
 
 
 @pytest.mark.parametrize("count", [1_000, 20_000])
 def test_of_what_is_ordinary_as_much_as_fits_is_listed_and_the_rest_is_counted_by_kind(count: int) -> None:
-    markdown = plan_markdown(sample_plans.many(count))
+    markdown = plan_markdown(sample_results.many(count))
     listed = len(set(re.findall(r"topic-\d{6}", markdown)))
     rest = re.search(r"\| \+ \| topic \| `west` \| ([\d,]+) \|", markdown)
     assert rest is not None
@@ -152,17 +152,17 @@ def test_of_what_is_ordinary_as_much_as_fits_is_listed_and_the_rest_is_counted_b
 
 
 def test_danger_loses_words_only_when_it_alone_is_too_long_and_rows_only_after_that() -> None:
-    brief = plan_markdown(sample_plans.mostly_dangerous(600))
+    brief = plan_markdown(sample_results.mostly_dangerous(600))
     assert brief.count("**blocked**") == 600
-    cut = plan_markdown(sample_plans.mostly_dangerous(20_000))
+    cut = plan_markdown(sample_results.mostly_dangerous(20_000))
     told = re.search(r"\*\*([\d,]+) more rows of danger do not fit here", cut)
     assert told is not None
     assert len(set(re.findall(r"topic-\d{6}", cut))) + int(told[1].replace(",", "")) == 20_000
 
 
 def test_every_dangerous_address_is_named_for_as_long_as_it_fits_the_gravest_first() -> None:
-    plan = sample_plans.mostly_dangerous(3_000)
-    (_, first, *_) = sample_plans.dangerous()
+    plan = sample_results.mostly_dangerous(3_000)
+    (_, first, *_) = sample_results.dangerous()
     mild = [
         dataclasses.replace(first, address=Address(f"topic/east/mild-{number:06}"), risk=Risk.DISRUPTIVE)
         for number in range(3_000)
@@ -178,22 +178,22 @@ def test_every_dangerous_address_is_named_for_as_long_as_it_fits_the_gravest_fir
 
 def test_a_comment_fits_also_where_a_table_of_counts_would_not() -> None:
     ordinary = [Forget(address=Address(f"topic/cluster-{number:06}/t")) for number in range(5_000)]
-    danger = sample_plans.mostly_dangerous(2_000).actions
-    markdown = plan_markdown(dataclasses.replace(sample_plans.empty(), actions=(*danger, *ordinary)))
+    danger = sample_results.mostly_dangerous(2_000).actions
+    markdown = plan_markdown(dataclasses.replace(sample_results.empty(), actions=(*danger, *ordinary)))
     assert len(markdown.encode()) <= LIMIT
     assert "5,000 ordinary changes." in markdown
     assert len(set(re.findall(r"topic-\d{6}", markdown))) == 2_000
 
 
 def test_a_comment_can_be_found_again_by_its_marker() -> None:
-    first = plan_markdown(dataclasses.replace(sample_plans.everything(), environment="prod")).splitlines()[0]
-    assert first == f"<!-- reconciler:plan workspace=shop environment=prod digest={sample_plans.DIGEST} -->"
+    first = plan_markdown(dataclasses.replace(sample_results.everything(), environment="prod")).splitlines()[0]
+    assert first == f"<!-- reconciler:plan workspace=shop environment=prod digest={sample_results.DIGEST} -->"
 
 
 def test_what_is_dangerous_is_what_has_a_risk_a_block_or_differs_where_it_was_adopted() -> None:
-    assert all(is_dangerous(action) for action in sample_plans.dangerous())
-    assert not any(is_dangerous(action) for action in sample_plans.ordinary())
-    assert {action.risk for action in sample_plans.dangerous()} >= {Risk.NONE, Risk.IRREVERSIBLE, Risk.DATA_LOSS}
+    assert all(is_dangerous(action) for action in sample_results.dangerous())
+    assert not any(is_dangerous(action) for action in sample_results.ordinary())
+    assert {action.risk for action in sample_results.dangerous()} >= {Risk.NONE, Risk.IRREVERSIBLE, Risk.DATA_LOSS}
 
 
 # A plan reads the same after it was saved.
@@ -201,17 +201,17 @@ def test_what_is_dangerous_is_what_has_a_risk_a_block_or_differs_where_it_was_ad
 
 def adoptions() -> Plan:
     """Return a plan that only changes what is remembered."""
-    found = sample_plans.topic("shop:eu:found")
+    found = sample_results.topic("shop:eu:found")
     moved = Adopt(address=found.address, observed=found, after=found, moved_from=Address("topic/west/shop:us:found"))
     remembered = dataclasses.replace(
         moved, moved_from=None, changes=(Change("protect", before=True, after=False),), reasons=(Reason.RECORD_ONLY,)
     )
-    return dataclasses.replace(sample_plans.empty(), actions=(moved, remembered))
+    return dataclasses.replace(sample_results.empty(), actions=(moved, remembered))
 
 
 @pytest.mark.parametrize(
     "plan",
-    [sample_plans.everything(), sample_plans.empty(), sample_plans.refused(), adoptions(), switching(), roles()],
+    [sample_results.everything(), sample_results.empty(), sample_results.refused(), adoptions(), switching(), roles()],
     ids=range(6),
 )
 def test_a_saved_plan_reads_as_it_did(plan: Plan) -> None:
@@ -371,7 +371,7 @@ def test_each_value_that_moved_has_a_line(before: Any, after: Any, told: list[st
 
 def test_the_same_change_reads_the_same_in_every_process() -> None:
     program = (
-        "from tests.cli.test_leaves import *; "
+        "from tests.cli.test_plan_text import *; "
         "print(change_texts(Change(PATH, filters(*'abcdef'), filters('x', 'c', 'y', 'a', 'z'))))"
     )
     told = {
@@ -515,7 +515,7 @@ def test_exit_6_shows_what_differs_value_by_value(
 
 def test_lists_that_only_grow_or_shrink_need_no_library() -> None:
     program = (
-        "import sys; from tests.cli.test_leaves import *; "
+        "import sys; from tests.cli.test_plan_text import *; "
         "change_texts(Change(PATH, filters('a'), filters('a', 'b'))); print('deepdiff' in sys.modules); "
         "change_texts(Change(PATH, filters('a'), filters('b'))); print('deepdiff' in sys.modules)"
     )

@@ -182,6 +182,50 @@ def test_a_register_that_was_cut_off_is_as_it_was_and_fences_as_it_did(versioned
     assert register.swap(held, {"a": 3}).value == {"a": 3}
 
 
+@pytest.mark.parametrize(
+    ("history", "is_new"),
+    [
+        pytest.param([b""], True, id="never whole"),
+        pytest.param([WHOLE_OBJECT[:4], b""], True, id="never whole, twice"),
+        pytest.param([orjson.dumps(WHOLE), b""], False, id="emptied"),
+        pytest.param(
+            [orjson.dumps(WHOLE), None, b""], False, id="deleted before: the order within a second is not known"
+        ),
+    ],
+)
+def test_a_register_whose_first_write_was_cut_off_counts_as_never_written(
+    versioned: ObjectStore, history: list[bytes | None], *, is_new: bool
+) -> None:
+    for body in history:
+        if body is None:
+            versioned.delete(["key"])
+        else:
+            versioned.put("key", body)
+    register = Register(versioned, "key", format="reconciler.test/2")
+    if is_new:
+        assert register.read() is None
+        held = register.update(lambda before: None if before else {"a": 1}, mark="one")
+        assert register.read() == held
+    else:
+        with pytest.raises(UserError, match="there is nothing in it"):
+            register.read()
+    with pytest.raises(LostRaceError):
+        register.swap(None, {"a": 2})
+
+
+def test_without_versions_only_who_knows_it_takes_a_register_for_new(store: ObjectStore) -> None:
+    store.put("key", b"{")
+    with pytest.raises(UserError, match="it ends in the middle"):
+        Register(store, "key", format="reconciler.test/2").read()
+    with pytest.raises(LostRaceError):
+        Register(store, "key", format="reconciler.test/2").swap(None, {"a": 1})
+    known = Register(store, "key", format="reconciler.test/2", is_new=lambda _: True)
+    assert known.read() is None
+    assert known.swap(None, {"a": 1}).value == {"a": 1}
+    with pytest.raises(LostRaceError):
+        known.swap(None, {"a": 2})
+
+
 def _body(store: ObjectStore) -> bytes | None:
     found = store.get("key")
     return None if found is None else found.body

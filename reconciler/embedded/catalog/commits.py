@@ -62,6 +62,10 @@ def trace_of_catalog(store: ObjectStore) -> str | None:
     return next(_traces(store), None)
 
 
+def _is_new(store: ObjectStore) -> bool:
+    return trace_of_catalog(store) is None
+
+
 def _traces(store: ObjectStore) -> Iterator[str]:
     for prefix in _MADE_AFTER:
         for listed in store.list(prefix):
@@ -94,7 +98,7 @@ TAIL: Final = 64
 
 def catalog_register(store: ObjectStore) -> Register:
     """Return the register of a cluster's catalog: its head, not what it names."""
-    return Register(store, CATALOG, format="reconciler.catalog/5", shape=HEAD)
+    return Register(store, CATALOG, format="reconciler.catalog/5", shape=HEAD, is_new=_is_new)
 
 
 def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:

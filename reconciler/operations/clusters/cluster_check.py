@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.keys import CLUSTER
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.open import open_store
+from reconciler.objectstore.register import MEND
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import open_work, settings_of
@@ -50,11 +51,23 @@ def check(invocation: Invocation, select: Select, name: str, *, repair: bool, de
         UserError: There is no such cluster, it is not an embedded one, or another one answers in its place.
         RetryableError: It is recorded, and nothing is there.
     """
-    from reconciler.embedded.check.check import check_cluster
-
     if invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
     work = open_work(invocation, select)
+    try:
+        return _checked(work, name, repair=repair, deep=deep)
+    except UserError as error:
+        if MEND not in (error.hint or ""):
+            raise
+        hint = error.hint.replace(MEND, f"reconciler cluster check {name} --repair")
+        if repair:
+            hint = "Nothing was changed. The store keeps no earlier version of it: restore it from a copy of the store."
+        raise UserError(error.message, hint=hint) from error
+
+
+def _checked(work: Work, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+    from reconciler.embedded.check.check import check_cluster
+
     store = _store(work, name)
     snapshot = _state(work, is_needed=repair)
     _check_there(store, name, snapshot)
