@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import NotAuthorizedError
+from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.providers.kafka.client import read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
@@ -16,7 +16,7 @@ from reconciler.resources.inventory import Capabilities
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, kafka_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.metadata import ClusterSeen, ConfigSeen
@@ -46,10 +46,22 @@ class ClusterLook:
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]] | NotAuthorizedError:
         """What one broker says of itself, and what was set for all while they ran; why it may not be seen."""
+        first, *others = self.cluster.brokers
         try:
-            return self.client.both_broker_configs(self.cluster.brokers[0])
+            return self._configs_of(first, others)
         except NotAuthorizedError as error:
             return error
+
+    def _configs_of(
+        self, broker: int, others: Sequence[int]
+    ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
+        """Ask one broker; one that has just died is not missed yet, so another is asked then."""
+        try:
+            return self.client.both_broker_configs(broker)
+        except RetryableError:
+            if not others:
+                raise
+            return self._configs_of(others[0], others[1:])
 
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"

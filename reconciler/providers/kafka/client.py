@@ -92,12 +92,15 @@ class KafkaClient:
         found: Mapping[Any, Any] = self.asked(doing, answered)
         return found
 
-    def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
-        """Send one request of the protocol, to any broker or to one, and return its answer."""
+    def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
+        """Send one request of the protocol, to any broker or to one, and return its answer.
+
+        `is_only_once`: whoever asks looks which broker it is, and asks again.
+        """
         from reconciler.providers.kafka.patience import sent
 
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
-        return sent(connections, request, node, doing=doing, cluster=self.name)
+        return sent(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
     def cluster(self) -> ClusterSeen:
         """Return who answers, and which brokers are alive."""
@@ -161,7 +164,10 @@ class KafkaClient:
     ) -> Sequence[Described]:
         from reconciler.providers.kafka.connection import DescribeAllConfigsRequest
 
-        found: Sequence[Described] = self.send(DescribeAllConfigsRequest(wanted), doing=doing, node=node).results
+        request = DescribeAllConfigsRequest(wanted)
+        # Of one broker that is gone another is asked, or none: waiting for it is of no use.
+        answer = self.send(request, doing=doing, node=node, is_only_once=node is not None)
+        found: Sequence[Described] = answer.results
         return found
 
 

@@ -177,6 +177,8 @@ def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerE
     what = f"cluster {cluster}: {doing}"
     if (code := _code_of(error)) is not None:
         return of_code(code, _said(error), what=what)
+    if type(error).__name__ == "NodeNotReadyError" and str(error).strip().isdecimal():
+        return RetryableError(f"{what}: broker {str(error).strip()} cannot be reached", hint=_ALIVE)
     if "Timeout" in type(error).__name__:
         return RetryableError(f"{what}: {OURS[-185]}", hint=_ALIVE)
     return RetryableError(f"{what}: {_said(error) or type(error).__name__}", hint=_ALIVE)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
 from reconciler.providers.kafka.faults import behind, named
-from reconciler.providers.kafka.reachability import check_hope
+from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, watermarks
 from reconciler.providers.kafka.reachability import told as told_of_records
 from reconciler.providers.kafka.security import revealed
 from reconciler.resources.kafka_configs import LEDGER
@@ -117,7 +117,7 @@ class Tail:
                 self._next, until = found.offset() + 1, monotonic() + WAIT_S
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._next, has_looked = max(self._next, found.offset()), True
-            elif not error.retriable():
+            elif not error.retriable() and error.code() not in LEADERLESS:
                 raise told(error, self._settings, f"reading {self._topic}", self._cluster)
             if monotonic() > until:
                 message = f"{self._topic} of cluster {self._cluster} is not readable from offset {self._next} on"
@@ -141,7 +141,8 @@ class Tail:
         if self._consumer is None:
             self._consumer = Consumer(revealed({**self._settings, **_READING}))
         try:
-            return cast("int", self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), _ANSWER_S)[1])
+            place = TopicPartition(self._topic, 0)
+            return watermarks(self._consumer, place, self._settings)[1]
         except KafkaException as error:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             if error.args[0].code() in missing:
@@ -162,7 +163,7 @@ def starts_of(
 
     consumer: Any = Consumer(revealed({**settings, **_READING}))
     try:
-        return {place: consumer.get_watermark_offsets(TopicPartition(*place), _ANSWER_S)[0] for place in places}
+        return {place: watermarks(consumer, TopicPartition(*place), settings)[0] for place in places}
     except KafkaException as error:
         raise told(error.args[0], settings, "looking where partitions begin", cluster) from error
     finally:

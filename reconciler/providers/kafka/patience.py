@@ -22,20 +22,26 @@ A = TypeVar("A")
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
 """More than brokers are given to do it in: they should be the ones who say that time is up."""
-_AGAIN_SECONDS: Final = 20.0
-"""For how long what can be sent again is, since brokers last answered anything: a dead cluster is waited for once."""
+_AGAIN_SECONDS: Final = 30.0
+"""For how long what can be sent again is, since brokers last answered anything: a dead cluster is waited for once.
+A broker that died leads its partitions for up to ten seconds more, until the controller misses it."""
 _THROTTLED_SECONDS: Final = 120.0
 """The longest that a throttled connection may stand still."""
 _STALLED_SECONDS: Final = 60.0
 """After so long without a single thing done, what brokers leave undone is given up."""
 _TRIES: Final = 8
+"""So often, where no broker is there any more."""
 _BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 _READING: Final = ("Describe", "List", "Metadata", "Find", "OffsetFetch", "ApiVersions")
 """How the names of requests begin that change nothing."""
 
 
-def sent(connections: Any, request: Any, node: int | None, *, doing: str, cluster: str) -> Any:
+def sent(
+    connections: Any, request: Any, node: int | None, *, doing: str, cluster: str, is_only_once: bool = False
+) -> Any:
     """Return the answer to a request, to one broker or to any.
+
+    `is_only_once`: whoever asks looks which broker it is, and asks again.
 
     Raises:
         UnansweredError: It would change something, and nobody knows whether it did.
@@ -53,6 +59,7 @@ def sent(connections: Any, request: Any, node: int | None, *, doing: str, cluste
             lambda: connections.run(connections.send, request, node, limit),
             may_repeat,
             lambda error: translated(error, doing=doing, cluster=cluster),
+            is_only_once=is_only_once,
         )
     except RetryableError as error:
         if error.__cause__ is None or may_repeat(error.__cause__):
@@ -80,6 +87,8 @@ def _again(
     call: Callable[[], T],
     may_repeat: Callable[[BaseException], bool],
     told: Callable[[Exception], ReconcilerError],
+    *,
+    is_only_once: bool = False,
 ) -> T:
     """Call until there is an answer, as long as that is of use; what is raised is in our words."""
     tries = 0
@@ -91,8 +100,10 @@ def _again(
             tries += not _is_throttled(error)
             connections.silent_since = connections.silent_since or monotonic()
             patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            is_over = tries >= _TRIES or monotonic() - connections.silent_since > patience
-            if is_over or not isinstance(found, RetryableError) or not may_repeat(error):
+            if not isinstance(found, RetryableError) or not may_repeat(error) or is_only_once:
+                raise found from error
+            is_down = tries >= _TRIES and not connections.route.is_any_up()
+            if is_down or monotonic() - connections.silent_since > patience:
                 raise found from error
         else:
             connections.silent_since = None

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.faults import LOGIN, OURS, translated
 from reconciler.providers.kafka.security import Tls
+from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
+
+    from confluent_kafka import Consumer, TopicPartition
 
 
 # A look at a port when a connection to it died without a word: does it speak TLS, or Kafka's protocol in clear?
@@ -155,6 +158,10 @@ class Route:
             return self.deaths[self.servers[0]]
         return None
 
+    def is_any_up(self) -> bool:
+        """Look whether anybody listens at one of the addresses."""
+        return any(refusal(server, None) is None for server in self.servers)
+
     def why(self, *, doing: str) -> ReconcilerError | None:
         """Return what to say where no broker was reached: of those tried, what most surely is to be mended."""
         found = [self.explained(server, doing=doing) for server in self.servers]
@@ -257,6 +264,13 @@ def _said(error: BaseException) -> str:
 
 
 _WORDLESS: Final = OURS.keys() | LOGIN.keys()
+LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 78})
+"""What is heard of a partition whose leader has just died or changed."""
+_ELECTION_S: Final = 30.0
+"""Brokers are missed after nine seconds, and there is another leader then."""
+_ANSWER_S: Final = 10.0
+"""How long one of them is asked; a leader that hangs is asked again."""
+_ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 def told(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
@@ -276,6 +290,27 @@ def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None
     found = unreached(settings, doing=doing, cluster=cluster)
     if found is not None and not isinstance(found, RetryableError):
         raise found
+
+
+def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
+    """Return where a partition begins and ends; where its leader has died, the next one is waited for.
+
+    Raises:
+        KafkaException: It is refused, no broker is there any more, or there is no leader after 30 seconds.
+    """
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - whoever copies nothing imports no client
+
+    tries = Tries(_ELECTION, within_s=_ELECTION_S)
+    while True:
+        try:
+            if tries.failed:  # the client itself goes on believing in the leader that it knows
+                consumer.list_topics(place.topic, _ANSWER_S)
+            return consumer.get_watermark_offsets(place, _ANSWER_S)
+        except KafkaException as error:
+            is_over = error.args[0].code() not in LEADERLESS or tries.is_over
+            if is_over or unreached(settings, doing="", cluster="") is not None:
+                raise
+        tries.wait()
 
 
 def unreached(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:

@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UnansweredError, UserError
+from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UserError
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounts.mount_ledger import SEALED, WRITER, Seal, seal_key, seals_in
@@ -130,7 +130,10 @@ class Seals:
             looks.wait()
 
     def _shows(self, name: str, broker: int, configs: Mapping[str, str | None]) -> bool:
-        found = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
+        try:
+            found = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
+        except RetryableError:
+            return False  # It went away: whether it is missed is looked at next.
         if isinstance(found, int):
             return False
         own = own_values(found)
@@ -169,9 +172,10 @@ class Seals:
                 max_version=12,
             )
             try:
-                answer = self.client.send(request, doing=f"looking whether topic {seen.name} is sealed", node=leader)
-            except UnansweredError:
-                continue  # Nothing was written: it is asked again.
+                doing = f"looking whether topic {seen.name} is sealed"
+                answer = self.client.send(request, doing=doing, node=leader, is_only_once=True)
+            except RetryableError:
+                continue  # Nothing was written: whoever leads then is asked again.
             found.update({each.index: each.error_code for each in answer.responses[0].partition_responses})
         return found
 
@@ -208,7 +212,10 @@ class Seals:
                 topics=[topic(name=seen.name, partitions=asked)],
                 timeout_ms=10_000,
             )
-            answer = self.client.send(request, doing="reading offsets", node=leader)
+            try:
+                answer = self.client.send(request, doing="reading offsets", node=leader, is_only_once=True)
+            except RetryableError:
+                continue  # Whoever leads then is asked again.
             partitions = answer.topics[0].partitions
             found.update({each.partition_index: each.offset for each in partitions if not each.error_code})
         return found

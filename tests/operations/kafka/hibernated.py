@@ -91,7 +91,7 @@ class Site:
         """The Kafka cluster as the files declare it."""
         spec = {
             "provider": "kafka",
-            "kafka": {"bootstrapServers": [self.kafka.bootstrap()]},
+            "kafka": {"bootstrapServers": self.kafka.bootstrap().split(",")},
             "objectStorage": f"file://{self.bench.folder}/bucket",
         }
         declared = Cluster.model_validate({"metadata": {"name": "live"}, "spec": spec})
@@ -105,7 +105,7 @@ class Site:
         return self.live.log(address_of("topic", "live", self.topic))
 
     def write(self, name: str, text: str) -> None:
-        text = text.replace("PREFIX", self.prefix).replace("BOOTSTRAP", self.kafka.bootstrap())
+        text = text.replace("PREFIX", self.prefix).replace("BOOTSTRAP", self.kafka.bootstrap().replace(",", '", "'))
         self.bench.write(f"manifests/{name}.yaml", text)
 
     def declare(self, cluster: str, state: str | None, **spec: str) -> None:

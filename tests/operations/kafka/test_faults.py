@@ -6,14 +6,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.operations.steps.invocation import Select
+from reconciler.providers.kafka.seal import Seals
+from tests.operations.kafka import conftest, hibernated
+from tests.operations.kafka.conftest import made
+from tests.operations.kafka.hibernated import Site, read_all
 from tests.servers.kafka import Kafka
 from tests.servers.kafkaproxy import (
     ALTER_CONFIGS,
@@ -240,3 +244,61 @@ def test_a_plan_asks_for_the_cluster_its_access_rules_and_its_brokers_configs_on
     counts = Counter(shop.proxy.asked)
     assert (counts[DESCRIBE_CLUSTER], counts[DESCRIBE_ACLS]) == (1, 1)
     assert counts[DESCRIBE_CONFIGS] == 2  # Of brokers, and of topics.
+
+
+# One of three brokers dies: for ten seconds nobody misses it, and its partitions have no leader.
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Kafka]:
+    with Kafka.start(brokers=3) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def replicated(bench: Bench, three: Kafka, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A topic that has a copy on every broker; afterwards all are there again."""
+    topic = hibernated.TOPIC.replace("replicationFactor: 1, configs: {", "replicationFactor: 3, configs: {MORE, ")
+    monkeypatch.setattr(conftest, "TOPIC", topic.replace("MORE", "min.insync.replicas: 2"))
+    yield made(bench, three, kafka_prefix)
+    three.wait_until_ready()
+
+
+@contextmanager
+def without(kafka: Kafka, broker: int) -> Iterator[None]:
+    kafka.kill(broker)
+    try:
+        yield
+    finally:
+        kafka.restart(broker)
+
+
+@pytest.mark.parametrize("broker", range(3))
+def test_a_plan_goes_on_with_two_of_three_brokers_right_after_the_third_died(replicated: Site, broker: int) -> None:
+    replicated.declare("live", "unmounted")
+    replicated.apply()
+    with without(replicated.kafka, broker):
+        assert replicated.planned() == []
+
+
+@pytest.mark.parametrize("step", ["_wait_until_shown", "_wait_until_refused", "_replicated", "_wait_until_decided"])
+@pytest.mark.parametrize("broker", range(3))
+def test_an_unmount_goes_on_with_two_of_three_brokers(
+    replicated: Site, broker: int, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, inner = ExitStack(), getattr(Seals, step)
+
+    def dies_before(*given: Any) -> Any:
+        monkeypatch.setattr(Seals, step, inner)
+        ends.enter_context(without(replicated.kafka, broker))
+        return inner(*given)
+
+    monkeypatch.setattr(Seals, step, dies_before)
+    replicated.declare("live", "unmounted")
+    with ends:
+        applied = replicated.bench.apply()
+    assert applied.verdict is None, applied.verdict
+    assert replicated.physical not in replicated.kafka.names()
+    replicated.declare("cold", "mounted")
+    replicated.apply()
+    assert sum(map(len, read_all(replicated.cold.log(replicated.topic)).values())) > 0

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
-from reconciler.providers.kafka.reachability import told, unreached
+from reconciler.providers.kafka.reachability import told, unreached, watermarks
 from reconciler.providers.kafka.records.columns import Lots
 from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking
 from reconciler.providers.kafka.security import revealed
@@ -299,7 +299,7 @@ class _Reading:
         """Return where it begins and how far it may be read; asks the leader."""
         at = TopicPartition(self._place.topic, self._place.partition)
         try:
-            return self._consumer.get_watermark_offsets(at, _ANSWER_S)
+            return watermarks(self._consumer, at, self._place.settings)
         except KafkaException as error:
             raise self._told(error.args[0]) from error
 
