@@ -43,8 +43,8 @@ _IGNORED: Final = ("topic",)
 """What `topic consume --regex` says beside a record: whoever produces it says where it goes."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
-_TIMES: Final = range(-1, 1 << 63)
-"""-1 is no time: brokers take it, and keep it."""
+_TIMES: Final = range(-(1 << 63), 1 << 63)
+"""Brokers take and keep any; -1 is no time."""
 _SHOWN: Final = 40
 _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'

@@ -39,7 +39,7 @@ class Raw(NamedTuple):
 NAMES: Final = (b"plain", b"\xff\xfe", b"", b"\xed\xa0\x80", "ø".encode(), "\U0010f7ff".encode(), b"\x1b[2J")
 NOW: Final = 1_700_000_000_000
 ODD: Final = [
-    *(Raw(time, b"k", b"time", ()) for time in (0, 1, -1, 0, NOW)),
+    *(Raw(time, b"k", b"time", ()) for time in (0, 1, -1, 0, NOW, -2, -1_000_000)),
     *(Raw(NOW, b"k", b"name", ((name, b"\xff"), (name, None), (b"z", b""))) for name in NAMES),
     Raw(0, b"k", None, tuple((name, name) for name in NAMES)),
     Raw(0, None, b""),

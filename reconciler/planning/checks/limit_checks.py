@@ -40,18 +40,27 @@ def warnings_of_insync(review: Review) -> Iterator[Finding]:
             continue
         capabilities = situation.capabilities(topic.cluster)
         own = topic.spec.configs.get(_LEAST)
-        least, replicas = own or capabilities.defaults.get(_LEAST), topic.spec.replication_factor
-        if capabilities.platform == "embedded" or replicas is None or not (least or "").isdecimal():
+        least = own or capabilities.defaults.get(_LEAST)
+        if capabilities.platform == "embedded" or not (least or "").isdecimal():
             continue
+        replicas, where = _replicas(situation, address, topic, capabilities.max_replication_factor)
         if int(least or 0) <= replicas:
             continue
         whose = "" if own is not None else ", the default of its cluster,"
-        message = (
-            f"{_LEAST} {least}{whose} is more than replicationFactor {replicas}: producers with acks=all are refused"
-        )
+        message = f"{_LEAST} {least}{whose} is more than {where} {replicas}: producers with acks=all are refused"
         marks = () if own is None or CONFIGS + _LEAST in wanted.origins else ((address, ("spec", "configs", _LEAST)),)
         hint = f"Raise replicationFactor to {least} or more, or set {_LEAST} to {max(1, replicas - 1)}."
         yield Finding(address, wanted.source, message, hint, marks)
+
+
+def _replicas(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
+    """Return how many replicas a topic has, or at most gets, and what says so."""
+    if topic.spec.replication_factor is not None:
+        return topic.spec.replication_factor, "replicationFactor"
+    there = situation.observed.get(address)
+    if there is not None and isinstance(there.resource, Topic) and there.resource.spec.replication_factor is not None:
+        return there.resource.spec.replication_factor, "the replication factor that the topic has,"
+    return brokers, "the number of brokers,"
 
 
 # Quotas of namespaces: what lies below each once a plan is done, nested tiers included, against what may lie there.

@@ -239,7 +239,7 @@ class KafkaProvider:
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        entries, sealed = self._kept(topics) if LEDGER in topics else ({}, {})
+        entries, sealed = self._kept(topics, configs) if LEDGER in topics else ({}, {})
         for name, seal in sealed.items():
             if name in configs:
                 configs[name] = seal.opened(configs[name])
@@ -477,14 +477,17 @@ class KafkaProvider:
     def _separator(self) -> str:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
 
-    def _kept(self, topics: Mapping[str, TopicSeen]) -> tuple[Entries, dict[str, Seal]]:
-        """Return what the ledger has of links, and the seals of topics."""
+    def _kept(
+        self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+    ) -> tuple[Entries, dict[str, Seal]]:
+        """Return what the ledger has of links, and the seals of topics, but those that a person took off."""
         from reconciler.providers.kafka.ledger import STATES  # noqa: PLC0415 - only who mirrors or moves pays
-        from reconciler.providers.kafka.mounts.mount_ledger import SEALED, seals_in  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, is_sealed, seals_in  # noqa: PLC0415 - as above
 
         entries = self._ledger.read(*STATES, SEALED)
         seals = seals_in(entries)
-        return entries, {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
+        sealed = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
+        return entries, {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
 
     def _learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""

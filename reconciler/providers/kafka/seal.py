@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UserError
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.metadata import own_values
-from reconciler.providers.kafka.mounts.mount_ledger import SEALED, WRITER, Seal, seal_key, seals_in
+from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.metadata import TopicSeen
 
 
-CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
-"""What a sealed topic says itself."""
 _DEFAULT: Final = 5
 """Source of a config that nobody sets (6.1)."""
 _PATIENCE_S: Final = 30.0
@@ -67,7 +65,7 @@ class Seals:
             RetryableError: A broker does not answer or does not learn of it, or a transaction stays open.
         """
         self._same(name, topic_id)
-        if self.of(topic_id) is None:
+        if self.of(topic_id) is None or self._was_taken_off(name):
             self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): self._said(name)}, SEALED)
         may_go_on()
         admin.configure(self.client, name, CONFIGS)
@@ -96,6 +94,10 @@ class Seals:
             admin.configure(self.client, kept.topic, kept.own)
             self._wait_until_shown(kept.topic, topic_id, kept.own)
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
+
+    def _was_taken_off(self, name: str) -> bool:
+        configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
+        return not isinstance(configs, int) and not is_sealed(own_values(configs))
 
     def _said(self, name: str) -> Mapping[str, Any]:
         """Return what a topic says now of what the seal sets, as the ledger keeps it."""

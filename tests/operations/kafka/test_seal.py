@@ -143,6 +143,18 @@ def test_an_unmount_that_is_killed_and_taken_back_keeps_the_topic_and_lets_produ
     assert site.planned() == []
 
 
+def test_a_seal_that_a_person_took_off_is_not_named_and_is_put_on_anew(site: Site) -> None:
+    site.declare("live", "unmounted")
+    die_after(site, "reconciler.providers.kafka.seal", "Seals.put", 1)
+    admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap()})
+    for done in admin.incremental_alter_configs([resource(site, *SAID.items())]).values():
+        done.result(30)
+    planned = site.plan().plan
+    assert not any("it is sealed" in each.message for each in planned.warnings)
+    site.apply()
+    assert site.physical not in site.kafka.names()
+
+
 def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     before = own_configs(site)
 

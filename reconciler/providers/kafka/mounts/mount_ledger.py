@@ -30,6 +30,15 @@ WRITER: Final = "reconciler.mountings"
 """The transactional id through which they are written."""
 
 
+CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
+"""What a sealed topic says itself."""
+
+
+def is_sealed(own: Mapping[str, str]) -> bool:
+    """Tell whether what a topic sets itself is what the seal sets."""
+    return own.items() >= CONFIGS.items()
+
+
 @dataclass(frozen=True, slots=True)
 class Seal:
     """What a sealed topic said before of what the seal sets."""
