@@ -109,7 +109,7 @@ class EmbeddedCluster(Admin):
             InvalidNamespaceError: Its namespace does not exist.
             UserError: There is no such location, it is mounted on another cluster, or the name is taken.
         """
-        from reconciler.embedded.tiered.recovery import recover_topic
+        from reconciler.embedded.mounts.recovery import recover_topic
 
         recover_topic(self, full_name, location, configs or {}, topic_id=self._new_id())
 
@@ -125,7 +125,7 @@ class EmbeddedCluster(Admin):
         `may_go_on` is asked before each copy, from any thread, and may raise: whoever comes next goes on; `copied` is
         told of each segment. Return, by topic id, what kept each from its end; `None` where it is done.
         """
-        from reconciler.embedded.tiered.recovery import Recoveries
+        from reconciler.embedded.mounts.recovery import Recoveries
 
         self.catalog.read()
         return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)

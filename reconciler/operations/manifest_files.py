@@ -24,7 +24,7 @@ from reconciler.manifests.positions import ManifestError, Problem
 from reconciler.manifests.yaml_documents import parse
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.invocation import errors_of, load_files, located, workspace_folder
-from reconciler.planning.offline import check_offline
+from reconciler.planning.checks.offline import check_offline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

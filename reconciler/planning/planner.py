@@ -15,6 +15,7 @@ from reconciler.planning.allowances import allowances
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
 from reconciler.planning.checks.guards import guard
+from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import decide_wanted, unmanaged
@@ -23,7 +24,6 @@ from reconciler.planning.diff.field_differences import overrides
 from reconciler.planning.diff.mirror_changes import say_under_way
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.findings import Finding
-from reconciler.planning.offline import check_expired
 from reconciler.planning.order import in_order
 from reconciler.planning.plan import Override, Plan, PlanInput
 from reconciler.planning.plan_rows import digest

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from tests.embedded.tiered.recovered_topics import TOPIC, source_in
+from tests.embedded.mounts.recovered_topics import TOPIC, source_in
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call

@@ -16,8 +16,8 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.export import Exported, ExportOptions, export
 from reconciler.operations.steps.invocation import Select
 from reconciler.records.log import Digest, OffsetRange
+from tests.embedded.mounts.recovered_topics import say
 from tests.embedded.samples import NOW, ids, numbered, read
-from tests.embedded.tiered.recovered_topics import say
 from tests.embedded.tiered.tiered_cluster import archive
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from reconciler.operations.clusters.namespaces import delete_namespace
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
+from tests.embedded.mounts.recovered_topics import TOPIC, fill
 from tests.embedded.samples import NOW, ids
-from tests.embedded.tiered.recovered_topics import TOPIC, fill
 from tests.processes import ran
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.resources.address import Address
 from reconciler.state.snapshots import read_snapshot
+from tests.embedded.mounts.recovered_topics import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
-from tests.embedded.tiered.recovered_topics import TOPIC, fill, records_in, say
 from tests.embedded.tiered.tiered_cluster import archive
 from tests.processes import ran
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from reconciler.planning.offline import check_offline
+from reconciler.planning.checks.offline import check_offline
 from reconciler.resources.inventory import Desired
 from reconciler.resources.workspace import Guards
 from tests.planning.short import declared

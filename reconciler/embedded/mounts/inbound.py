@@ -15,6 +15,7 @@ from reconciler.embedded.catalog.tables import names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.mounts.handover import Handing, OvertakenError, check_current, until_overtaken
+from reconciler.embedded.mounts.recovery import make_head
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import bring_offsets
 from reconciler.embedded.segments.head import read_head
@@ -30,7 +31,6 @@ from reconciler.embedded.tiered.ownership import (
     unclaim_topic,
 )
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
-from reconciler.embedded.tiered.recovery import make_head
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.errors import OwnershipLostError
 from reconciler.lifecycles.mount import MigrationState

@@ -15,6 +15,7 @@ from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_in
 from reconciler.planning.checks.mirror_checks import check_link, check_links, warnings_of_links
 from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
 from reconciler.planning.checks.name_checks import check_naming
+from reconciler.planning.checks.offline import warnings_of_rules
 from reconciler.planning.checks.tiering_checks import (
     check_tiered_topics,
     check_tiering,
@@ -29,7 +30,6 @@ from reconciler.planning.diff.mount_changes import check_recovery
 from reconciler.planning.diff.removals import check_hidden
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.findings import Finding
-from reconciler.planning.offline import warnings_of_rules
 from reconciler.planning.resolve.cluster_values import warnings_of_lost
 from reconciler.planning.resolve.limits import beyond, check_namespace, check_topic, warnings_of_denials
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.allowances import Allowed, granted_by
+from reconciler.planning.checks.offline import violations
 from reconciler.planning.diff.removals import Holding
 from reconciler.planning.fields import fields_of
 from reconciler.planning.findings import Finding
-from reconciler.planning.offline import violations
 from reconciler.planning.resolve.acting_configs import Switched
 from reconciler.planning.resolve.limits import FIXED
 from reconciler.resources.address import address_of, cluster_of, full_name_of, kind_of, matches, split_name

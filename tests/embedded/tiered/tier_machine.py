@@ -26,6 +26,7 @@ from reconciler.embedded.keys import index_key, location_prefix
 from reconciler.embedded.maintenance import roll, uploads
 from reconciler.embedded.maintenance.roll import Merge
 from reconciler.embedded.maintenance.uploads import Uploads
+from reconciler.embedded.mounts.recovery import Recoveries
 from reconciler.embedded.segments.head import Head, swap_head
 from reconciler.embedded.segments.pages import all_entries, entries_within
 from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
@@ -38,7 +39,6 @@ from reconciler.embedded.tiered.manifest import (
     parse_manifest,
     read_manifest,
 )
-from reconciler.embedded.tiered.recovery import Recoveries
 from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.embedded.tiered.turn_off import _Disabling

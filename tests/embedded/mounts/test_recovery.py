@@ -16,9 +16,7 @@ from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest, OffsetRange
-from tests.embedded.samples import NOW, cluster_in, values
-from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
-from tests.embedded.tiered.recovered_topics import (
+from tests.embedded.mounts.recovered_topics import (
     OTHER_ID,
     TOPIC,
     Fuse,
@@ -35,6 +33,8 @@ from tests.embedded.tiered.recovered_topics import (
     say,
     source_in,
 )
+from tests.embedded.samples import NOW, cluster_in, values
+from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
 from tests.embedded.tiered.tiered_cluster import archive, tiered_cluster
 from tests.servers.stores import KINDS, fresh_store
 
