@@ -135,7 +135,7 @@ def tell(story: Story) -> int:
     with story.step("Add a mirror link from west to east, as a pull request would, and look at the plan"):
         shutil.copy(HERE / "manifests" / "mirror.yaml", WORKSPACE / "manifests")
         story.run("plan")
-    with story.step("Apply it: Spark copies the records, at the same offsets"):
+    with story.step("Apply it: the records are copied, at the same offsets"):
         story.run("apply", "--yes")
     with story.step("Prove that both sides hold the same records"):
         for airport in AIRPORTS:

@@ -1,29 +1,41 @@
-"""Writes docs/facts.md: each behaviour the project claims, and the tests that show it. `make schemas` runs it.
+"""Writes docs/facts.md: each behaviour of the real systems, on which platform it is shown, by which tests, run by what.
 
 What is claimed stands in facts.yaml beside this file; a test names what it shows by `@pytest.mark.fact("F-K-014")`, a
-planning case by `facts: [F-C-065]`. Tests are parsed, never imported.
+planning case by `facts: [F-C-065]`. Tests are parsed, never imported. A test shows a fact on the platform it runs on:
+one below a folder `kafka`, or a case of a file `kafka_…`, on Kafka, any other on the embedded cluster. What holds where
+none does stands in platforms.yaml.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Final, TypeGuard
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "facts.md"
 CLAIMS = Path(__file__).with_name("facts.yaml")
-UNSHOWN = "**no test shows it**"
+CELLS = Path(__file__).with_name("platforms.yaml")
+PLATFORMS: Final = ("embedded", "kafka", "redpanda", "confluent")
+NOT_YET: Final = "not yet"
+KINDS: Final = ("shown", "partly: ", "not possible: ", "not asked: ", NOT_YET)
+"""How a cell begins."""
+RUNS: Final = {"soak": "soak", "thorough": "test-all"}
+"""By which `make` target a test with a marker runs; without one: `test`."""
 _HEAD = """\
 # Facts
 
-Written by `make schemas` from the markers of the tests; do not edit. Each line is a behaviour of the real systems that
-this project claims to have as well, and the tests that show it.
+Written by `make schemas` from the markers of the tests; do not edit. Each line is a behaviour of the real systems.
+
+A cell says what this version shows of it on a platform: *shown* by a test there; *partly*, with what is missing; *not
+possible* there, with why; *not asked*, where the fact is about something else; *not yet*. The last columns are the
+tests, and what runs them: `make test`, `make test-all`, or `make soak`.
 """
 
 
@@ -35,15 +47,39 @@ class Shown:
     line: int
     test: str
     facts: tuple[str, ...]
+    run: str = "test"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.test}"
+
+    @property
+    def platform(self) -> str:
+        """The platform that it runs on."""
+        *folders, name = Path(self.file).parts
+        return "kafka" if "kafka" in folders or name.startswith("kafka_") else "embedded"
 
 
 def claims() -> dict[str, dict[str, str]]:
     """Return heading → number → what is claimed."""
     found: dict[str, dict[str, str]] = yaml.load(CLAIMS.read_bytes(), yaml.CSafeLoader)
     return found
+
+
+def cells() -> list[tuple[str, str, Mapping[str, str]]]:
+    """Return what platforms.yaml says: first fact, last fact, platform → cell."""
+    rows: list[dict[str, str]] = yaml.load(CELLS.read_bytes(), yaml.CSafeLoader)
+    found = []
+    for row in rows:
+        first, _, last = row.pop("facts").partition(" to ")
+        found.append((first, last or first, row))
+    return found
+
+
+def cell(number: str, platform: str, shown: Iterable[Shown], said: Iterable[tuple[str, str, Mapping[str, str]]]) -> str:
+    """Return what is shown of a fact on a platform."""
+    words = next((row[platform] for first, last, row in said if first <= number <= last and platform in row), NOT_YET)
+    is_shown = any(one.platform == platform for one in shown)
+    return words if not is_shown or words.startswith("partly: ") else "shown"
 
 
 def marked(folder: Path = ROOT / "tests") -> list[Shown]:
@@ -69,12 +105,26 @@ def cases_in(source: str, file: str) -> Iterator[Shown]:
 def shown_in(source: str, file: str) -> Iterator[Shown]:
     """Yield the tests of one file that carry a marker."""
     module = ast.parse(source, file)
+    of_all = next(filter(None, (_run(node.value) for node in module.body if _is_mark_of_all(node))), None)
     classes = (node.body for node in module.body if isinstance(node, ast.ClassDef))
     for node in chain(module.body, *classes):
         if isinstance(node, ast.FunctionDef):
             facts = tuple(dict.fromkeys(number for each in node.decorator_list for number in _numbers(each)))
             if facts:
-                yield Shown(file, node.lineno, node.name, facts)
+                own = next(filter(None, map(_run, node.decorator_list)), None)
+                yield Shown(file, node.lineno, node.name, facts, own or of_all or "test")
+
+
+def _is_mark_of_all(node: ast.stmt) -> TypeGuard[ast.Assign]:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+
+
+def _run(mark: ast.expr) -> str | None:
+    """Return what runs a test that has these marks, where they say so."""
+    said = ast.unparse(mark)
+    if said.startswith("pytest.mark.parametrize"):
+        return None  # of one case
+    return next((target for name, target in RUNS.items() if f"mark.{name}" in said), None)
 
 
 def _numbers(decorator: ast.expr) -> Iterator[str]:
@@ -91,11 +141,22 @@ def page(claimed: Mapping[str, Mapping[str, str]], shown: Iterable[Shown]) -> st
     for one in shown:
         for number in one.facts:
             by_fact[number].append(one)
-    parts = [_HEAD]
+    said, parts = cells(), [_HEAD]
+    header = f"| fact | claim | {' | '.join(PLATFORMS)} | tests | run by |"
     for heading, facts in claimed.items():
-        rows = [f"| {number} | {claim} | {_cell(by_fact[number])} |" for number, claim in facts.items()]
-        parts.append("\n".join((f"## {heading}\n", "| fact | claim | shown by |", "| --- | --- | --- |", *rows, "")))
+        parts.append("\n".join((f"## {heading}\n", header, "| --- " * 8 + "|")))
+        for number, claim in facts.items():
+            tests = by_fact[number]
+            on = " | ".join(cell(number, platform, tests, said) for platform in PLATFORMS)
+            parts.append(f"| {number} | {claim} | {on} | {_cell(tests)} | {_runs(tests)} |")
+        parts.append("")
     return "\n".join(parts)
+
+
+def _runs(shown: Sequence[Shown]) -> str:
+    """Say what runs the tests of a fact, what runs first first."""
+    found = [target for target in ("test", *reversed(RUNS.values())) if any(one.run == target for one in shown)]
+    return ", ".join(f"`{target}`" for target in found) or NOT_YET
 
 
 def _cell(shown: list[Shown]) -> str:
@@ -103,7 +164,7 @@ def _cell(shown: list[Shown]) -> str:
     for one in shown:
         files.setdefault(one.file, []).append(one.test)
     cells = [f"[{Path(file).stem}](../{file}): {_named(file, names)}" for file, names in files.items()]
-    return "<br>".join(cells) or UNSHOWN
+    return "<br>".join(cells) or NOT_YET
 
 
 def _named(file: str, names: list[str]) -> str:
