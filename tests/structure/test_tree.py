@@ -8,7 +8,8 @@ from typing import Final
 
 from tests.structure.imports import depth, folders_of, median_lines, modules
 
-MOST_MODULES: Final = 340
+MOST_MODULES: Final = 375
+"""340 after the merge of November 2026, and room for what came since: raise it for new features only."""
 LEAST_MEDIAN_LINES: Final = 150
 SMALL_LINES: Final = 60
 DEEPEST_FOLDER: Final = 2
