@@ -63,7 +63,9 @@ def trace_of_catalog(store: ObjectStore) -> str | None:
 
 
 def _is_new(store: ObjectStore) -> bool:
-    return trace_of_catalog(store) is None
+    """Tell whether a head that is cut off was never whole: nothing was made after it, and no commit lies beside it."""
+    commits = store.list(CATALOG.rpartition("/")[0] + "/")
+    return trace_of_catalog(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
 
 
 def _traces(store: ObjectStore) -> Iterator[str]:
