@@ -598,7 +598,7 @@ def local() -> TopicStorage:
 def hidden() -> TopicStorage:
     """Return a tiered topic whose remote rows are not shown."""
     partition = PartitionStorage(0, 0, 500, 800, TierUsage(_MIB, 3), None, _MIB, 300, None)
-    told = tiering("read_only", "DISABLED", epoch=2, hidden="kafka_enable_describe_log_dirs_remote_storage is false")
+    told = tiering("read_only", "DISABLED", epoch=3, hidden="kafka_enable_describe_log_dirs_remote_storage is false")
     return TopicStorage(Address("topic/west/old"), told, (partition,))
 
 

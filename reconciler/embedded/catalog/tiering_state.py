@@ -188,13 +188,15 @@ def disabling(catalog: Catalog | Draft) -> list[str]:
 def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
     """Say that all of a topic's manifests have gone through the disabling of `epoch` (F-K-062); later moves stand.
 
-    Two that finish it at once both say so.
+    Two that finish it at once both say so; one of them raises the tiered epoch (F-K-056).
     """
     for full_name in disabling(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
             state = TIERING.follow(TieringState(topic.tiering.state), TieringState.DISABLED)
-            draft.put_topic(full_name, replace(topic, tiering=replace(topic.tiering, state=str(state))))
+            draft.put_topic(
+                full_name, replace(topic, tiering=replace(topic.tiering, state=str(state), epoch=epoch + 1))
+            )
 
 
 def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]) -> TieringEntry | None:

@@ -83,7 +83,7 @@ class Head:
     """Every record below this offset is named by the remote manifest too, or is gone. It may lag behind the manifest,
     and never runs ahead of it."""
     tiered_epoch: int = 0
-    """Of the disabling that took `uploaded_to` back; who knows only an older epoch does not raise it (F-K-056)."""
+    """Under which `uploaded_to` was changed last; under an older one it is neither raised nor taken back (F-K-056)."""
     truncated: Json | None = None
     """The last cut of the log's end: `{operation, offset, epoch, records}`, the epoch that began with it, and how many
     records went. A manifest that knows only older epochs is still to be cut there."""
@@ -115,9 +115,12 @@ class Head:
         return replace(self, entries=(*self.entries, *added), end=end)
 
     def uploaded(self, to: int, tiered_epoch: int) -> Head | None:
-        """Return it with everything below `to` uploaded, by who acts under that tiered epoch; `None`: no change."""
+        """Return it with everything below `to` uploaded, by who acts under that tiered epoch; `None`: no change.
+
+        It keeps the epoch, so that who finishes an older disabling late does not cut what this one uploaded (F-K-056).
+        """
         is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
-        return replace(self, uploaded_to=to) if is_news else None
+        return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
 
     def to_json(self) -> Json:
         """Return what the register keeps."""

@@ -1,8 +1,10 @@
 """Turn tiering off (KIP-950): drive a topic from DISABLING to DISABLED.
 
 The catalog says so first: state, policy and the next tiered epoch are one commit with the configs. Under that epoch
-every partition that was ever written to is gone through, its head before its manifest, then the catalog says that it is
-done. Each step may be repeated, and a run that died anywhere is continued by the next (F-K-063).
+every partition that was ever written to is gone through, its head before its manifest. Then the catalog says that it is
+done, and raises the epoch again. A manifest keeps the epoch of its last change: after DISABLED, of DISABLING, until
+retention or an upload changes it. Each step may be repeated, and a run that died anywhere is continued by the next
+(F-K-063).
 
 `retain` leaves all as it is. The manifest takes the epoch, so that an upload begun before publishes nothing (F-K-056);
 where there is no manifest yet, an empty one is made that says so.

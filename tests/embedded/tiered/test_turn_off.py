@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -16,8 +17,9 @@ from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, cre
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
+from reconciler.embedded.tiered.turn_off import finish_disablings
 from reconciler.errors import UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles.tiered import TIERING, TieringState
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, property_of
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, append_parts, copied, head_of, held
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.objectstore.base import Listed, ObjectStore
 
 
 OFF = {"remote.write": "false", "remote.read": "false"}
@@ -57,16 +60,37 @@ def begun(it: Tiered, changes: dict[str, str]) -> None:
 def test_each_transition_raises_the_tiered_epoch_and_off_and_on_go_round() -> None:
     it = filled()
     seen = [(it.tiering().state, it.tiering().epoch)]
-    for changes in (OFF, ON, OFF_AND_DELETE, ON):
-        it.cluster.alter_topic(TOPIC, changes)
-        seen.append((it.tiering().state, it.tiering().epoch))
-    assert seen == [
-        (TieringState.ENABLED, 1),
-        (TieringState.DISABLED, 2),
-        (TieringState.ENABLED, 3),
-        (TieringState.DISABLED, 4),
-        (TieringState.ENABLED, 5),
-    ]
+    for changes in (OFF, OFF_AND_DELETE):
+        for step in (lambda: begun(it, changes), it.cluster.finish_disablings, lambda: switch(it, ON)):  # noqa: B023
+            step()
+            seen.append((it.tiering().state, it.tiering().epoch))
+    round_trip = [TieringState.DISABLING, TieringState.DISABLED, TieringState.ENABLED]
+    assert seen == list(zip([TieringState.ENABLED, *round_trip, *round_trip], range(1, 8), strict=True))
+
+
+@pytest.mark.fact("F-K-050")
+@pytest.mark.parametrize("start", TieringState)
+@pytest.mark.parametrize("end", TieringState)
+def test_no_other_move_is_possible(start: TieringState, end: TieringState) -> None:
+    it = filled()
+    if start is not TieringState.ENABLED:
+        begun(it, OFF)
+    if start is TieringState.DISABLED:
+        it.cluster.finish_disablings()
+    before = it.cluster.topic(TOPIC)
+    moves: dict[TieringState, Callable[[Draft], object]] = {
+        TieringState.ENABLED: lambda draft: alter_topic(draft, TOPIC, ON),
+        TieringState.DISABLING: lambda draft: alter_topic(draft, TOPIC, OFF),
+        TieringState.DISABLED: lambda draft: disabled(draft, before.id, it.tiering().epoch),
+    }
+    legal = {(each.start, each.end) for each in TIERING.moves}
+    assert len(legal) == len(TieringState)
+    is_refused = start is TieringState.DISABLING and end is not TieringState.DISABLED
+    with pytest.raises(UserError, match="IN_PROGRESS") if is_refused else nullcontext():
+        it.cluster.catalog.commit(moves[end])
+    after = it.cluster.topic(TOPIC)
+    assert (it.tiering().state is end) is ((start, end) in legal or start is end)
+    assert (after.tiering != before.tiering) is ((start, end) in legal)
 
 
 @pytest.mark.fact("F-K-051")
@@ -91,7 +115,7 @@ def test_without_a_policy_remote_data_is_retained_and_served_and_nothing_more_is
     assert (tiering.uploads, tiering.serves) == (False, True)
     assert head_of(it.cluster) == head
     assert it.segments() == named
-    assert it.manifest().tiered_epoch == tiering.epoch
+    assert it.manifest().tiered_epoch == tiering.epoch - 1  # of DISABLING: that is when each partition is gone through
 
 
 @pytest.mark.fact("F-K-053")
@@ -288,6 +312,92 @@ def test_an_uploader_that_slept_through_a_delete_does_not_let_local_records_coun
     assert head_of(it.cluster).uploaded_to == 4
     assert swap_head(it.store, partition, lambda head: head.uploaded(6, it.tiering().epoch))
     assert head_of(it.cluster).uploaded_to == 6
+
+
+@pytest.mark.fact("F-K-056")
+@pytest.mark.parametrize("changes", [OFF, OFF_AND_DELETE])
+def test_at_each_step_a_change_that_carries_an_older_epoch_is_refused(changes: dict[str, str]) -> None:
+    it = filled()
+    topic_id, seen = it.cluster.topic(TOPIC).id, [it.tiering()]
+    partition = Partition(TOPIC, topic_id, 0)
+
+    def swap(tiering: Tiering, uploaded_ms: int) -> bool:
+        late = ManifestSwap(it.storage, it.cluster.cluster_id, tiering)
+        return late(it.remote(), lambda manifest: replace(manifest, uploaded_ms=uploaded_ms)) is not None
+
+    for step in (lambda: begun(it, changes), it.cluster.finish_disablings, lambda: switch(it, ON)):
+        step()
+        assert it.tiering().epoch == seen[-1].epoch + 1
+        assert swap(it.tiering(), it.tiering().epoch)  # the first change under it: uploads, or retention
+        if it.tiering().uploads:
+            assert swap_head(it.store, partition, lambda head: head.uploaded(10, it.tiering().epoch))
+        before = (it.tiering(), it.manifest(), head_of(it.cluster))
+        for old in seen:
+            assert not swap(old, 99)
+            if it.tiering().uploads:
+                assert not swap_head(it.store, partition, lambda head: head.uploaded(12, old.epoch))  # noqa: B023
+            it.cluster.catalog.commit(lambda draft: disabled(draft, topic_id, old.epoch))  # noqa: B023
+        assert (it.tiering(), it.manifest(), head_of(it.cluster)) == before
+        seen.append(it.tiering())
+
+
+@pytest.mark.fact("F-K-056")
+def test_who_slept_through_a_whole_round_of_disabling_deletes_nothing_of_the_next() -> None:
+    it = tiered(partitions=2, retention_local_strict="true", retention_local_target_ms="1000", retention_ms="-1")
+    it.fill(2)
+    begun(it, OFF_AND_DELETE)
+
+    def next_round() -> None:
+        it.cluster.finish_disablings()
+        switch(it, ON)
+        it.fill(6, partition=1)
+        it.upload()
+        evict(it)
+        assert head_of(it.cluster, 1).local_start > 0
+
+    late = StalledStore(it.store, next_round)
+    finish_disablings(late, it.cluster.catalog, it.storage, it.cluster.cluster_id)
+    assert late.meanwhile is None
+    assert head_of(it.cluster, 1).start == 0
+    assert [row["offset"] for row in held(it.cluster, 1)] == list(range(12))
+    assert it.tiering().state is TieringState.ENABLED
+
+
+class StalledStore(WatchedStore):
+    """A store whose user sleeps before its first listing, while others do something."""
+
+    def __init__(self, inner: ObjectStore, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.meanwhile: Callable[[], None] | None = meanwhile
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().list(prefix)
+
+
+@pytest.mark.fact("F-K-056")
+def test_a_topic_that_an_older_version_left_disabled_without_raising_its_epoch_goes_on() -> None:
+    it = strict()
+    it.fill(6)
+    it.upload()
+    evict(it)
+    switch(it, TIERING_OFF)
+
+    def as_it_was(draft: Draft) -> None:
+        topic = draft.topics[TOPIC]
+        assert topic.tiering is not None
+        draft.put_topic(TOPIC, replace(topic, tiering=replace(topic.tiering, epoch=2)))
+
+    it.cluster.catalog.commit(as_it_was)
+    assert (it.tiering().epoch, it.manifest().tiered_epoch) == (2, 2)
+    assert offsets(it) == list(range(12))
+    switch(it, ON)
+    it.fill(2)
+    it.upload()
+    assert (it.tiering().epoch, it.manifest().tiered_epoch) == (3, 3)
+    assert offsets(it) == list(range(16))
 
 
 @pytest.mark.fact("F-K-062")

@@ -188,7 +188,7 @@ def test_what_was_switched_off_and_retained_is_still_told_and_nothing_waits() ->
     tier.cluster.alter_topic(TOPIC, {"remote.write": "false", "remote.read": "false"})
     found = reported(tier.cluster)
     assert found.tiering is not None
-    assert (found.tiering.mode, found.tiering.state, found.tiering.epoch) == ("read_only", "DISABLED", 2)
+    assert (found.tiering.mode, found.tiering.state, found.tiering.epoch) == ("read_only", "DISABLED", 3)
     assert (found.remote.segments, found.pending_bytes) == (2, None)
 
 
