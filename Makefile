@@ -10,10 +10,10 @@ export PYSPARK_PYTHON := $(abspath $(BIN))/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check coverage bench soak schemas lock clean
+.PHONY: help setup demo test test-all check coverage bench soak schemas lock clean
 
 help: ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 setup: $(STAMP) ## .venv with the exact versions of requirements.lock
 
@@ -28,8 +28,13 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## the main job on real data: 336,776 flights mirrored between two clusters
 	@$(BIN)/python examples/flights/demo.py
 
-test: setup check ## everything that must hold, in under ten minutes
-	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder
+
+test: setup check ## what a change may break; five minutes on two cores
+	@$(PYTEST) -m "not soak and not thorough"
+
+test-all: setup ## the rest that must hold: brokers, Spark, races, processes that die; twenty minutes on two cores
+	@$(PYTEST) -m "thorough and not soak"
 
 check: setup ## formatting, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
@@ -39,7 +44,7 @@ check: setup ## formatting, lint, types, import contracts
 
 coverage: setup ## which lines no test reaches; takes longer than the tests
 	@$(BIN)/coverage erase
-	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadgroup --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
+	@$(PYTEST) -m "not soak" --cov --cov-report=term-missing:skip-covered
 
 bench: setup ## the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python tests/benchmarks/run.py

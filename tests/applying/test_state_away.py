@@ -240,6 +240,7 @@ def test_what_no_platform_answered_is_in_doubt_though_nothing_of_it_could_be_wri
     assert (told.summary.failed, told.summary.done) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_a_request_to_stop_ends_the_waiting_for_a_state_that_is_away() -> None:
     def write() -> None:
         raise RetryableError("no answer", hint="Wait.")

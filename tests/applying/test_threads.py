@@ -120,6 +120,7 @@ def test_work_apart_that_was_ended_leaves_no_thread(effects: ThreadEffects) -> N
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_in_a_hurry_a_call_that_hangs_is_not_waited_for_and_one_that_answers_is(effects: ThreadEffects) -> None:
     hangs, begun = threading.Event(), threading.Event()
 
@@ -156,6 +157,7 @@ def test_after_the_time_for_ending_nothing_is_begun(effects: ThreadEffects) -> N
     assert not called.is_set()
 
 
+@pytest.mark.thorough
 def test_a_call_that_hangs_does_not_keep_the_program_alive() -> None:
     program = """
 import asyncio, threading

@@ -25,6 +25,7 @@ SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "check.json"
 TOPIC = "topic/west/shop:orders"
 
 
+@pytest.mark.thorough
 def test_a_cluster_is_checked_and_what_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     assert run("init").returncode == 0
     assert run("apply", "--yes").returncode == 0
@@ -107,6 +108,7 @@ REGISTERS: Final = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prefix", REGISTERS)
 def test_a_register_of_a_cluster_is_put_back_from_the_versions_of_its_bucket(bucket: Bucket, prefix: str) -> None:
     bucket.produce("one")
@@ -144,6 +146,7 @@ def test_an_empty_lockfile_is_made_anew_by_state_repair(bucket: Bucket) -> None:
     bucket.finds_all_applied()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("left", [b"", b"\x1f\x8b\x08"])
 def test_an_empty_snapshot_that_no_lockfile_names_stops_nothing(bucket: Bucket, left: bytes) -> None:
     """The one that was written when the command was killed."""
@@ -156,6 +159,7 @@ def test_an_empty_snapshot_that_no_lockfile_names_stops_nothing(bucket: Bucket, 
     bucket.finds_all_applied()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("left", [b"", b'{"format": "reco'], ids=["empty", "cut off"])
 @pytest.mark.parametrize("name", ["west/heads/", "west/groups/readers.json", "west/catalog/head.json"])
 def test_a_register_whose_first_write_was_cut_off_is_as_if_it_was_never_written(
@@ -187,6 +191,7 @@ def test_a_register_whose_first_write_was_cut_off_is_as_if_it_was_never_written(
     bucket.finds_all_applied()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prefix", ["west/catalog/head.json", "west/heads/"])
 def test_a_register_in_a_bucket_without_versions_is_left_as_it_is(
     typed: Call, s3_server: S3Server, s3_environ: dict[str, str], prefix: str

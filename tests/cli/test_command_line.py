@@ -71,6 +71,7 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str], unwanted: str
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["validate", "plan", "apply --yes", "state list"])
 def test_work_on_a_folder_loads_no_library_that_only_others_need(command: str, call: Call, tmp_path: Path) -> None:
     assert call("apply", "--yes").code == 0
@@ -136,6 +137,7 @@ def test_what_is_called_wrongly_exits_64_and_says_how(
     assert "Traceback" not in shown.err
 
 
+@pytest.mark.thorough
 def test_the_process_leaves_with_the_code(run: Run) -> None:
     done = run("plna")
     assert (done.returncode, done.stdout) == (64, "")

@@ -250,6 +250,7 @@ def test_a_warning_about_a_rule_names_the_address(applied: Run, tmp_path: Path) 
     assert said.stderr.startswith(f"Warning: manifests/example.yaml:15: {TOPIC}: it breaks a rule: ask platform")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [("schema",), ("schema", "topic")], ids=["text", "json"])
 def test_a_full_device_is_named(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:

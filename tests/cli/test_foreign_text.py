@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Call, Said
 
+pytestmark = pytest.mark.thorough
+
 
 NASTY: Final = {
     "another direction": "evil\u202egnp.exe \u2066x\u2069 \u061c",

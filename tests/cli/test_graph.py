@@ -157,6 +157,7 @@ def test_a_name_that_speaks_a_language_is_only_ever_a_label() -> None:
     assert re.sub(r'"(\\.|[^"\\])*"', "", dot).count('"') == 0
 
 
+@pytest.mark.thorough
 def test_a_real_process_draws_without_a_workspace(run: Run) -> None:
     said = run("graph", "--lifecycle", "mirror", "--format", "mermaid")
     assert (said.returncode, said.stderr) == (0, "")

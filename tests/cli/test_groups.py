@@ -65,6 +65,7 @@ def test_groups_are_listed_described_reset_and_deleted(call: Call) -> None:
     assert "Nobody has committed" in call("group", "list", "west").out
 
 
+@pytest.mark.thorough
 def test_a_terminal_is_shown_what_moves_and_asked_once(call: Call, on_terminal: OnTerminal) -> None:
     assert call("group", "list", "west").code == 0
     for answer, code in ((b"no\n", 1), (b"yes\n", 0)):

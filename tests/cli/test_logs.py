@@ -64,6 +64,7 @@ def notes_of(lines: list[dict[str, Any]], logger: str) -> list[tuple[str, dict[s
     return [(line["message"], line["facts"]) for line in lines if line["logger"] == f"reconciler.{logger}"]
 
 
+@pytest.mark.thorough
 def test_a_run_is_told_layer_by_layer_and_shows_no_secret(run: Run, tmp_path: Path) -> None:
     (tmp_path / "reconciler.yaml").write_text(WORKSPACE)
     (tmp_path / "manifests").mkdir()

@@ -344,6 +344,7 @@ def test_a_file_that_cannot_be_leaves_what_was_there(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"]
 
 
+@pytest.mark.thorough
 def test_a_run_writes_them_and_one_that_cannot_says_so_and_does_its_work(run: Run, tmp_path: Path) -> None:
     assert run("init").returncode == 0
     assert run("apply", "--yes").returncode == 0
@@ -359,6 +360,7 @@ def test_a_run_writes_them_and_one_that_cannot_says_so_and_does_its_work(run: Ru
     assert refused.stderr.startswith(f"Error: cannot write the metrics to {tmp_path}/nowhere/m.prom: ")
 
 
+@pytest.mark.thorough
 def test_a_full_disk_and_a_folder_that_is_read_only_exit_8_as_other_partial_failures(run: Run) -> None:
     assert run("init").returncode == 0
     assert run("apply", "--yes").returncode == 0

@@ -482,6 +482,7 @@ def test_a_reversal_may_leave_the_new_mirror_paused(twins: Twins) -> None:
     assert "mirrors: 1 ACTIVE, 1 PAUSED, 1 STOPPED" in twins.said("mirror", "list")
 
 
+@pytest.mark.thorough
 def test_only_yes_confirms(twins: Twins, on_terminal: Callable[..., tuple[int, str]]) -> None:
     twins.produce("topic/west/shop:orders", "d")
     code, shown = on_terminal("mirror", "failover", ORDERS, types=[("Only 'yes' goes on: ", b"y\n")])
@@ -494,6 +495,7 @@ def test_only_yes_confirms(twins: Twins, on_terminal: Callable[..., tuple[int, s
     assert twins.status(ORDERS) == "STOPPED"
 
 
+@pytest.mark.thorough
 def test_real_processes_find_what_others_did(twins: Twins, run: Run) -> None:
     twins.produce("topic/west/shop:orders", "d")
     copied = run("run", "--once", "--only", "mirror")

@@ -258,6 +258,7 @@ def test_what_came_to_its_end_by_hand_keeps_its_record_until_it_is_deleted(shop:
     assert (ORDERS in shop.cluster("east").topics()) == (kind == "mount")
 
 
+@pytest.mark.thorough
 def test_a_terminal_is_asked_and_only_yes_cancels(shop: Shop, on_terminal: Callable[..., tuple[int, str]]) -> None:
     number = shop.unmounting("prepare")
     for answer, code, state in ((b"no\n", 1, "preparing"), (b"yes\n", 0, "cancelled")):
@@ -336,6 +337,7 @@ def test_a_cluster_that_is_gone_is_named_and_the_others_are_shown(shop: Shop) ->
     shop.said("mount", "cancel", str(number), "--yes", "--cluster", "west")
 
 
+@pytest.mark.thorough
 def test_a_bucket_that_does_not_answer_hides_no_migration(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     number = shop.unmounting("prepare")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

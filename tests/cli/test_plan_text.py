@@ -134,6 +134,7 @@ def test_every_reason_has_words_that_stay_on_one_line(reason: Reason) -> None:
     assert all("\n" not in reason_text(reason, action) for action in sample_results.everything().actions)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 1, 200, 300, 400, 20_000])
 def test_a_comment_is_never_longer_than_a_comment_may_be(count: int) -> None:
     for plan in (sample_results.many(count), sample_results.mostly_dangerous(count)):
@@ -369,6 +370,7 @@ def test_each_value_that_moved_has_a_line(before: Any, after: Any, told: list[st
     assert change_texts(Change(PATH, before, after)) == [f"{PATH}{each}" for each in told]
 
 
+@pytest.mark.thorough
 def test_the_same_change_reads_the_same_in_every_process() -> None:
     program = (
         "from tests.cli.test_plan_text import *; "
@@ -513,6 +515,7 @@ def test_exit_6_shows_what_differs_value_by_value(
     assert lines[2:] == [f"      {PATH}{each}" for each in told]
 
 
+@pytest.mark.thorough
 def test_lists_that_only_grow_or_shrink_need_no_library() -> None:
     program = (
         "import sys; from tests.cli.test_plan_text import *; "

@@ -142,6 +142,7 @@ def test_what_fails_exits_8_after_the_summary(apply: Apply) -> None:
     assert events[-2]["skipped_because"][f"create:{TOPIC}"] == "create:cluster/west"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_run_that_is_told_to_end_says_what_is_left(call: Call, tmp_path: Path, unbuffered: str) -> None:
     assert call("validate")[0] == 0

@@ -32,6 +32,8 @@ from tests.state.samples import claim
 if TYPE_CHECKING:
     from tests.servers.weed import S3Server
 
+pytestmark = pytest.mark.thorough
+
 
 LEFT_AT_ONCE = 130
 

@@ -20,7 +20,7 @@ from reconciler.operations.verify import verify
 from tests.cli.conftest import COMMAND, environment
 from tests.soak.runs import invocation, run_apply
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 INCOMPLETE = 4
 IN_SPARK = (

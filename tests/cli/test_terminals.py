@@ -16,6 +16,8 @@ import pytest
 from reconciler.cli.main import main
 from tests.cli.conftest import COMMAND, Call, Run, environment
 
+pytestmark = pytest.mark.thorough
+
 OnTerminal = Callable[..., tuple[int, str]]
 QUESTION = "Only 'yes' goes on: "
 ESCAPE = "\x1b["

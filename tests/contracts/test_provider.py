@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 NAMES = itertools.count()
 BROKERS = ("kafka_broker", "kafka_39")
+ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))
 
 
-@pytest.fixture(params=["memory", "file", "s3", *BROKERS])
+@pytest.fixture(params=["memory", "file", "s3", *ON_BROKERS])
 def declared(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
     match request.param:
         case "memory":

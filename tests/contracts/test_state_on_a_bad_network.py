@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.state.lease import Lease
 
+pytestmark = pytest.mark.thorough
+
 WRITES = 9
 """Lockfile, run, lockfile, journal, snapshot, lockfile, journal, snapshot, lockfile."""
 LATE_S = (0.02, 20.0, 95.0, 100_000.0)

@@ -83,6 +83,7 @@ def test_a_swap_happens_once_and_can_be_built_upon(faulty: Faulty, fault: Fault)
     assert body_of(faulty.truth) == b"nonce-3"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", UNDONE)
 def test_a_network_that_stays_bad_is_no_lost_race_and_what_was_asked_for_may_be_asked_again(
     faulty: Faulty, fault: Fault, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def test_an_update_is_recorded_once_whoever_gets_in_between(faulty: Faulty, faul
     assert (held.value["items"], list(held.marks)) == (done, done)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", [Fault.LATE, Fault.CONFLICT])
 def test_a_write_that_gave_up_and_the_same_update_asked_again_are_one_record(
     faulty: Faulty, fault: Fault, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +216,7 @@ def test_whatever_a_store_says_of_what_is_gone_it_is_a_lost_race(status: int) ->
 # -- everything at once
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_in_a_storm_every_update_of_every_writer_is_recorded_once(faulty: Faulty, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a repeatable storm, no secret

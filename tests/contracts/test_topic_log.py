@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
 
 BROKERS = ("kafka_broker", "kafka_39")
+ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))
 
 
-@pytest.fixture(params=[*KINDS, *BROKERS])
+@pytest.fixture(params=[*KINDS, *ON_BROKERS])
 def topic(request: pytest.FixtureRequest, tmp_path: Path) -> Topic:
     if request.param in BROKERS:
         return KafkaTopic(request.getfixturevalue(request.param), request.getfixturevalue("kafka_prefix"))

@@ -232,6 +232,7 @@ def _fields(entries: list[AclEntry]) -> dict[str, tuple[str, ...]]:
     return rule_fields(namespace_rules(entries))
 
 
+@pytest.mark.thorough
 @given(
     st.from_regex(r"[A-Za-z]+:[^\n\r\x00-\x1f\x85\u2028\u2029]+", fullmatch=True),
     st.text(min_size=1),

@@ -90,6 +90,7 @@ def many_topics(cluster: EmbeddedCluster) -> None:
         cluster.create_topic(f"t{number}")
 
 
+@pytest.mark.thorough
 def test_a_snapshot_that_died_loses_no_commit() -> None:
     for store in crashes(lambda _cluster: None, many_topics):
         names = list(opened(store).topics())
@@ -121,6 +122,7 @@ def test_a_deletion_that_died_is_finished_by_the_next() -> None:
     assert left > 15
 
 
+@pytest.mark.thorough
 def test_a_publication_that_died_is_repeated_without_a_record_twice() -> None:
     def publish(cluster: EmbeddedCluster) -> None:
         sink = cluster.sink("orders")

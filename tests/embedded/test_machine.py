@@ -61,6 +61,7 @@ def test_in_a_directory(tmp_path: Path) -> None:
     run(lambda: DirectoryStore(tmp_path / nonce()), examples=6, steps=20)
 
 
+@pytest.mark.thorough
 def test_on_an_s3_server(s3_server: S3Server) -> None:
     run(lambda: open_store(s3_server.settings("machine")), examples=3, steps=15)
 

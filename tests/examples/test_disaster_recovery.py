@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "disaster-recovery" / "demo.py"
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.fact("F-C-041", "F-C-065", "F-C-074", "F-C-078", "F-C-079", "F-C-080")
 def test_a_failover_is_rehearsed_needed_told_to_the_files_and_taken_back(

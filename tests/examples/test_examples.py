@@ -52,6 +52,7 @@ def test_an_example_is_applied_and_then_there_is_nothing_to_do(
     assert after.returncode == 0, after.stdout + after.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "environment"), BUCKETS)
 def test_an_example_lives_in_a_bucket_as_well_as_in_folders(
     name: str, environment: tuple[str, ...], tmp_path: Path, reconciler: Run, s3_server: S3Server

@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.examples.conftest import Tell
 
+pytestmark = pytest.mark.thorough
+
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "hibernate" / "demo.py"
 
 

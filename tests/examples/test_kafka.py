@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "kafka" / "demo.py"
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-K-032", "F-K-080")
 def test_a_cluster_made_by_hand_is_exported_adopted_and_changed_by_pull_requests(
     tell: Tell,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "tiering" / "demo.py"
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-022", "F-R-035", "F-R-069", "F-K-057", "F-K-061", "F-K-064", "F-K-065")
 def test_readings_move_to_object_storage_outlive_their_cluster_and_stay_readable_to_the_end(
     tell: Tell, capsys: pytest.CaptureFixture[str]

@@ -193,6 +193,7 @@ def documents_of(tool: str) -> Iterator[tuple[Path, int, list[Any]]]:
                 yield path, number, contents
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tool", TOOLS)
 def test_whatever_stands_where_nobody_expects_it_nothing_breaks(tool: str, tmp_path: Path) -> None:
     sample = SAMPLES / tool / "files"

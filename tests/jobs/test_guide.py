@@ -16,7 +16,7 @@ from tests.embedded.samples import NOW, cluster_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

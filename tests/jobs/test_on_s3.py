@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from tests.servers.weed import S3Server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
+pytestmark = pytest.mark.thorough
+
 PART, COUNT = 20, 160
 
 

@@ -19,6 +19,8 @@ from reconciler.errors import UserError
 from reconciler.jobs.session import check_java, check_ready, start_session
 from reconciler.resources.workspace import SparkSpec
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
 

@@ -137,6 +137,7 @@ while True:
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_writer_leaves_nothing_half_written(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     for turn in range(6):

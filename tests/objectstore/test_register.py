@@ -139,6 +139,7 @@ def test_a_store_without_versions_puts_nothing_back(store: ObjectStore) -> None:
     assert _body(store) == b""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("history", "is_put_back"),
     [

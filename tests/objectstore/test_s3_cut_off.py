@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.settings import StoreSettings
     from tests.servers.weed import S3Server
 
+pytestmark = pytest.mark.thorough
+
 BODY: Final = b'{"format": "reconciler.journal/1", "run": "one"}'
 LARGE: Final = bytes(40 << 20)
 """Sent in parts."""

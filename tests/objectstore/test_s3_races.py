@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING
 
+import pytest
+
 from reconciler.errors import LostRaceError
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import ReadRegister, Register
@@ -17,6 +19,8 @@ from reconciler.objectstore.register import ReadRegister, Register
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Version
     from tests.servers.weed import S3Server
+
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMAT = "reconciler.test/1"

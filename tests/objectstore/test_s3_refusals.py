@@ -17,6 +17,8 @@ from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.proxy import Proxy, Refused, Stripped
 from tests.servers.weed import S3Server, credentials_of
 
+pytestmark = pytest.mark.thorough
+
 Call = Callable[[ObjectStore], object]
 
 CALLS: dict[str, Call] = {

@@ -27,6 +27,8 @@ from reconciler.objectstore.s3_store import SINGLE_BYTES, S3Store
 from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

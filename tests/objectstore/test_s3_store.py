@@ -159,6 +159,7 @@ def test_an_answer_that_takes_too_long_is_read_back(
     assert proxy.count("PUT", "head") == 2
 
 
+@pytest.mark.thorough
 def test_a_conflict_in_progress_is_no_lost_race(store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
     first = store.swap("head", b"nonce-1", expected=None)
     proxy.on("PUT", Refused(409, "ConditionalRequestConflict"), key="head", times=3)
@@ -175,6 +176,7 @@ def test_a_swap_of_what_is_gone_is_a_lost_race_where_the_store_says_404(store: O
     assert caught.value.current is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("refused", [Refused(503, "SlowDown"), Refused(500, "InternalError")], ids=lambda one: one.code)
 def test_a_busy_store_is_asked_again(refused: Refused, store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
     proxy.on("PUT", refused, key="head", times=3)
@@ -204,6 +206,7 @@ def test_a_swap_that_nobody_answers_ends_after_one_try_and_one_look(store: Objec
     assert (proxy.count("PUT", "head"), proxy.count("GET", "head")) == (1, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("hasty")
 def test_an_update_that_was_not_answered_looks_for_its_mark_and_goes_on(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy

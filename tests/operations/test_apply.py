@@ -463,6 +463,7 @@ def test_what_is_done_and_could_not_be_written_is_kept_and_taken_up_by_the_next_
     assert bench.plan().plan.is_empty
 
 
+@pytest.mark.thorough
 def test_on_another_machine_what_happened_is_found_by_looking(
     bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -509,6 +510,7 @@ def test_what_was_kept_and_cannot_be_used_is_told_in_a_line_and_set_aside(
     assert list(kept.parent.iterdir()) == [kept.with_suffix(".damaged")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("harm", "why"),
     [pytest.param(*HARMS[name], id=name, marks=[pytest.mark.soak] if at else []) for at, name in enumerate(HARMS)],
@@ -532,6 +534,7 @@ def test_what_was_kept_and_cannot_be_used_is_set_aside_and_what_happened_is_foun
     assert bench.plan().plan.is_empty
 
 
+@pytest.mark.thorough
 def test_what_is_kept_of_a_run_that_ended_elsewhere_is_removed_and_what_is_of_another_state_stays(
     bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -558,6 +561,7 @@ def test_resuming_after_that_finishes_the_run(bench: Bench, place: str, proxy: P
     assert bench.plan().plan.is_empty
 
 
+@pytest.mark.thorough
 def test_where_the_disk_is_full_nothing_is_kept_and_the_next_run_finds_what_happened_by_looking(
     bench: Bench, place: str
 ) -> None:

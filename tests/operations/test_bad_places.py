@@ -20,6 +20,8 @@ from reconciler.operations.apply import ApplyOptions
 if TYPE_CHECKING:
     from conftest import Bench
 
+pytestmark = pytest.mark.thorough
+
 
 NOBODY = 65534
 AS_NOBODY = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})" if os.geteuid() == 0 else ""

@@ -97,6 +97,7 @@ def large(bench: Bench) -> Bench:
 FIRST_APPLY = {"lockfile": 3, "run": 1, "journal": 9, "state": 1, "result": 1}
 
 
+@pytest.mark.thorough
 def test_the_first_apply_of_two_thousand_topics_takes_nineteen_writes(large: Bench) -> None:
     with counted() as requests:
         assert large.apply().verdict is None
@@ -105,6 +106,7 @@ def test_the_first_apply_of_two_thousand_topics_takes_nineteen_writes(large: Ben
     assert requests.reads() == ["get lockfile", "list state", "list runs"]
 
 
+@pytest.mark.thorough
 def test_two_thousand_topics_more_take_nine_writes(large: Bench) -> None:
     made = [large.folder / f"manifests/team-{number:03}.yaml" for number in range(100)]
     kept = {path: path.read_text() for path in made}

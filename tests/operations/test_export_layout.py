@@ -281,6 +281,7 @@ RULES = st.lists(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-K-030", "F-K-032")
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(LEGAL, CONFIGS, max_size=12), RULES, st.sampled_from("._-"), st.integers(0, 3), st.randoms())

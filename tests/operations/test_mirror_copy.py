@@ -161,6 +161,7 @@ def test_mirrors_are_kept_at_the_end_of_their_source(linked: Bench) -> None:
     assert differences(linked) == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_copy_that_is_stopped_while_spark_starts_is_left_for_the_next_run(linked: Bench) -> None:
     feed(linked, 10)

@@ -116,6 +116,7 @@ def check_prefix(linked: Linked) -> None:
             assert got == [row for row in read(ours, number) if row["offset"] < bounds.end]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-001")
 def test_a_round_that_died_at_any_write_is_completed_by_the_next(behind: Linked) -> None:
     points = 0
@@ -129,6 +130,7 @@ def test_a_round_that_died_at_any_write_is_completed_by_the_next(behind: Linked)
     assert points > 40
 
 
+@pytest.mark.thorough
 def test_a_round_that_another_comes_before_at_any_write_copies_nothing_twice(behind: Linked) -> None:
     points = 0
     for at in itertools.count():

@@ -32,6 +32,8 @@ from tests.operations.linked_shop import (
 if TYPE_CHECKING:
     from conftest import Bench
 
+pytestmark = pytest.mark.thorough
+
 
 OLD = [f"a{number}" for number in range(5)]
 RESUME = ApplyOptions(yes=True, resumes=True)

@@ -111,6 +111,7 @@ def shop(bench: Bench) -> Shop:
     return shop
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-124")
 @pytest.mark.parametrize("state", ["preparing", "cut_over"])
 def test_an_apply_that_is_killed_while_it_unmounts_is_completed_by_the_next(shop: Shop, state: str) -> None:
@@ -121,6 +122,7 @@ def test_an_apply_that_is_killed_while_it_unmounts_is_completed_by_the_next(shop
     assert shop.opened("west").mounts.under_way() == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-124")
 @pytest.mark.parametrize("state", ["executing", "cut_over"])
 def test_an_apply_that_is_killed_while_it_mounts_is_completed_by_the_next(shop: Shop, state: str) -> None:

@@ -36,6 +36,7 @@ def asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_plan_of_a_thousand_topics_that_are_mounted_asks_object_storage_nothing_about_them(
     bench: Bench, asked: list[str]
 ) -> None:

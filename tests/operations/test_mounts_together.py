@@ -144,6 +144,7 @@ def test_one_plan_takes_a_topic_off_one_cluster_onto_another_in_order(shop: Benc
     assert " come back, 0 bytes copied " in text
 
 
+@pytest.mark.thorough
 def test_an_apply_that_dies_between_the_two_is_resumed(shop: Bench) -> None:
     before = values(shop, "west", TOPIC)
     (shop.folder / "manifests/orders.yaml").unlink()

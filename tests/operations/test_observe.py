@@ -157,6 +157,7 @@ def go_away(proxy: Proxy) -> None:
         proxy.on(method, DOWN, times=ALWAYS)
 
 
+@pytest.mark.thorough
 def test_where_it_stays_away_its_actions_are_in_doubt_and_the_others_are_done(both: Bench, proxy: Proxy) -> None:
     applied, summary = apply_until(both, lambda: go_away(proxy))
     result = applied.result

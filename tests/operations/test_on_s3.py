@@ -78,6 +78,7 @@ def test_what_is_applied_in_a_bucket_is_there_and_then_there_is_nothing_to_do(
     assert {path.name for path in bench.folder.iterdir()} == {"reconciler.yaml", "manifests"}
 
 
+@pytest.mark.thorough
 def test_who_may_only_read_can_plan_and_is_told_when_applying(
     bench: Bench, place: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_answers_that_are_lost_all_along_are_not_noticed(bench: Bench, place: st
     assert bench.plan().plan.is_empty
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("passed", "code"),
     [
@@ -129,6 +131,7 @@ def test_a_run_whose_credentials_end_in_the_middle_is_finished_by_the_next(
     assert bench.plan().plan.is_empty
 
 
+@pytest.mark.thorough
 def test_a_bucket_that_ignores_conditions_holds_no_state_and_no_cluster(
     bench: Bench, place: str, proxy: Proxy, s3_server: S3Server
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_bucket_that_ignores_conditions_holds_no_state_and_no_cluster(
     assert names(s3_server, place) == []
 
 
+@pytest.mark.thorough
 def test_init_probes_the_bucket_of_its_state(bench: Bench, proxy: Proxy, s3_server: S3Server) -> None:
     url = s3_server.url("state")
     made = init(bench.invocation, Path("made"), state=url)

@@ -88,6 +88,7 @@ def test_looking_changes_no_byte_of_a_folder(applied: Bench, look: Callable[[Ben
     assert {path: path.stat().st_mtime_ns for path in applied.folder.rglob("*")} == before
 
 
+@pytest.mark.thorough
 def test_looking_asks_an_s3_server_for_nothing_but_reading(
     bench: Bench, s3_server: S3Server, s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -408,6 +408,7 @@ def test_a_run_ends_when_it_is_asked_and_the_next_one_ends_the_promotion(
     assert planned(shop) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-069")
 def test_a_source_that_is_gone_stops_no_mirror_of_another(shop: Bench) -> None:
     (shop.folder / ".clusters/west").rename(shop.folder / "lost")

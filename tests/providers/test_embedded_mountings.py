@@ -142,6 +142,7 @@ def test_a_batch_goes_side_by_side_and_one_that_fails_stops_no_other(world: Worl
     assert list(world.bucket.west.topics()) == [CLICKS]
 
 
+@pytest.mark.thorough
 def test_a_thousand_partitions_in_one_migration(world: World) -> None:
     world.bucket.west.create_topic(CLICKS, partitions=1000, configs=BOTH)
     with world.bucket.west.producer() as producer:

@@ -541,6 +541,7 @@ class Endless(io.RawIOBase):
         return line
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("form", "header", "line"),
     [

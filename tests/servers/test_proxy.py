@@ -13,6 +13,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.servers.proxy import Broken, Lost, Proxy, Refused, Repeated, Stripped
 from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def proxy(s3_server: S3Server) -> Iterator[Proxy]:

@@ -13,10 +13,14 @@ import pytest
 
 from tests.servers.weed import BUCKET, S3Server
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 STARTER = """
 import sys
 from tests.servers.weed import S3Server
+
+pytestmark = pytest.mark.thorough
 server = S3Server.start()
 print(server.guard.pid, server.folder, flush=True)
 sys.stdin.read()

@@ -9,6 +9,8 @@ from tests.simulation.machine import AWAITS, WRITES
 from tests.simulation.scenarios import Scenario, base, each, faults_of, play
 from tests.simulation.world import Visit
 
+pytestmark = pytest.mark.thorough
+
 LONG = "publishing without looking"
 
 

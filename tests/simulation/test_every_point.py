@@ -50,6 +50,7 @@ def test_one_lost_answer_of_the_state_ends_no_run() -> None:
                 assert (ended.outcome, fault) == ("done", fault), ended.error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("harm", "seconds"), [("lose", 0.0), ("late", 0.5), pytest.param("fail", 0.0, marks=pytest.mark.soak)]
 )
@@ -59,6 +60,7 @@ def test_after_a_lost_or_late_answer_at_any_request_the_next_apply_finishes(harm
     assert failures(Scenario((Visit("a", (fault,)), Visit("b", after="a"))) for fault in faults) == []
 
 
+@pytest.mark.thorough
 def test_what_lands_after_its_runner_died_and_was_taken_over_is_found() -> None:
     faults = list(each(steps(), {"write"}, "late", LEASE_S + 0.4))
     died = [(fault, next(each(steps(), AWAITS, "crash", after=fault.at))) for fault in faults]

@@ -8,6 +8,8 @@ from tests.simulation.scenarios import failures, play
 from tests.simulation.seeds import scenario
 from tests.simulation.typed import read, typed
 
+pytestmark = pytest.mark.thorough
+
 QUICK = 80
 MANY = 6000
 

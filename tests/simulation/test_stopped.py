@@ -18,6 +18,7 @@ def test_after_a_stop_at_any_point_the_next_run_finishes(resumes: bool) -> None:
     assert failures(map(Scenario, visits)) == []
 
 
+@pytest.mark.thorough
 def test_whoever_is_stopped_ends_at_once_and_frees_the_lease() -> None:
     for fault in each(steps(), AWAITS | WRITES, "stop"):
         world = play(Scenario((Visit("a", (fault,)),)))

@@ -109,6 +109,7 @@ def test_objects_follow_the_rounds_and_not_the_clusters(seed: int) -> None:
     assert len(many.sizes) < 20 * 2 * rounds / 4
 
 
+@pytest.mark.thorough
 def test_ten_thousand_actions_make_a_few_objects() -> None:
     books = Books()
     assert len(books.carry_out(spread(1, 10_000), batch=10_000).done) == 10_000

@@ -219,6 +219,7 @@ def test_a_commit_is_never_overtaken_by_another_of_its_process() -> None:
     effects.close()
 
 
+@pytest.mark.thorough
 def test_a_write_that_hangs_holds_up_no_other_for_longer_than_the_lease_lasts() -> None:
     entered, leave = threading.Event(), threading.Event()
 

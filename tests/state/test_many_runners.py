@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from tests.servers.weed import S3Server
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 RUNNERS = 24
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import pytest
+
 from tests.servers.kafka import Kafka
 from tests.structure.longest_way import EMBEDDED, Way, on_kafka, way_of_a_changed_retention
+
+pytestmark = pytest.mark.thorough
 
 LIMIT: Final = {"kafka": 114, "embedded": 119}
 """How many modules a changed retention enters at most; see them with `python -m tests.structure.longest_way`."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.kafka.conftest import Desk
 
+pytestmark = pytest.mark.thorough
+
 WRITTEN: Final[dict[str, Any]] = {
     "cleanup.policy": ["delete", "compact"],
     "retention.ms": "7d",

@@ -25,6 +25,8 @@ from tests.cli.kafka.conftest import AS_SOMEBODY, CLUSTER, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
 
+pytestmark = pytest.mark.thorough
+
 RULE: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
 
 

@@ -14,6 +14,8 @@ from tests.cli.kafka.mirrored import FILES
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import forget_links
 
+pytestmark = pytest.mark.thorough
+
 
 class Demo:
     """A workspace, and the commands typed there."""

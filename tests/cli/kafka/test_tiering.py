@@ -14,6 +14,8 @@ from kafka import TopicPartition as KafkaPlace
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 VALUE: Final = b"v" * 700 * 1024
 POLICY: Final = """\
 ---

@@ -212,6 +212,7 @@ def commit_some(root: Path, runner: int) -> None:
         cluster.create_topic(f"runner-{runner}-{number}")
 
 
+@pytest.mark.thorough
 def test_processes_that_commit_at_once_lose_nothing(tmp_path: Path) -> None:
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as processes:
         list(processes.map(commit_some, [tmp_path] * 3, range(3)))

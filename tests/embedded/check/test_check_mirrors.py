@@ -105,6 +105,7 @@ def test_a_partition_that_holds_a_copy_of_another_topic_is_told() -> None:
     assert found(linked) == []
 
 
+@pytest.mark.thorough
 def test_a_cut_that_died_before_object_storage_was_cut_is_told_as_what_run_finishes() -> None:
     it = archived()
     joined(it)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Step = Callable[[EmbeddedCluster], object]
     Prepared = Callable[[Step], Callable[[], ObjectStore]]
 
+pytestmark = pytest.mark.thorough
+
 PLACES = (("orders", 0), ("orders", 1), ("other", 0))
 
 

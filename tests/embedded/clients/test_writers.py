@@ -70,6 +70,7 @@ def run_writer(root: Path, writer: int) -> Said:
     return append_some(cluster_in(DirectoryStore(root)), writer, 12)
 
 
+@pytest.mark.thorough
 def test_processes_on_one_partition(tmp_path: Path) -> None:
     cluster = cluster_in(DirectoryStore(tmp_path))
     cluster.create_topic("orders")
@@ -216,6 +217,7 @@ def run(writers: Sequence[Writer], doomed: int, *, after: int) -> None:
         assert one.process.exitcode == (-9 if one.is_killed else 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("writers", "doomed", "appends"),
     [(8, 2, 4), pytest.param(40, 12, 10, marks=pytest.mark.soak)],

@@ -44,6 +44,7 @@ def run(*, examples: int, steps: int, number: int | None = None) -> None:
     run_state_machine_as_test(machine, settings=budget)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-001", "F-C-002", "F-C-061", "F-C-063", "F-C-065", "F-C-074", "F-C-079", "F-C-095")
 def test_in_memory() -> None:
     run(examples=6, steps=15)

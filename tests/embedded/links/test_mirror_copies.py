@@ -368,6 +368,7 @@ def test_both_tiers_let_go_of_what_lies_below(start: int) -> None:
     assert [offset for offset, _, _ in rows(it)] == list(range(start, 32))
 
 
+@pytest.mark.thorough
 def test_following_that_died_is_ended_by_the_next_pass() -> None:
     it = archived(pages=True)
     joined(it)

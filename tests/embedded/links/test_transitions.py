@@ -152,6 +152,7 @@ def diverged() -> Linked:
     return with_open_transaction(linked)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-078", "F-C-079")
 def test_a_restore_that_died_at_any_write_is_finished_by_the_next() -> None:
     points = 0
@@ -180,6 +181,7 @@ def failed_back(linked: Linked) -> None:
     driver.reverse("west", ORDERS)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-080")
 def test_failing_back_may_die_at_any_write() -> None:
     points = 0
@@ -261,6 +263,7 @@ def failover(name: str) -> Do:
     return lambda it: refusal(lambda: it.provider(name).links.ask(ORDERS, "failover"))
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-063", "F-C-074", "F-C-079")
 @pytest.mark.parametrize(
     ("begin", "do", "side"),
@@ -333,6 +336,7 @@ def read_only(linked: Linked, name: str) -> bool:
 RESCUES = [("east",), ("west",), ("east", "west"), ("west", "east")]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-076", "F-C-077")
 @pytest.mark.parametrize("sides", RESCUES, ids=" then ".join)
 def test_a_failover_before_any_write_of_a_reversal_rescues_its_side(sides: tuple[str, ...]) -> None:
@@ -367,6 +371,7 @@ def test_a_failover_before_any_write_of_a_reversal_rescues_its_side(sides: tuple
     assert counted["west"] > 3 or "west" not in sides
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-077")
 def test_a_failover_before_any_write_of_a_restore_makes_its_topic_writable_for_good() -> None:
     begun: list[bool] = []
@@ -485,6 +490,7 @@ class Told:
         told.append(value)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-002", "F-C-074")
 @pytest.mark.parametrize("partition", [0, NEVER])
 @pytest.mark.parametrize("kind", OFTEN)
@@ -522,6 +528,7 @@ def test_what_a_producer_was_told_before_any_write_of_a_transition_is_so(verb: s
     assert verb == "promote" or (acked and refused)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-002", "F-C-074")
 @pytest.mark.parametrize("partition", [0, NEVER])
 @pytest.mark.parametrize("kind", OFTEN)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Job = Callable[[EmbeddedCluster], object]
 
+pytestmark = pytest.mark.thorough
+
 JOBS: dict[str, Job] = {
     "retention": lambda cluster: cluster.upkeep().retain(),
     "roll": lambda cluster: cluster.upkeep().roll(),

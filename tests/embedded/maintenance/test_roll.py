@@ -170,6 +170,7 @@ def test_a_reader_under_way_reads_every_record_once() -> None:
     assert [offset for cut in covered for offset in range(cut.start, cut.stop)] == list(range(24))
 
 
+@pytest.mark.thorough
 def test_a_large_segment_is_read_row_group_by_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
     store = WatchedStore(MemoryStore())
     cluster, _ = clocked(store)

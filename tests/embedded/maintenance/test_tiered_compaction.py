@@ -183,6 +183,7 @@ def passes(cluster: EmbeddedCluster, it: Tiered) -> None:
     it.clock.now_ms = start_ms
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("dies", ["here", "there"])
 def test_whoever_dies_at_any_write_leaves_the_newest_value_of_every_key(dies: str, done: bool) -> None:  # noqa: FBT001
@@ -291,5 +292,5 @@ class TieredCompaction(RuleBasedStateMachine):
         return {key: value for key, value in sorted(dict(self.written[:end]).items()) if value is not None}
 
 
-TestTieredCompaction = TieredCompaction.TestCase
+TestTieredCompaction = pytest.mark.thorough(TieredCompaction.TestCase)
 TestTieredCompaction.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)

@@ -138,6 +138,7 @@ def test_an_append_that_the_whole_cut_overtakes_before_any_of_its_writes_is_ther
     assert outcomes == {False}
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-108")
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_transaction_that_ends_before_any_write_of_an_unmount_is_wholly_there_or_not_at_all(

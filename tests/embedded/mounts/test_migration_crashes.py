@@ -70,6 +70,7 @@ def test_an_unmount_that_died_at_any_write_is_finished_by_the_next() -> None:
     assert points > 50
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-124", "F-R-113")
 def test_a_mount_that_died_at_any_write_is_finished_by_the_next() -> None:
     bucket, points = filled(), 0

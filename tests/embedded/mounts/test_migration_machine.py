@@ -44,6 +44,7 @@ def run(*, examples: int, steps: int, number: int | None = None) -> None:
     run_state_machine_as_test(machine, settings=budget)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-107", "F-R-111", "F-R-112", "F-R-124")
 def test_in_memory() -> None:
     run(examples=6, steps=20)
@@ -79,6 +80,7 @@ PLAYS: Final[Mapping[str, Play]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_broken_variant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play = PLAYS[VARIANTS[name].noticed]

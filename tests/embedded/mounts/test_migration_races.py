@@ -177,6 +177,7 @@ def test_a_mount_that_is_cancelled_before_any_write_claims_nothing_any_more() ->
     assert cancelled.count(True) > 5
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-120", "F-R-121", "F-R-123")
 def test_an_unmount_that_is_cancelled_before_any_write_takes_nothing_any_more() -> None:
     bucket = filled()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.servers.proxy import Fault
     from tests.servers.weed import S3Server
 
+pytestmark = pytest.mark.thorough
+
 CLICKS: Final = "shop:clicks"
 PARTITIONS: Final = 2
 RECORDS: Final = 4

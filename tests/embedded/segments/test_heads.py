@@ -177,6 +177,7 @@ def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
         read(log)
 
 
+@pytest.mark.thorough
 def test_a_damaged_page_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, paged: str) -> None:
     for page in all_pages(store, head(store, paged)):
         kept = store.get(page.key)

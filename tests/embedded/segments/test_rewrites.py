@@ -280,6 +280,7 @@ def moved(cluster: EmbeddedCluster) -> None:
     cluster.finish_rewrites()
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-K-014")
 def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "TAIL", 2)
@@ -332,6 +333,7 @@ def shop(cluster: EmbeddedCluster) -> None:
             produce(cluster, name, "a", "b", partition=partition)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-K-012", "F-K-013")
 def test_a_recursive_delete_that_died_anywhere_is_whole_or_not_begun_and_finished_by_the_next() -> None:
     left = 0

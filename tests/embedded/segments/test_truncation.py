@@ -463,6 +463,7 @@ def upload_all(it: Tiered) -> None:
     assert not it.opened().upkeep().retain().errors
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pages", [False, True])
 @pytest.mark.parametrize("at", [7, *soaked(0, 12, 18, 27)])
 def test_a_cut_that_died_is_ended_by_the_next_and_counts_the_same(at: int, *, pages: bool) -> None:
@@ -488,6 +489,7 @@ def test_a_cut_that_died_is_ended_by_the_next_and_counts_the_same(at: int, *, pa
     assert seen_cut
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-077")
 @pytest.mark.parametrize("at", [12, *soaked(7, 18)])
 def test_where_a_failover_ends_a_cut_that_died_what_is_uploaded_then_is_what_can_be_read(at: int) -> None:
@@ -536,6 +538,7 @@ CUTS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(steps=st.lists(STEPS, max_size=14), cuts=CUTS, compacts=st.booleans(), evicts=st.booleans())
 def test_a_log_that_is_cut_holds_what_it_held_below(

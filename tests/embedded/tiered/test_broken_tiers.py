@@ -8,6 +8,8 @@ from reconciler.embedded.segments import pages
 from reconciler.errors import ReconcilerError
 from tests.embedded.tiered.tier_machine import OTHERS, RULES, VARIANTS, WORKS, be_overtaken, die_everywhere
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:

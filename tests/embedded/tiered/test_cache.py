@@ -277,6 +277,7 @@ def evicted_elsewhere(*paths: Path) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-051")
 def test_a_chunk_that_is_read_is_evicted_by_no_process(case: Case) -> None:
     assert case.is_right()
@@ -332,6 +333,7 @@ def on_disk(tmp_path: Path, **properties: str) -> int:
     return len(in_segments(cluster, TOPIC, 4)) * 4
 
 
+@pytest.mark.thorough
 def test_processes_share_a_cache_that_is_too_small_for_them(tmp_path: Path) -> None:
     count = on_disk(tmp_path, cache_size=str(12 * CHUNK), cache_check_interval_ms="1")
     processes = [reading_elsewhere(tmp_path) for _ in range(2)]

@@ -412,6 +412,7 @@ def sweep_later(it: Tiered) -> None:
     it.opened(storage=late).sweep()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_merge_that_died_is_finished_by_the_next_and_nothing_is_unreadable_in_between(*, done: bool) -> None:
     it = filled()
@@ -576,6 +577,7 @@ def test_whoever_reads_an_object_that_was_merged_away_reads_the_manifest_again()
     assert merged == [1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", [False, True])
 def test_a_scrub_that_died_is_done_by_the_next(*, done: bool) -> None:
     it = filled(evicts=False)

@@ -353,6 +353,7 @@ def test_strict_local_bytes_are_at_most_the_local_target_but_for_what_must_stay(
     agrees(it)
 
 
+@pytest.mark.thorough
 def test_eviction_writes_pages_anew_and_names_nothing_below_the_local_start() -> None:
     it = tiered(**KEEP, segment_bytes="14", retention_local_strict="true")
     for number in range(150):

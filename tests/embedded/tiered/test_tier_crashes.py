@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Job = Callable[[EmbeddedCluster], object]
 
+pytestmark = pytest.mark.thorough
+
 SMALL: dict[str, str] = {"segment_bytes": "14", "retention_ms": "-1", "retention_local_target_ms": "-1"}
 
 

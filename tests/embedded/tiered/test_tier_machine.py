@@ -47,6 +47,7 @@ def run(make: Callable[[], ObjectStore], *, examples: int, steps: int, number: i
     run_state_machine_as_test(machine, settings=budget)
 
 
+@pytest.mark.thorough
 def test_in_memory() -> None:
     run(MemoryStore, examples=10, steps=25)
 

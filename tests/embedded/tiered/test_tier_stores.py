@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tests.servers.proxy import Fault
     from tests.servers.weed import S3Server
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def storage(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStore) -> ObjectStore:

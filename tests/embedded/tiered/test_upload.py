@@ -523,6 +523,7 @@ def test_an_upload_that_died_is_finished_by_the_next_each_record_once() -> None:
     assert points > 20
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-020")
 def test_a_compacted_topic_that_died_uploading_once_more_is_finished_by_the_next() -> None:
     tier = filled(cleanup_policy="compact")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
+pytestmark = pytest.mark.thorough
+
 
 def test_a_kafka_topic_is_mirrored_to_an_embedded_cluster_at_the_same_offsets(
     place: Place, east: EmbeddedCluster

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
+pytestmark = pytest.mark.thorough
+
 
 SMALL = Limits(records=50)
 

@@ -34,6 +34,8 @@ from tests.servers.kafka import Kafka
 if TYPE_CHECKING:
     from conftest import Bench
 
+pytestmark = pytest.mark.thorough
+
 SEVEN_DAYS, ONE_DAY = "604800000", "86400000"
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": "21600000"}
 TOPICS: dict[str, dict[str, str]] = {

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reconciler.providers.protocol import MountJob
     from tests.operations.kafka.hibernated import Site
 
+pytestmark = pytest.mark.thorough
+
 
 READABLE = 58
 """Of 60 records, two were written in transactions that were aborted."""

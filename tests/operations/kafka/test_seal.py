@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Finding
     from tests.operations.kafka.hibernated import Site
 
+pytestmark = pytest.mark.thorough
+
 SAID = {"max.message.bytes": "123456", "compression.type": "lz4", "retention.ms": "-1"}
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
     from tests.operations.kafka.hibernated import Site
 
+pytestmark = pytest.mark.thorough
+
 UNHEARD = "unheard"
 
 

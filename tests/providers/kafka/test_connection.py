@@ -36,6 +36,8 @@ from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
 from tests.servers.kafkatopics import make_topic
 from tests.servers.tokenendpoint import SECRET, TokenEndpoint
 
+pytestmark = pytest.mark.thorough
+
 SOON_SECONDS = 20
 """More than the ten that connections are tried for; a busy machine takes its time."""
 

@@ -12,6 +12,8 @@ from reconciler.providers.kafka.records.copy_transaction import Sent, Transactio
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
 
+pytestmark = pytest.mark.thorough
+
 ROW: Sent = (b"value", b"key", 1_000, [], 0)
 
 

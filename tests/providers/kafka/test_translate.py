@@ -67,6 +67,7 @@ def reader() -> Any:
     return request.header.get_response_class()
 
 
+@pytest.mark.thorough
 @given(answers, st.integers(0, 1_000))
 @settings(max_examples=60)
 def test_every_answer_is_read_as_the_library_reads_it(some: list[Any], throttled: int) -> None:

@@ -11,6 +11,8 @@ from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
 from tests.providers.kafka.links.linked import Linked
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:

@@ -14,6 +14,8 @@ from reconciler.resources.mirrors import Trouble
 from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 _M = MirrorStatus
 
 

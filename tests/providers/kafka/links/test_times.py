@@ -14,6 +14,8 @@ from reconciler.resources.mirror_link import MirrorTopic
 from tests.providers.kafka.links.linked import NOW_MS, WEST, Linked
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 DIFFERENCE = "message.timestamp.difference.max.ms"
 ANY = dict.fromkeys((BEFORE, AFTER), "9223372036854775807")

@@ -20,6 +20,8 @@ from tests.servers.rawrecords import NAMES, Raw, read_raw
 if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
     empty = {"partition": 0, "timestamp_ms": NOW, "timestamp_type": 0, "key": None, "value": None, "headers": []}

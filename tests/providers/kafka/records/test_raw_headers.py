@@ -14,6 +14,8 @@ from tests.servers.rawrecords import Raw, read_raw, write_raw
 if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 NAMES = (b"plain", b"\xff\xfe", b"", b"\xed\xa0\x80", "ø".encode(), "\U0010f7ff".encode(), b"\xf4\x8f\x9e", b"\x1b[2J")
 RECORDS = [
     Raw(5, b"k", b"v", ((b"plain", b"1"),)),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(params=["kafka_broker", pytest.param("kafka_39", marks=pytest.mark.soak)])
 def kafka(request: pytest.FixtureRequest) -> Kafka:
