@@ -24,7 +24,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.fact("F-R-114", "F-R-116")
+@pytest.mark.fact("F-R-114")
+def test_name_namespace_and_location_are_listed_of_what_can_be_mounted_and_of_what_is_on_its_way(shop: Shop) -> None:
+    number = shop.unmounting("prepare")
+    (migration,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+    (topic,) = migration["topics"]
+    assert (topic["name"], topic["namespace"], topic["location"]) == (ORDERS, "shop", shop.location)
+    assert ["shop:orders", shop.location] == shop.said("mount", "status").splitlines()[2].split()[:2]
+    shop.cluster("west").mounts.cancel(number)
+    location = shop.unmounted()
+    (row,) = follows("mounts", shop.typed("mount", "list", "--format", "json"))["topics"]
+    assert (row["name"], row["namespace"], row["location"]) == (ORDERS, "shop", location)
+    assert location == f"{ORDERS}/{shop.cluster('west').cluster_id}/{location.rpartition('/')[2]}"
+    shop.mounting(location, "prepare", name="bought")
+    (row,) = follows("mounts", shop.typed("mount", "list", "--format", "json"))["topics"]
+    assert (row["name"], row["namespace"], row["location"]) == ("bought", "", location)
+    told = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+    assert [each["namespace"] for one in told if one["direction"] == "inbound" for each in one["topics"]] == [""]
+
+
+@pytest.mark.fact("F-R-116")
 def test_a_topic_is_listed_once_wherever_it_is_between_two_clusters(shop: Shop) -> None:
     assert "Nothing was ever detached in file://" in shop.said("mount", "list")
     location = shop.unmounted()

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
 from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
 from reconciler.resources.mirror_link import MirrorLinkSpec
 from reconciler.resources.mirrors import AUTO_CREATE_MIRROR, LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS
@@ -55,6 +55,34 @@ def test_a_mirror_is_made_where_all_five_conditions_hold_and_says_that_it_was_ma
 )
 def test_none_is_made_that_is_not_enabled_or_that_no_filter_takes(spec: dict[str, Any]) -> None:
     assert made(runner(**spec)) == []
+
+
+FOO = {"name": "foo", "patternType": "prefixed"}
+NOT_BAR = {"name": "foo.bar", "patternType": "prefixed", "filterType": "exclude"}
+NAMES = ["foo", "foo.bar", "foo.bar.fighters", "foo.fighters", "football"]
+
+
+@pytest.mark.fact("F-C-022")
+@pytest.mark.parametrize(
+    ("filters", "taken"),
+    [
+        ([{"name": "foo"}], ["foo"]),
+        ([FOO], NAMES),
+        ([FOO, NOT_BAR], ["foo", "foo.fighters", "football"]),
+        ([FOO, NOT_BAR, {"name": "foo.bar"}], ["foo", "foo.fighters", "football"]),
+        ([*ALL, {"name": "foo", "filterType": "exclude"}], [*NAMES[1:], ORDERS]),
+        ([{"name": "foo.bar"}, {"name": "*", "filterType": "exclude"}], []),
+    ],
+    ids=["literal", "prefixed", "without a prefix", "exclude wins", "all but one", "all excluded"],
+)
+@pytest.mark.parametrize("order", [1, -1], ids=["as written", "the other way round"])
+def test_mirrors_are_made_of_what_the_filters_take_in_either_order_and_of_nothing_else(
+    filters: list[dict[str, str]], taken: list[str], order: int
+) -> None:
+    run = runner(autoCreate={"enabled": True, "filters": filters[::order]})
+    for name in NAMES:
+        run.linked.west.create_topic(name)
+    assert made(run) == taken
 
 
 @pytest.mark.fact("F-C-020")
@@ -148,6 +176,7 @@ def test_what_was_made_by_hand_before_is_left_as_it_is() -> None:
     assert (entry.configs, run.linked.seen("east").is_automatic) == ({"min.insync.replicas": "2"}, False)
 
 
+@pytest.mark.fact("F-K-003")
 def test_a_namespace_that_is_missing_is_told_and_stops_no_other_mirror() -> None:
     run = runner(autoCreate=ENABLED)
     run.linked.west.create_namespace("lab")
@@ -156,6 +185,10 @@ def test_a_namespace_that_is_missing_is_told_and_stops_no_other_mirror() -> None
     assert made(run) == [ORDERS]
     code, message = told(run) or ("", "")
     assert (code, message) == ("InvalidNamespaceError", "lab:a: namespace lab does not exist (and 1 more)")
+    assert run.linked.east.namespaces() == ["shop"]
+    with pytest.raises(InvalidNamespaceError, match="namespace lab does not exist"):
+        run.linked.mirror("east", "west", "lab:a")
+    assert run.linked.east.namespaces() == ["shop"]
     run.linked.east.create_namespace("lab")
     run.later(5 * MINUTE)
     assert (made(run), told(run)) == (["lab:a", "lab:b", ORDERS], None)
@@ -210,7 +243,7 @@ def test_a_mirror_that_would_be_made_again_is_deleted_only_once_it_is_excluded_o
     assert made(run) == []
 
 
-@pytest.mark.fact("F-C-027", "F-C-092")
+@pytest.mark.fact("F-C-027")
 @pytest.mark.parametrize("verb", ["failover", "promote"])
 def test_one_on_its_way_cannot_be_deleted_and_one_that_stopped_can(verb: str) -> None:
     run = runner(autoCreate=ENABLED)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.catalog.mirror_tables import alter_link
+from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import LinkStatus
@@ -409,8 +410,17 @@ def test_a_right_that_was_revoked_is_waited_for_and_may_come_back(where: str, op
 
 
 @pytest.mark.fact("F-C-009")
-@pytest.mark.parametrize("rule", [denied("write"), denied("read", "User:link-other"), denied("read", "User:alice")])
-def test_a_link_may_read_all_that_is_not_denied_to_it(rule: Any) -> None:
+@pytest.mark.parametrize(
+    "rule",
+    [
+        denied("write"),
+        denied("read", "User:link-other"),
+        denied("read", "User:alice"),
+        AclEntry("User:alice", "allow", ("read",)),
+    ],
+    ids=["another operation", "another link", "somebody else", "allowed to somebody else alone"],
+)
+def test_a_link_may_read_all_that_is_not_denied_to_it(rule: AclEntry) -> None:
     run = mirroring()
     run.linked.west.set_topic_acls(ORDERS, [rule])
     run()

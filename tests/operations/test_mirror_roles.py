@@ -318,7 +318,46 @@ def test_failing_back_cuts_what_diverged_and_ends_with_the_roles_there_were(link
     assert [value for _, value in linked.read("west")][-2:] == ["own", "home"]
 
 
-@pytest.mark.fact("F-C-064")
+@pytest.mark.fact("F-C-078", "F-C-079")
+def test_after_a_promotion_the_source_is_cut_to_where_the_two_parted_and_mirrors(linked: Linked) -> None:
+    linked.driver().promote("east", ORDERS)
+    linked.produce("east", "own", "own too")
+    linked.produce("west", "parted")
+    seen, cut = linked.driver().restore("west", ORDERS)
+    assert (seen.cluster, seen.status, seen.source_cluster) == ("west", "ACTIVE", "east")
+    assert {partition: (one.offset, one.records) for partition, one in cut.items()} == {0: (10, 1)}
+    linked.catch_up("west")
+    assert linked.read("west") == linked.read("east")
+    assert refused_writes(linked, "west")
+
+
+@pytest.mark.fact("F-C-078")
+@pytest.mark.parametrize("verb", ["promote", "failover"])
+def test_a_restore_needs_a_bidirectional_link_however_its_mirror_was_stopped(verb: str) -> None:
+    linked = mirrored(mode="destination")
+    if verb == "promote":
+        linked.driver().promote("east", ORDERS)
+    else:
+        linked.provider("east").links.ask(ORDERS, "failover")
+    before = linked.west.catalog.read().topics
+    with pytest.raises(UserError, match=r"no stopped mirror of it is known.*over a bidirectional link"):
+        linked.driver().restore("west", ORDERS)
+    assert linked.west.catalog.read().topics == before
+    linked.produce("west", "as ever")
+
+
+@pytest.mark.fact("F-C-078")
+@pytest.mark.parametrize("place", ["east", "west"])
+def test_a_restore_runs_on_the_original_source_of_a_stopped_mirror_and_nowhere_else(linked: Linked, place: str) -> None:
+    if place == "east":
+        linked.driver().promote("east", ORDERS)  # It is the mirror that was stopped, not its source.
+    with pytest.raises(UserError):
+        linked.driver().restore(place, ORDERS)
+    assert linked.status("east") == ("STOPPED" if place == "east" else "ACTIVE")
+    assert len(linked.read(place)) == 10
+
+
+@pytest.mark.fact("F-C-063")
 def test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on(linked: Linked) -> None:
     open_one = linked.west.producer("checkout")
     open_one.init_transactions()

@@ -294,7 +294,7 @@ def test_after_one_pass_groups_stand_where_they_do_at_the_source(bench: Bench) -
     assert committed(bench) == 1700
 
 
-@pytest.mark.fact("F-C-040", "F-C-023")
+@pytest.mark.fact("F-C-020", "F-C-040")
 def test_after_one_pass_groups_stand_in_mirrors_that_it_made(bench: Bench) -> None:
     bench = following(bench, replaced='autoCreate: {enabled: true, filters: [{name: "*"}]}\n  ')
     clicks = "shop:clicks"
@@ -389,7 +389,7 @@ def clicked(shop: Bench) -> list[str]:
 STEPS = [(*LINKING, "aim"), (*LINKING, "advance"), (*DRIVER, "drive")]
 
 
-@pytest.mark.fact("F-C-064")
+@pytest.mark.fact("F-C-063")
 @pytest.mark.parametrize(
     "by", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)], ids=["SIGTERM", "Ctrl-C"]
 )

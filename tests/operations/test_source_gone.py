@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionFailed
-from reconciler.errors import PartialError
+from reconciler.errors import PartialError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.steps.invocation import Select
 from tests.operations.linked_shop import MIRROR, mirroring, planned, produce, status, upkeep, values, waiting, want
@@ -100,6 +100,8 @@ def test_while_a_mirror_catches_up_nothing_is_promoted(shop: Bench) -> None:
     assert code == PartialError.exit_code
     assert said.startswith(f"catch-up:{MIRROR} | ")
     assert status(shop) == "ACTIVE"
+    with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
+        produce(shop, "east", "its own")
     find(shop)
     assert shop.apply().verdict is None
     assert values(shop, "east") == [*OLD, "late"]
@@ -117,6 +119,8 @@ def test_during_a_promotion_it_stays_pending_and_ends_when_the_source_is_back(sh
     assert passed.verdict is not None
     assert any(isinstance(event, ActionFailed) for event in shop.events)
     assert status(shop) == "PENDING_STOPPED"
+    with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
+        produce(shop, "east", "its own")
     find(shop)
     assert waiting(shop) == [(MIRROR, "PENDING_STOPPED")]
     assert upkeep(shop, "mirror").verdict is None

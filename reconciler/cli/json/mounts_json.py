@@ -9,6 +9,7 @@ from pydantic import Field
 from reconciler.cli.json.base import Document, Part
 from reconciler.lifecycles.mount import MigrationState
 from reconciler.operations.clusters.mounts import Lying
+from reconciler.resources.address import split_name
 from reconciler.resources.mount import Direction
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.resources.mount import Migrant
 
 
+_NAMESPACE = "That of its name. Empty: the default namespace."
 _LOCATION = "<topic>/<cluster uuid>/<initial revision>, for life."
 _UNKNOWN = "When it was detached last. Null: it never was."
 
@@ -48,6 +50,7 @@ class MountPart(Part):
 
     location: str = Field(description=_LOCATION)
     name: str = Field(description="What its owner calls it; of a mountable one, the name it was made with.")
+    namespace: str = Field(description=_NAMESPACE)
     state: Lying
     owner: str | None = Field(description="Id of the cluster that has it, or is taking it. Null: nobody has.")
     owner_cluster: str | None = Field(description="What the workspace calls the owner. Null: it is not one of it.")
@@ -65,6 +68,7 @@ class MountPart(Part):
         return cls(
             location=row.location,
             name=row.name,
+            namespace=split_name(row.name)[0],
             state=row.state,
             owner=row.owner,
             owner_cluster=row.owner_name,
@@ -120,6 +124,7 @@ class MigrantPart(Part):
     """One topic of a migration."""
 
     name: str
+    namespace: str = Field(description=_NAMESPACE)
     location: str = Field(description=_LOCATION)
     mounting: str | None = Field(description="The Mounting that asked for it. Null: somebody did by hand.")
     partitions: int | None = Field(description="Null: it is not on the cluster.")
@@ -127,7 +132,13 @@ class MigrantPart(Part):
     @classmethod
     def of(cls, topic: Migrant) -> MigrantPart:
         """Say which."""
-        return cls(name=topic.full_name, location=topic.location, mounting=topic.mounting, partitions=topic.partitions)
+        return cls(
+            name=topic.full_name,
+            namespace=split_name(topic.full_name)[0],
+            location=topic.location,
+            mounting=topic.mounting,
+            partitions=topic.partitions,
+        )
 
 
 class MigrationPart(Part):

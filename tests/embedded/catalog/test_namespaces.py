@@ -266,6 +266,25 @@ def test_a_tier_that_no_longer_says_something_lets_the_one_above_speak(cluster: 
     assert found == [("172800000", "a:b"), ("86400000", "a"), ("604800000", "default")]
 
 
+@pytest.mark.fact("F-K-015")
+def test_below_all_tiers_a_property_of_the_cluster_is_the_default(cluster: EmbeddedCluster) -> None:
+    cluster.alter_cluster({"log_retention_ms": "5000", "retention_local_target_ms_default": "4000"})
+    cluster.create_namespace("a")
+    cluster.create_topic("a:t", configs={"retention.ms": "9000"})
+    found = []
+    for change in (
+        lambda: cluster.alter_namespace("a", {"retention.ms": "7000"}),
+        lambda: cluster.alter_topic("a:t", {"retention.ms": None}),
+        lambda: cluster.alter_namespace("a", {"retention.ms": None}),
+    ):
+        change()
+        effective = cluster.effective_configs("a:t")["retention.ms"]
+        found.append((effective.value, effective.origin))
+    assert found == [("9000", "topic"), ("7000", "a"), ("5000", "cluster")]
+    local = cluster.effective_configs("a:t")["retention.local.target.ms"]
+    assert (local.value, local.origin) == ("4000", "cluster")
+
+
 @pytest.mark.fact("F-K-017")
 def test_an_override_that_is_removed_inherits_again(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("shop", {"retention.ms": "1d"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,16 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.maintenance import jobs_of
 from reconciler.providers.protocol import MaintenancePorts
-from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, append_parts, clocked, head_of, held, with_topic
+from tests.embedded.maintenance.tiny_segments import (
+    DAY,
+    TOPIC,
+    TWO_PARTS,
+    append_parts,
+    clocked,
+    head_of,
+    held,
+    with_topic,
+)
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 
@@ -31,6 +41,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.maintenance.chores import ChoreTask, Refused
     from reconciler.embedded.tiered.object_rewrites import Rewritten
+    from reconciler.objectstore.base import ObjectStore, Stored, Version
 
 
 def written(partitions: int) -> tuple[Tiered, WatchedStore, WatchedStore]:
@@ -249,6 +260,84 @@ def test_uploads_and_downloads_of_a_process_never_use_more_connections_than_ther
         list(threads.map(use, range(400)))
     assert 1 <= most[0] <= 3
     assert connections_to(inner.url, 3) is stores[0].connections is stores[1].connections
+
+
+@pytest.mark.fact("F-R-056")
+def test_an_upload_and_reads_beside_it_share_the_connections_of_the_cluster() -> None:
+    storage = BusyStore()
+    tier = Tiered(MemoryStore(), storage)
+    tier.switch_on(max_connections="2")
+    configs = {key.replace(".", "_"): value for key, value in BOTH.items()}
+    strict = {"retention_local_strict": "true", "retention_local_target_ms": "1000", "retention_ms": "-1"}
+    with_topic(tier.cluster, partitions=4, segment_bytes=TWO_PARTS, **configs, **strict)
+    tier.fill(9)
+    whole = held(tier.cluster)
+    tier.upload()
+    tier.clock.now_ms += DAY
+    tier.cluster.upkeep().retain()
+    assert head_of(tier.cluster).local_start > 0  # What is read here lies in object storage alone.
+    for partition in (1, 2, 3):
+        tier.fill(9, partition=partition)
+    tier.cluster.upkeep().roll()
+    storage.most, storage.meets = 0, threading.Barrier(2)
+
+    with ThreadPoolExecutor(4) as threads:
+        uploaded = threads.submit(tier.opened().upkeep().upload)
+        reads = [threads.submit(held, tier.opened()) for _ in range(3)]
+        assert all(each.result() == whole for each in reads)
+        assert uploaded.result().failed == 0
+    assert {len(tier.segments(partition)) for partition in (1, 2, 3)} == {4}
+    assert storage.has_met, "an upload and a download were under way at once"
+    assert storage.most == 2
+
+
+class BusyStore(WatchedStore):
+    """Counts the requests under way; the first upload of a segment and the first read of one wait for each other."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.most = self._busy = 0
+        self.meets: threading.Barrier | None = None
+        self.has_met = False
+        self._seen: set[bool] = set()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Stored | None:
+        with self._under_way(key, is_upload=False):
+            return super().get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with self._under_way(key, is_upload=False):
+            return super().get_range(key, start, length)
+
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        with self._under_way(key, is_upload=True):
+            super().put(key, body, kms_key_id=kms_key_id)
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        with self._under_way(key, is_upload=True):
+            return super().swap(key, body, expected=expected)
+
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        with self._under_way(key, is_upload=True):
+            super().copy_in(key, source, source_key, kms_key_id=kms_key_id)
+
+    @contextmanager
+    def _under_way(self, key: str, *, is_upload: bool) -> Iterator[None]:
+        with self._lock:
+            self._busy += 1
+            self.most = max(self.most, self._busy)
+            is_first = self.meets is not None and key.endswith(".parquet") and is_upload not in self._seen
+            if is_first:
+                self._seen.add(is_upload)
+        try:
+            if is_first and self.meets is not None:
+                self.meets.wait(20)
+                self.has_met = True
+            yield
+        finally:
+            with self._lock:
+                self._busy -= 1
 
 
 @pytest.mark.fact("F-R-056")

@@ -254,6 +254,17 @@ def test_a_namespace_that_holds_a_topic_on_its_way_is_not_deleted_nor_anything_i
     assert bucket.west.catalog.read() == before
 
 
+@pytest.mark.fact("F-K-003")
+@pytest.mark.parametrize("name", ["lab:clicks", "shop:eu:west:clicks"])
+def test_no_namespace_is_made_for_a_mount(bucket: Bucket, name: str) -> None:
+    location = bucket.filled()
+    bucket.unmounted()
+    mounts, before = bucket.east.mounts, bucket.east.namespaces()
+    with pytest.raises(InvalidNamespaceError, match="does not exist"):
+        mounts.drive(mounts.mount(Mount(location, name)))
+    assert (bucket.east.namespaces(), dict(bucket.east.topics())) == (before, {})
+
+
 def test_a_namespace_deleted_under_a_planned_mount_is_told_and_the_mount_goes_on_once_it_is_back(
     bucket: Bucket,
 ) -> None:

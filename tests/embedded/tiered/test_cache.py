@@ -201,6 +201,32 @@ def test_the_cache_stays_within_its_number_of_files(tmp_path: Path) -> None:
     assert 0 < len(case.files()) <= 15
 
 
+@pytest.mark.fact("F-R-047")
+@pytest.mark.parametrize(
+    ("properties", "most"),
+    [
+        ({}, Usage(30 * CHUNK, 100_000)),
+        ({"cache_trim_threshold_percent_size": "80"}, Usage(24 * CHUNK, 100_000)),
+        ({"cache_max_objects": "20"}, Usage(30 * CHUNK, 20)),
+        ({"cache_max_objects": "20", "cache_trim_threshold_percent_objects": "60"}, Usage(30 * CHUNK, 12)),
+        ({"cache_max_objects": "20", "cache_trim_threshold_percent_size": "50"}, Usage(15 * CHUNK, 20)),
+    ],
+)
+def test_a_cache_that_is_read_through_is_trimmed_from_its_threshold_on_and_no_sooner(
+    tmp_path: Path, properties: dict[str, str], most: Usage
+) -> None:
+    case = Case(tmp_path / "cache", segments=5, cache_size=str(30 * CHUNK), **properties)
+    seen = []
+    for start in range(0, len(case.rows), 100):  # Chunk by chunk, which lies in the cache then, sometimes an index too.
+        assert read(case.log, start=start, stop=start + 100) == case.rows[start : start + 100]
+        seen.append(Usage(case.stored_bytes(), len(case.files())))
+    peak = Usage(max(each.bytes for each in seen), max(each.objects for each in seen))
+    assert peak.bytes <= most.bytes
+    assert peak.objects <= most.objects
+    assert peak.bytes > most.bytes - 2 * CHUNK or peak.objects > most.objects - 2, "it grew up to its threshold"
+    assert min(each.bytes for each in seen[len(seen) // 2 :]) < peak.bytes, "and was trimmed there"
+
+
 @pytest.mark.fact("F-R-046")
 def test_what_was_used_least_recently_goes_first_and_its_index_with_it(tmp_path: Path) -> None:
     case = Case(tmp_path / "cache", segments=4, cache_max_objects="36")

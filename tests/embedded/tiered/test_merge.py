@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -125,12 +126,22 @@ def test_merging_can_be_switched_off() -> None:
 
 
 @pytest.mark.fact("F-R-065")
-@pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"remote.write": "false"}])
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"cleanup.policy": "compact"},
+        {"cleanup.policy": "compact,delete"},
+        {"remote.write": "false"},
+        {"remote.write": "false", "remote.read": "false"},
+    ],
+)
 def test_neither_compacted_topics_nor_those_that_do_not_write_are_merged(configs: dict[str, str]) -> None:
     found = small()
     found.cluster.alter_topic(TOPIC, configs)
     assert found.cluster.upkeep().merge() == MaintenanceResult()
     assert len(found.segments()) == 8
+    found.cluster.alter_topic(TOPIC, {"cleanup.policy": "delete", "remote.write": "true", "remote.read": "true"})
+    assert found.cluster.upkeep().merge().partitions == 1, "nothing else kept it from being merged"
 
 
 @pytest.mark.fact("F-R-063")
@@ -144,6 +155,62 @@ def test_a_gap_that_was_never_uploaded_parts_runs() -> None:
     ManifestSwap(found.storage, found.cluster.cluster_id, found.tiering())(found.remote(), cut)
     found.cluster.upkeep().merge()
     assert [(entry.base, entry.last) for entry in found.segments()] == [(0, 11), (16, 31)]
+
+
+def with_sizes(*counts: int) -> Tiered:
+    """Return a topic whose remote segments hold so many records each, which do not compress."""
+    found = tiered(segment_bytes="14")
+    for records in counts:
+        append(found.cluster, *((None, os.urandom(512).hex()) for _ in range(records)))
+    append_parts(found.cluster, 1)
+    found.upload()
+    return found
+
+
+@pytest.mark.fact("F-R-061")
+def test_small_segments_before_a_large_one_are_merged_in_object_storage() -> None:
+    found = with_sizes(4, 4, 48)
+    small_one, small_two, large = found.segments()
+    assert large.bytes > 3 * (small_one.bytes + small_two.bytes)
+    found.switch_on(segment_size_target=str(large.bytes), segment_size_min=str(large.bytes // 2))
+    rows = remote_rows(found)
+    assert found.cluster.upkeep().merge().partitions == 1
+    assert [(entry.base, entry.last) for entry in found.segments()] == [(0, 7), (8, 55)]
+    assert found.segments()[1].key == large.key
+    assert remote_rows(found) == rows
+    assert is_tidy(found)
+
+
+@pytest.mark.fact("F-R-062")
+def test_small_segments_at_the_end_wait_in_object_storage_until_there_are_more() -> None:
+    found = with_sizes(4, 4)
+    one = found.segments()[0].bytes
+    found.switch_on(segment_size_target=str(8 * one), segment_size_min=str(3 * one))
+    assert found.cluster.upkeep().merge() == MaintenanceResult()
+    assert len(found.segments()) == 2
+    append(found.cluster, *((None, os.urandom(512).hex()) for _ in range(8)))
+    append_parts(found.cluster, 1)
+    found.upload()
+    rows = remote_rows(found)
+    assert sum(entry.bytes for entry in found.segments()) > 3 * one
+    assert found.cluster.upkeep().merge().partitions == 1
+    assert len(found.segments()) == 1
+    assert remote_rows(found) == rows
+
+
+@pytest.mark.fact("F-R-066")
+def test_fifty_segments_become_one_object_with_all_their_records() -> None:
+    found = small(segments=50, target=1)
+    before = found.segments()
+    assert len(before) == 50
+    rows, most = remote_rows(found), sum(entry.bytes for entry in before)
+    found.switch_on(segment_size_target=str(most), segment_size_min="1")
+    found.cluster.upkeep().merge()
+    (entry,) = found.segments()
+    assert (entry.base, entry.last) == (before[0].base, before[-1].last)
+    assert entry.bytes <= most
+    assert remote_rows(found) == rows
+    assert is_tidy(found)
 
 
 @pytest.mark.fact("F-R-060")

@@ -376,6 +376,7 @@ def test_a_consumer_goes_through_both_tiers() -> None:
 # -- how many requests
 
 
+@pytest.mark.fact("F-R-067")
 @pytest.mark.parametrize("count", [1, 5_300])
 def test_a_point_read_takes_head_manifest_page_index_and_chunk_however_long_the_history(
     count: int, tmp_path: Path

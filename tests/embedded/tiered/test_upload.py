@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
@@ -59,6 +60,23 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 def ends_of(tier: Tiered) -> list[tuple[int, int]]:
     return [(entry.base, entry.last) for entry in tier.segments()]
+
+
+@pytest.mark.fact("F-R-067")
+def test_a_manifest_spills_its_oldest_entries_once_they_take_more_than_its_target() -> None:
+    tier, target = tiered(), 2048
+    tier.switch_on(spillover_manifest_size=str(target))
+    sizes: list[int] = []
+    while sum(sizes) <= 2 * target:
+        before = [] if not sizes else tier.segments()
+        assert not (sizes and tier.manifest().pages)
+        tier.fill(2)
+        tier.upload()
+        sizes = [len(orjson.dumps(entry.to_json())) for entry in tier.segments()]
+    manifest = tier.manifest()
+    assert sum(sizes[-len(manifest.entries) :]) <= 2 * target
+    assert [(page.base, page.last) for page in manifest.pages] == [(0, manifest.entries[0].base - 1)]
+    assert tier.segments()[: len(before)] == before
 
 
 @pytest.mark.fact("F-R-030")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.embedded.catalog.model import AclEntry
+from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.embedded.keys import STORAGE
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.tiered.manifest import ManifestSwap
@@ -17,10 +19,10 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.measures import report_of, storages_in
 from reconciler.resources.address import Address
 from reconciler.resources.measures import TierUsage, TopicStorage
-from tests.embedded.maintenance.tiny_segments import TOPIC, append_parts, head_of, held, with_topic
+from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, append_parts, head_of, held, with_topic
 from tests.embedded.samples import NOW, cluster_in
 from tests.embedded.stores import WatchedStore
-from tests.embedded.tiered.tiered_cluster import Tiered, tiered
+from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
@@ -102,6 +104,22 @@ def test_what_lies_in_both_tiers_counts_once_in_sums(storage: ObjectStore) -> No
     size = size_of(tier.store, tier.cluster.topic(TOPIC).id, manifest_of)
     assert (size.bytes, size.records) == (moved.log_bytes, 10)
     assert sum(stored for _, stored in size.ages) == size.bytes
+
+
+@pytest.mark.fact("F-R-070")
+def test_remote_bytes_are_those_of_the_objects_that_are_there_whatever_the_replication() -> None:
+    tier = Tiered()
+    tier.switch_on()
+    shape = TopicShape(partitions=2, replication_factor=3, configs={"segment.bytes": TWO_PARTS, **BOTH})
+    tier.cluster.catalog.commit(lambda draft: create_topic(draft, TOPIC, shape, topic_id=str(uuid.UUID(int=7))))
+    tier.fill(5)
+    tier.fill(9, partition=1)
+    tier.upload()
+    there = sum(listed.size for listed in tier.storage.list("topics/") if listed.key.endswith(".parquet"))
+    assert there > 0
+    for cluster in (tier.cluster, tier.opened()):
+        found = reported(cluster)
+        assert found.remote.bytes == sum(each.remote.held.bytes for each in found.partitions if each.remote) == there
 
 
 def test_what_expired_is_no_part_of_the_log_though_it_is_not_deleted_yet() -> None:
