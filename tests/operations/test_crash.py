@@ -19,7 +19,7 @@ from reconciler.operations.steps.workspace import open_work
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import history, read_snapshot
-from tests.embedded.deaths import opened
+from tests.embedded.deaths import cluster_in, opened
 from tests.processes import ran
 
 if TYPE_CHECKING:
@@ -220,3 +220,14 @@ def test_a_run_is_finished_by_one_that_lives_a_day_before_it(
     serials = [row.serial for row in history(state)]
     assert serials == sorted(serials, reverse=True)
     assert after.lockfile.serial == serials[0] > before.lockfile.serial
+
+
+def test_a_killed_run_is_not_settled_by_what_another_cluster_says(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    unlock(bench)
+    before, folder = lockfile_of(bench), bench.folder / ".clusters/west"
+    folder.rename(folder.with_name("ours"))
+    other = cluster_in(DirectoryStore(folder)).cluster_id
+    with pytest.raises(UserError, match=rf"cluster west should be .*, but {other} answers"):
+        bench.apply()
+    assert lockfile_of(bench).open_run == before.open_run

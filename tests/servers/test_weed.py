@@ -19,8 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 STARTER = """
 import sys
 from tests.servers.weed import S3Server
-
-pytestmark = pytest.mark.thorough
 server = S3Server.start()
 print(server.guard.pid, server.folder, flush=True)
 sys.stdin.read()

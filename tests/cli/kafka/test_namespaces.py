@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Final
 
@@ -88,3 +89,22 @@ def test_rules_that_were_there_before_us_stay_when_what_was_adopted_is_forgotten
     assert said.code == 0, said.out + said.err
     assert "1 access rule" in said.out + said.err
     assert principals(desk) == {STRANGERS}
+
+
+@pytest.mark.fact("F-K-032")
+def test_what_a_namespace_says_is_written_on_its_topics_and_goes_from_them_when_it_goes_there(desk: Desk) -> None:
+    ours, theirs = desk.topic("heir"), desk.topic("own", configs={"retention.ms": "3d"})
+    desk.namespace(configs={"retention.ms": "3d", "segment.ms": "1h"})
+    desk.apply()
+    both = {"retention.ms": "259200000", "segment.ms": "3600000"}
+    assert [desk.own_now(ours), desk.own_now(theirs)] == [both, both]
+    told = json.loads(desk.typed("state", "show", desk.address("heir"), "--format", "json").out)
+    namespace = f"namespace/live/{desk.prefix}"
+    recorded = told["recorded"]
+    assert recorded["origins"] == {"configs.retention.ms": namespace, "configs.segment.ms": namespace}
+    desk.namespace(configs={"segment.ms": "1h"})
+    plan = json.loads(desk.plan("--format", "json").out)
+    assert [action["id"] for action in plan["actions"]] == [f"update:{desk.address('heir')}"]
+    desk.apply()
+    assert [desk.own_now(ours), desk.own_now(theirs)] == [{"segment.ms": "3600000"}, both]
+    desk.settled()

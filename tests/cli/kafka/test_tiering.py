@@ -132,7 +132,7 @@ def test_a_policy_tiers_keeps_resumes_and_deletes_only_what_was_allowed(tiered: 
 
 
 @pytest.mark.soak
-@pytest.mark.fact("F-K-071", "F-K-073", "F-K-075")
+@pytest.mark.fact("F-K-071", "F-K-073")
 @pytest.mark.parametrize(
     ("configs", "words"),
     [

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import TopicPartition as KafkaPlace
 
+from reconciler.providers.kafka import admin_requests
 from tests.cli.kafka.conftest import CLUSTER, TOPIC, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.rawrecords import ODD, read_raw, write_raw
@@ -189,15 +190,23 @@ def test_fewer_partitions_and_more_replicas_than_brokers_are_refused_at_plan(des
     assert "PartitionCount: 5" in desk.kafka.topics("--describe", "--topic", name)
 
 
-@pytest.mark.soak
+@pytest.mark.thorough
 @pytest.mark.fact("F-K-082")
-def test_more_than_the_controller_takes_at_once_is_split_and_one_refusal_stands_alone(desk: Desk) -> None:
+def test_more_than_the_controller_takes_at_once_is_split_and_one_refusal_stands_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     documents = [TOPIC.format(name=f"t{n}", namespace=desk.prefix, spec=_spec(n)) for n in range(MANY)]
     desk.write("many", "".join(documents))
+    with monkeypatch.context() as all_at_once:
+        all_at_once.setattr(admin_requests, "RECORDS_AT_ONCE", 20_000)
+        said = desk.apply(code=8)
+        assert "excessively large batch" in said.out + said.err
+        assert not any(desk.prefix in name for name in desk.kafka.names())
     said = desk.apply(code=8)
-    assert "nonsense" in said.out + said.err
-    names = [name for name in desk.kafka.names() if name.startswith(f"{desk.prefix}.t")]
-    assert len(names) == MANY - 1
+    (failed,) = [line for line in said.out.splitlines() if "nonsense" in line]
+    assert desk.address("t7") in failed
+    names = {name for name in desk.kafka.names() if name.startswith(f"{desk.prefix}.t")}
+    assert names == {f"{desk.prefix}.t{n}" for n in range(MANY) if n != 7}
     Path("manifests/many.yaml").unlink()
     allowed = [part for n in range(MANY) for part in ("--allow", f"delete:{desk.address(f't{n}')}")]
     desk.apply(*allowed)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.errors import InvalidNamespaceError, NewerFormatError, OwnershipLostError, ReconcilerError, UserError
+from reconciler.errors import (
+    InvalidNamespaceError,
+    NewerFormatError,
+    OwnershipLostError,
+    ReconcilerError,
+    RetryableError,
+    UserError,
+)
 from reconciler.lifecycles.mount import MigrationState
 from reconciler.objectstore.directory import from_os_error
 from reconciler.objectstore.memory import MemoryStore
@@ -612,3 +620,18 @@ def test_a_register_at_a_strange_key_is_named(bucket: Bucket, key: str) -> None:
         bucket.east.mounts.mountable()
     assert key in refused.value.message
     assert refused.value.hint
+
+
+def test_a_manifest_under_a_tiered_epoch_that_the_catalog_does_not_know_stops_an_unmount(bucket: Bucket) -> None:
+    bucket.filled(records=2)
+    bucket.west.upkeep().upload()
+    send(bucket, "late")
+    key = next(each.key for each in bucket.storage.list("topics/") if each.key.endswith("manifest.json"))
+    stored = bucket.storage.get(key)
+    assert stored is not None
+    kept = orjson.loads(stored.body)
+    bucket.storage.put(key, orjson.dumps({**kept, "tiered_epoch": kept["tiered_epoch"] + 9}))
+    mounts = bucket.west.mounts
+    with pytest.raises(RetryableError, match="under a tiered epoch we do not know"):
+        mounts.drive(mounts.unmount(CLICKS))
+    assert CLICKS in bucket.west.topics()

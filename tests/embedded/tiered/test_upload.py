@@ -17,6 +17,7 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.maintenance import chores, uploads
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
@@ -654,3 +655,20 @@ def test_retention_in_the_middle_of_an_upload_leaves_what_is_left_readable() -> 
     assert rows[-1]["key"] == b"new"
     swept(tier)
     assert named(tier) == tier.objects()
+
+
+def test_a_segment_whose_records_are_not_those_of_its_digest_is_not_uploaded() -> None:
+    it = tiered(segment_bytes=TWO_PARTS)
+    it.fill(4)
+    head = head_of(it.cluster)
+    first = head.entries[0]
+    other = replace(first, digest=replace(first.digest, total=first.digest.total + 1))
+    swap_head(
+        it.store,
+        Partition(TOPIC, it.cluster.topic(TOPIC).id, 0),
+        lambda found: replace(found, entries=(other, *found.entries[1:])),
+    )
+    done = it.upload(rolls=False)
+    assert (done.partitions, done.failed) == (0, 1)
+    assert "its records are not those whose digest the head keeps" in done.errors[0].message
+    assert not [key for key in it.objects() if key.endswith(".parquet")]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka import admin
+from reconciler.providers.kafka.admin_requests import PendingAction
+from reconciler.providers.kafka.metadata import OWN, ConfigSeen, TopicSeen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from reconciler.planning.actions import ControlAction
 
 PATIENCE_S = 0.2
 MANY = [f"topic-{number:05d}" for number in range(12)]
@@ -38,3 +42,28 @@ def test_brokers_that_show_nothing_more_are_given_up() -> None:
     with pytest.raises(RetryableError, match="2 new topics do not show") as raised:
         admin._wait(never_the_last_two, MANY, "new topics do not show")
     assert "plan again" in raised.value.hint
+
+
+SEEN = TopicSeen("orders", "id", is_internal=False, replicas=((1, 2), (2, 3)))
+CONFIGS = {
+    "retention.ms": ConfigSeen("60000", OWN, is_read_only=False, is_sensitive=False),
+    "segment.ms": ConfigSeen("3600000", OWN + 4, is_read_only=False, is_sensitive=False),
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "shows"),
+    [
+        ({"configs": {"retention.ms": "60000"}}, True),
+        ({"configs": {"retention.ms": "90000"}}, False),
+        ({"configs": {"segment.ms": None}}, True),
+        ({"configs": {"segment.ms": "3600000"}}, False),
+        ({"partitions": 2}, True),
+        ({"partitions": 3}, False),
+        ({"replicas": 2}, True),
+        ({"replicas": 3}, False),
+    ],
+)
+def test_brokers_show_a_change_once_every_part_of_it_is_there(asked: dict[str, Any], *, shows: bool) -> None:
+    action = cast("ControlAction", None)  # Only what is asked of the topic counts.
+    assert admin._shows(PendingAction(action, "orders", **asked), SEEN, CONFIGS) is shows
