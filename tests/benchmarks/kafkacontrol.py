@@ -11,22 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkapeers import PARALLEL, Peer, terraform, topicctl
-from measuring import HERE, RECONCILER, Row, Scale, compared, in_seconds, in_turns, process, script
+from measuring import HERE, RECONCILER, LeftOut, Row, Scale, compared, in_seconds, in_turns, process, script
 from workspaces import topic_names, write_workspace
 
 MIB = 1024 * 1024
 DESTROY = (RECONCILER, "destroy", "--recursive", "--yes", "--allow", "delete:topic/west/*")
-ELSEWHERE = {
-    "terraform apply": 109.0,
-    "terraform plan": 3.03,
-    "terraform destroy": 454.0,
-    f"tofu apply {PARALLEL}": 34.0,
-    "tofu plan": 2.79,
-    "topicctl apply --dry-run": 2.21,
-}
-"""Seconds for 1,000 topics on two cores: Terraform 1.11.4 and OpenTofu 1.12.6 with provider 0.13.1, topicctl 1.23.1."""
-BARE_ELSEWHERE = 0.50
-"""What the bare client that observes 1,000 topics took on those two cores: how fast they are beside these."""
 AIMS = {
     "terraform plan": 1 / 3,
     "tofu plan": 1 / 3,
@@ -69,7 +58,7 @@ class Bench:
         return script(f"floors/{name}.py", self.brokers, *arguments).seconds
 
 
-def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
+def rows(scale: Scale, scratch: Path) -> Iterator[Row | LeftOut]:
     with running_broker() as brokers:
         bench = Bench(brokers, scale, scratch)
         yield _created(bench)
@@ -109,17 +98,18 @@ def _created(bench: Bench) -> Row:
     medians = in_turns(subjects, bench.repetitions)
     bench.took |= {"apply": medians["ours"], "destroy": medians["destroy"]}
     what = f"create {bench.topics:,} topics on a Kafka broker by one apply, lease and journal included"
-    return compared(what, "a bare client that lists, describes, creates in one request, describes", medians, aim=2.5)
+    against = "a bare client that lists, describes, creates in one request, describes"
+    return compared(what, against, medians, aim=2.5, is_quoted=True)
 
 
 def _planned(bench: Bench) -> Iterator[Row]:
     """Plan with nothing to do, at two sizes."""
     few, many = bench.scratch / f"kafka-{bench.topics}", bench.workspace(10 * bench.topics)
     found, _ = _plans(bench, few)
-    bench.took |= {"plan": found["ours"], "bare": found["floor"]}
+    bench.took["plan"] = found["ours"]
     what = "a plan with nothing to do, {:,} topics on a Kafka broker, start to exit"
     against = "a bare client that lists and describes them, and their configs"
-    yield compared(what.format(bench.topics), against, found, aim=2.5)
+    yield compared(what.format(bench.topics), against, found, aim=2.5, is_quoted=True)
     _measure_topicctl(bench)
     process(*DESTROY, folder=few)
     large, peak = _plans(bench, many)
@@ -167,17 +157,15 @@ def _measure(bench: Bench, peer: Peer, name: str, *arguments: str) -> None:
         bench.took[name] = peer.run(*arguments)
 
 
-def _beside(bench: Bench) -> Iterator[Row]:
-    """Compare with what the others took; where they are missing, with what they took elsewhere, on cores like these."""
+def _beside(bench: Bench) -> Iterator[Row | LeftOut]:
+    """Compare with what the others took, where they are installed."""
     what = {"plan": "that plan of {:,} topics", "apply": "that apply of {:,} topics", "destroy": "delete {:,} topics"}
     for name, aim in AIMS.items():
+        if name in bench.missing:
+            yield LeftOut(f"`{name}`", bench.missing[name])
+            continue
         verb = "plan" if "dry-run" in name else name.split()[1]
-        ours, missing = bench.took[verb], bench.missing.get(name)
-        theirs = ELSEWHERE[name] * bench.took["bare"] / BARE_ELSEWHERE if missing else bench.took[name]
-        against = f"`{name}`" + (", by what it took elsewhere" if missing else "")
-        floor = in_seconds(theirs) + (f": {_elsewhere(name)}; not measured here, {missing}" if missing else "")
-        yield Row(what[verb].format(bench.topics), against, in_seconds(ours), floor, ours / theirs, aim)
-
-
-def _elsewhere(name: str) -> str:
-    return f"{ELSEWHERE[name]} s where the bare client took {BARE_ELSEWHERE} s, in proportion"
+        ours, theirs = bench.took[verb], bench.took[name]
+        yield Row(
+            what[verb].format(bench.topics), f"`{name}`", in_seconds(ours), in_seconds(theirs), ours / theirs, aim
+        )

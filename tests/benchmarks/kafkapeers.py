@@ -1,7 +1,4 @@
-"""The tools that people plan Kafka topics with today, where they are on the PATH: why not, where they are not.
-
-Terraform and OpenTofu want their Kafka provider: `terraform-provider-kafka` on the PATH, else from their registry.
-"""
+"""The tools that people plan Kafka topics with today, where they are installed."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ class Peer:
 def terraform(name: str, folder: Path, brokers: str, topics: list[str]) -> Peer:
     """Return Terraform, or OpenTofu by its name, with its state in the folder."""
     if shutil.which(name) is None:
-        return Peer(name, folder, "it is not on the PATH")
+        return Peer(name, folder, "not on the PATH")
     folder.mkdir()
     resource = {f"t{at}": _resource(topic) for at, topic in enumerate(topics)}
     declared = {
@@ -80,7 +77,7 @@ def topicctl(folder: Path, brokers: str, topics: list[str]) -> Peer:
     """Return topicctl."""
     name = "topicctl"
     if shutil.which(name) is None:
-        return Peer(name, folder, "it is not on the PATH")
+        return Peer(name, folder, "not on the PATH")
     (folder / "topics").mkdir(parents=True)
     cluster = {
         "meta": {"name": "west", "environment": "bench", "region": "here"},

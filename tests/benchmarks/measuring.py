@@ -39,10 +39,22 @@ class Row:
     measured: float
     aim: float
     unit: str = "×"
+    why: str = ""
+    """Why the aim is missed, where it is known to be: one sentence."""
+    is_quoted: bool = False
+    """Whether the README shows it too."""
 
     @property
     def is_met(self) -> bool:
         return self.measured <= self.aim
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that cannot be measured on this machine."""
+
+    what: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -96,10 +108,13 @@ def in_turns(subjects: Mapping[str, Callable[[], float]], repetitions: int) -> d
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def compared(what: str, against: str, medians: Mapping[str, float], *, aim: float) -> Row:
+def compared(
+    what: str, against: str, medians: Mapping[str, float], *, aim: float, why: str = "", is_quoted: bool = False
+) -> Row:
     """Return the row of two medians, `ours` and `floor`, in seconds."""
     ours, floor = medians["ours"], medians["floor"]
-    return Row(what, against, in_seconds(ours), in_seconds(floor), ours / floor, aim)
+    ratio = ours / floor
+    return Row(what, against, in_seconds(ours), in_seconds(floor), ratio, aim, why=why, is_quoted=is_quoted)
 
 
 def in_seconds(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """Run the benchmarks and print what they say: `run.py [--quick] [--only NAME]…`.
 
-What was measured is written into docs/benchmarks.md and the table of the README; a whole run writes both anew.
+A whole run writes docs/benchmarks.md and the table of the README, so that all figures there are of one run.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Collection
+from importlib.metadata import version
 from pathlib import Path
 
-from measuring import BenchmarkError, Row, Scale
-from table import markdown, quoted, text
+from measuring import BenchmarkError, LeftOut, Row, Scale
+from table import markdown, quoted, rows_of, text
 
-NAMES = (
-    "startup",
-    "loading",
-    "steady",
-    "planning",
-    "creating",
-    "recording",
-    "listing",
-    "logs",
-    "producing",
-    "uploading",
-    "mounting",
-    "fetching",
-    "mirroring",
-    "reading",
-    "kafkareading",
-    "kafkacontrol",
-    "kafkamirroring",
-)
+AREAS = {
+    "startup": "Starting",
+    "loading": "Loading files",
+    "steady": "A plan with nothing to do",
+    "planning": "Planning",
+    "creating": "Creating topics",
+    "recording": "The state",
+    "listing": "Listing topics",
+    "logs": "The log of embedded clusters",
+    "producing": "Producing",
+    "uploading": "Tiered storage: uploading",
+    "mounting": "Mounting topics",
+    "fetching": "Tiered storage: reading back",
+    "mirroring": "Mirroring between embedded clusters",
+    "reading": "Reading into Spark",
+    "kafkareading": "Reading from Kafka",
+    "kafkacontrol": "Topics on a Kafka cluster",
+    "kafkamirroring": "Mirroring between Kafka clusters",
+}
+"""Heading of the page by module."""
 ROOT = Path(__file__).resolve().parents[2]
 TABLE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 
@@ -45,35 +48,35 @@ def main() -> int:
     options = _options()
     scratch = Path(tempfile.mkdtemp(prefix="reconciler-bench-"))
     try:
-        measured, failed = _measure(options.only or NAMES, Scale(quick=options.quick), scratch)
+        areas, failed = _measure(options.only or AREAS, Scale(quick=options.quick), scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    if not options.quick:
-        is_whole = not options.only and not failed
-        kept = "" if is_whole else TABLE.read_text(encoding="utf-8")
-        TABLE.write_text(markdown(measured, _machine(), kept), encoding="utf-8")
-        README.write_text(quoted(README.read_text(encoding="utf-8"), measured, is_whole=is_whole), encoding="utf-8")
+    rows = rows_of(areas)
+    if not (options.quick or options.only):
+        TABLE.write_text(markdown(areas, _machine(), version("stream-reconciler")), encoding="utf-8")
+        README.write_text(quoted(README.read_text(encoding="utf-8"), rows), encoding="utf-8")
         _say(f"written: {TABLE}, and the table of {README.name}")
-    missed = [row for row in measured if not row.is_met]
-    _say(f"{len(measured) - len(missed)} of {len(measured)} aims met")
+    _say(f"{sum(row.is_met for row in rows)} of {len(rows)} aims met")
     return 1 if failed else 0
 
 
-def _measure(names: tuple[str, ...] | list[str], scale: Scale, scratch: Path) -> tuple[list[Row], list[str]]:
-    """Return what was measured, and the names of what could not be: the others took too long to be thrown away."""
-    measured: list[Row] = []
+def _measure(names: Collection[str], scale: Scale, scratch: Path) -> tuple[dict[str, list[Row | LeftOut]], list[str]]:
+    """Return by heading what was measured, and the names of what failed: it costs none of the others."""
+    areas: dict[str, list[Row | LeftOut]] = {}
     failed: list[str] = []
     for name in names:
         began = time.perf_counter()
+        found = areas.setdefault(AREAS.get(name, name), [])
         try:
-            for row in importlib.import_module(name).rows(scale, scratch):
-                measured.append(row)
-                _say(text(row))
+            for each in importlib.import_module(name).rows(scale, scratch):
+                found.append(each)
+                _say(text(each))
         except BenchmarkError as error:
             failed.append(name)
+            found.append(LeftOut(name, "its benchmark failed in this run"))
             _say(f"{name} FAILED: {error}")
         _say(f"  ({name}: {time.perf_counter() - began:.0f} s)")
-    return measured, failed
+    return areas, failed
 
 
 def _machine() -> str:
@@ -84,7 +87,7 @@ def _machine() -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, once each: only shows that all of it works")
-    parser.add_argument("--only", action="append", choices=NAMES, help="only this one; may be repeated")
+    parser.add_argument("--only", action="append", choices=AREAS, help="only this one; may be repeated; writes no page")
     return parser.parse_args()
 
 

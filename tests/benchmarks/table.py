@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from measuring import Row
+from measuring import LeftOut, Row
 
 BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end -->"
 
@@ -13,53 +13,84 @@ _SMALL = 0.1
 _PAGE = """\
 # Benchmarks
 
-Written by `make bench`; do not edit. Each row compares us with a floor: the least anybody could do for the same result.
-Both are measured in the same run, in turns, and their medians are compared, so the numbers hold on a machine that is
-slower or busier than ours. This table: {machine}.
+Written by one run of `make bench` with reconciler {version}; do not edit. Each row compares us with a floor: the least
+that anybody could do for the same result. Both are measured in the same run, in turns, and their medians are compared.
+So the ratios hold on a machine that is slower or busier than ours. This run: {machine}.
 
-| what | against | ours | floor | measured | aim |
-| --- | --- | ---: | ---: | ---: | ---: |
-{rows}
+{met} of {rows} aims are met. After each table stands which aims are missed, and why.
+{areas}
+## Left out
+
+{left_out}
+
+Terraform and OpenTofu are measured where `terraform` and `tofu` are on the PATH and their Kafka provider can be had:
+`terraform-provider-kafka` of [Mongey/kafka](https://github.com/Mongey/terraform-provider-kafka) on the PATH, else from
+their registry. [topicctl](https://github.com/segmentio/topicctl) is measured where it is on the PATH. Both pages say
+how to install them; with Go, `go install` builds them from those addresses. `make bench` then measures them too.
 
 The floors are scripts of a few lines in [tests/benchmarks/floors](../tests/benchmarks/floors), so that everyone can see
 how little they do.
 """
+_AREA = """
+## {name}
+
+| what | against | ours | floor | measured | aim |
+| --- | --- | ---: | ---: | ---: | ---: |
+{rows}
+"""
 
 
-def markdown(measured: Sequence[Row], machine: str, kept: str = "") -> str:
-    """Return the page; rows of the page `kept` that were not measured now stay as they are."""
+def markdown(areas: Mapping[str, Sequence[Row | LeftOut]], machine: str, version: str) -> str:
+    """Return the page: a table for each area, and what was left out."""
+    measured = rows_of(areas)
+    missing = [each for area in areas.values() for each in area if isinstance(each, LeftOut)]
+    left_out = [f"- {each.what}: {each.why}" for each in missing] or ["Nothing."]
+    return _PAGE.format(
+        version=version,
+        machine=machine,
+        met=sum(row.is_met for row in measured),
+        rows=len(measured),
+        areas="".join(_area(name, area) for name, area in areas.items()),
+        left_out="\n".join(left_out),
+    )
+
+
+def _area(name: str, found: Sequence[Row | LeftOut]) -> str:
+    rows = [row for row in found if isinstance(row, Row)]
+    if not rows:
+        return ""
     lines = [
         f"| {row.what} | {row.against} | {row.ours} | {row.floor} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |"
-        for row in measured
+        for row in rows
     ]
-    return _PAGE.format(machine=machine, rows="\n".join(_laid_over(kept, lines)))
+    whys = [f"- Missed: {row.what}. {row.why or 'We do not know why yet.'}" for row in rows if not row.is_met]
+    return _AREA.format(name=name, rows="\n".join(lines)) + "".join(f"\n{each}" for each in [*whys, ""] if whys)
 
 
-def quoted(readme: str, measured: Sequence[Row], *, is_whole: bool) -> str:
-    """Return the README with these rows between its markers; others there stay where this is not a whole run."""
+def quoted(readme: str, measured: Sequence[Row]) -> str:
+    """Return the README with the rows that it quotes between its markers."""
     head, begin, rest = readme.partition(BEGIN)
-    old, end, tail = rest.partition(END)
-    lines = [f"| {row.what} | {row.against} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |" for row in measured]
-    rows = "".join(f"{line}\n" for line in _laid_over("" if is_whole else old, lines))
+    _, end, tail = rest.partition(END)
+    rows = "".join(
+        f"| {row.what} | {row.against} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |\n"
+        for row in measured
+        if row.is_quoted
+    )
     return f"{head}{begin}\n| what | against | measured | aim |\n| --- | --- | ---: | ---: |\n{rows}{end}{tail}"
 
 
-def _laid_over(kept: str, lines: Sequence[str]) -> list[str]:
-    """Return the rows of a table with new ones in place of those that say the same, and others after them."""
-    rows = [line for line in kept.splitlines() if line.startswith("| ")][2:]
-    found = {_subject(line): line for line in rows}
-    found |= {_subject(line): line for line in lines}
-    return list(found.values())
+def rows_of(areas: Mapping[str, Sequence[Row | LeftOut]]) -> list[Row]:
+    """Return the rows of all areas."""
+    return [each for area in areas.values() for each in area if isinstance(each, Row)]
 
 
-def _subject(line: str) -> tuple[str, ...]:
-    return tuple(line.split(" | ")[:2])
-
-
-def text(row: Row) -> str:
+def text(found: Row | LeftOut) -> str:
+    """Return a line for the terminal."""
+    if isinstance(found, LeftOut):
+        return f"{found.what}: left out, {found.why}"
     return (
-        f"{row.what}: {_number(row.measured, row.unit)} (aim ≤ {_number(row.aim, row.unit)}"
-        f"{'' if row.is_met else ', MISSED'}) · {row.ours} against {row.floor}: {row.against}"
+        f"{found.what}: {_number(found.measured, found.unit)} (aim ≤ {_number(found.aim, found.unit)}"
+        f"{'' if found.is_met else ', MISSED'}) · {found.ours} against {found.floor}: {found.against}"
     )
 
 

@@ -13,18 +13,32 @@ import pytest
 RUN = Path(__file__).with_name("run.py")
 
 
-def test_a_run_of_some_writes_their_rows_and_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_a_table_for_each_area_says_why_aims_are_missed_and_what_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(RUN.parent)
     measuring, table = importlib.import_module("measuring"), importlib.import_module("table")
-    slow, fast, new = (measuring.Row(what, "a floor", "2 s", "1 s", 2.0, 3.0) for what in ("slow", "fast", "new"))
-    whole = table.markdown([slow, fast], "two cores")
-    some = table.markdown([dataclasses.replace(slow, measured=4.0), new], "two cores", whole)
-    rows = [line.split(" | ")[0::4] for line in some.splitlines() if line.startswith("| ")][2:]
-    assert rows == [["| slow", "**4.00×, missed**"], ["| fast", "2.00×"], ["| new", "2.00×"]]
+    fast = measuring.Row("fast", "a floor", "2 s", "1 s", 2.0, 3.0, is_quoted=True)
+    slow = measuring.Row("slow", "a floor", "4 s", "1 s", 4.0, 3.0, why="It waits.")
+    odd = dataclasses.replace(slow, what="odd", why="")
+    areas = {"Planning": [fast, slow], "Reading": [odd], "Peers": [measuring.LeftOut("`tofu`", "not on the PATH")]}
+    page = table.markdown(areas, "two cores", "1.2.3")
+    assert [line for line in page.splitlines() if line.startswith(("## ", "- ", "| fast", "| slow", "| odd"))] == [
+        "## Planning",
+        "| fast | a floor | 2 s | 1 s | 2.00× | ≤ 3.00× |",
+        "| slow | a floor | 4 s | 1 s | **4.00×, missed** | ≤ 3.00× |",
+        "- Missed: slow. It waits.",
+        "## Reading",
+        "| odd | a floor | 4 s | 1 s | **4.00×, missed** | ≤ 3.00× |",
+        "- Missed: odd. We do not know why yet.",
+        "## Left out",
+        "- `tofu`: not on the PATH",
+    ]
+    assert "reconciler 1.2.3" in page
+    assert "1 of 3 aims are met" in page
     readme = f"# Ours\n{table.BEGIN}\nold\n{table.END}\nend\n"
-    page = table.quoted(table.quoted(readme, [slow, fast], is_whole=True), [new], is_whole=False)
-    assert [line.split(" | ")[0] for line in page.splitlines()[4:7]] == ["| slow", "| fast", "| new"]
-    assert page.endswith(f"{table.END}\nend\n")
+    quoted = table.quoted(readme, table.rows_of(areas))
+    assert quoted.splitlines()[4:] == ["| fast | a floor | 2.00× | ≤ 3.00× |", table.END, "end"]
 
 
 def test_a_benchmark_that_fails_costs_none_of_the_others(
@@ -36,8 +50,9 @@ def test_a_benchmark_that_fails_costs_none_of_the_others(
     (tmp_path / "slow.py").write_text(
         "import measuring\ndef rows(*_):\n yield measuring.Row('slow', 'a floor', '2 s', '1 s', 2.0, 3.0)\n"
     )
-    measured, failed = importlib.import_module("run")._measure(["dead", "slow"], None, tmp_path)
-    assert ([row.what for row in measured], failed) == (["slow"], ["dead"])
+    areas, failed = importlib.import_module("run")._measure(["dead", "slow"], None, tmp_path)
+    assert ([row.what for row in areas["slow"]], failed) == (["slow"], ["dead"])
+    assert areas["dead"][0].why == "its benchmark failed in this run"
     assert "dead FAILED: no broker" in capsys.readouterr().out
 
 
