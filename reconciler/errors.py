@@ -178,7 +178,7 @@ class LeaseError(ReconcilerError):
 
 
 class IncompleteError(ReconcilerError):
-    """Work is left: `apply` goes on with it."""
+    """Work is left: `apply` continues it."""
 
     exit_code = 4
 

@@ -70,7 +70,7 @@ class Approval:
     """What is planned now is what was approved, or less."""
 
     not_needed: tuple[str, ...]
-    """Ids of approved actions that are planned no more."""
+    """Ids of approved actions that are no longer planned."""
     advance: StateAdvance | None = None
     """The state went on; nothing of the plan did."""
 

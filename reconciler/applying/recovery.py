@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 # What a run left half done, completed: it was approved, and every call does once what it does twice.
 
 
-_GOES_ON_BY_PLAN: Final = "The next plan goes on with it."
-_GOES_ON: Final = "It goes on with: reconciler run --only mirror"
+_GOES_ON_BY_PLAN: Final = "The next plan continues it."
+_GOES_ON: Final = "Continue it: reconciler run --only mirror"
 
 
 def whole(action: Action, found: Settlement) -> Settlement:
@@ -353,7 +353,7 @@ def _told(action: str, found: Settlement) -> list[Entry]:
                 ActionRefused(
                     id=action,
                     error="what is there is neither what it was nor what it was to be",
-                    hint="Somebody else changed it; the plan starts from what is there now.",
+                    hint="Another change was made to it; the plan starts from its present values.",
                 )
             ]
         case "absent" | "partial":
@@ -382,6 +382,6 @@ def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -
 def _given_up(action: Action) -> Entry:
     return ActionRefused(
         id=action.id,
-        error="its cluster was left out or is not declared any more, so nobody looked",
+        error="its cluster was left out or is no longer declared, so it was not read",
         hint="The next plan of it says what is there.",
     )

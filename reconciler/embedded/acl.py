@@ -134,7 +134,10 @@ class Permissions:
         except ValueError as error:
             raise UserError(f"{principal!r} is {error}", hint="Write it as in the access rules.") from error
         if principal == EVERYONE:
-            raise UserError(f"{principal} is everyone, not somebody", hint="Name one principal, such as User:checkout.")
+            raise UserError(
+                f"{principal} means every principal; a single one is needed here",
+                hint="Name one principal, such as User:checkout.",
+            )
         return cls(principal, host)
 
     @property
@@ -299,7 +302,7 @@ def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
     """Return the error for what concerns all topics of a group, some of which are hidden: it names none of them."""
     return NotAuthorizedError(
         f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
-        hint="Name one topic that may be read (--topic), or let somebody do it who may read all of them.",
+        hint="Name one topic that may be read (--topic), or use a principal that may read all of them.",
     )
 
 

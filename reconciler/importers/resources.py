@@ -42,8 +42,8 @@ _INTERNAL: Final = frozenset(
     }
 )
 _GONE: Final = {
-    "message.format.version": "Kafka 4.0 has it no more: brokers know one format of records",
-    "message.downconversion.enable": "Kafka 4.0 has it no more: brokers convert for nobody",
+    "message.format.version": "Kafka 4.0 removed it: brokers have one format of records",
+    "message.downconversion.enable": "Kafka 4.0 removed it: brokers no longer convert messages",
 }
 
 

@@ -115,7 +115,7 @@ def _is_unmanaged(metadata: Fields) -> bool:
 
 def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str) -> None:
     if _is_unmanaged(metadata):
-        fields.unsaid("", f"it is marked {_MANAGED}: false, so nobody manages it")
+        fields.unsaid("", f"it is marked {_MANAGED}: false, so it is not managed")
         return
     cluster, labels = _take_labels(metadata)
     topic = FoundTopic(

@@ -180,7 +180,7 @@ def _compare_restored(job: Restoring) -> None:
     ours, theirs = job.source.bounds(), job.copy.bounds()
     if ours.keys() != theirs.keys():
         message = f"{job.name}: it has {len(theirs)} partitions, and {len(ours)} were restored"
-        raise UserError(message, hint="Somebody changed it meanwhile: delete it, and mount it again.")
+        raise UserError(message, hint="It was changed during the mount: delete it, and mount it again.")
     work = [
         Pairing.of(
             job.source, number, *(OffsetRange(each.start, each.stable) for each in (ours[number], theirs[number]))
@@ -191,7 +191,7 @@ def _compare_restored(job: Restoring) -> None:
     if wrong:
         named = ", ".join(map(str, wrong))
         message = f"{job.name}: what was restored differs from what lies in object storage in partitions {named}"
-        hint = "Has somebody written to it? Cancel the mount, which deletes it here, and mount it again."
+        hint = "A producer may have written to it. Cancel the mount, which deletes it here, and mount it again."
         raise UserError(message, hint=hint)
 
 

@@ -323,7 +323,7 @@ def _stage(
 
 
 def _stopped() -> IncompleteError:
-    return IncompleteError("the copy was stopped; what is published stays", hint="`apply` goes on with it.")
+    return IncompleteError("the copy was stopped; what is published stays", hint="`apply` continues it.")
 
 
 # Moving: a topic copied into another one of the same platform, exactly once, and compared.
@@ -390,7 +390,9 @@ def _compare(job: Moving) -> None:
     wrong = _differing(job) if job.written is None else _unlike(job, job.written())
     if wrong:
         message = f"{job.name}: the copy differs from it in {wrong}"
-        hint = "Nothing was deleted. Has somebody written to the new topic? Delete that one, and apply again."
+        hint = (
+            "Nothing was deleted. A producer may have written to the new topic: delete the new topic, and apply again."
+        )
         raise UserError(message, hint=hint)
 
 

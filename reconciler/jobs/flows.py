@@ -317,7 +317,9 @@ class Following:
         self._fruitless = self._fruitless + 1 if done == self._before else 0
         if self._fruitless == _FRUITLESS_PASSES:
             hint = "See whether another `apply` or `run` copies it, then run the same command again."
-            raise RetryableError("what was copied never fitted onto the mirror's end", hint=hint)
+            raise RetryableError(
+                "another writer kept advancing this mirror; nothing was published after several passes", hint=hint
+            )
 
     def look_again(self) -> None:
         """See the source as it is before a round: what is staged from now on is published as that."""

@@ -253,4 +253,4 @@ def spread(
 
 
 def _stopped() -> IncompleteError:
-    return IncompleteError("upkeep was stopped; what is published stays", hint="The next run goes on with it.")
+    return IncompleteError("upkeep was stopped; what is published stays", hint="The next run continues it.")

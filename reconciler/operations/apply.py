@@ -114,9 +114,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if options.file is None:
         return apply_wanted(invocation, select, options, hooks, PlanOptions(is_only_drift=options.only_drift))
     if options.only_drift:
-        raise UsageError(
-            "FILE says what is done: --only-drift has no say in it", hint="Give either FILE or --only-drift."
-        )
+        raise UsageError("--only-drift cannot be combined with a plan file", hint="Give either FILE or --only-drift.")
     if select != Select():
         raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
     approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)

@@ -409,11 +409,11 @@ def _blocked(action: Action) -> DriftItem:
 
 
 def _unmanaged(address: Address) -> DriftItem:
-    return DriftItem("unmanaged", address, "is there, but nobody declares it", fingerprint_of("unmanaged", address))
+    return DriftItem("unmanaged", address, "exists, but no file declares it", fingerprint_of("unmanaged", address))
 
 
 def _hiding(found: Override) -> DriftItem:
-    message = f"{found.path} is set by nobody's file and hides what {found.origin} says"
+    message = f"{found.path} is not set in any file and hides what {found.origin} says"
     mark = fingerprint_of("unmanaged", found.address, found.value, found.path)
     return DriftItem("unmanaged", found.address, message, mark, found.path, found.hidden, found.value)
 

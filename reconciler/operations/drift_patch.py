@@ -367,9 +367,7 @@ class _Accepting:
 
     def _accept_drift(self, found: DriftItem) -> None:
         if found.path == "incarnation":
-            message = (
-                "somebody deleted it and made another one: no file says which is meant, `reconciler apply` adopts it"
-            )
+            message = "it was deleted and created again outside reconciler; `reconciler apply` adopts the new one"
             raise ElsewhereError(message)
         origin = self._origin(found)
         if origin is not None and not self._is_own(found):

@@ -25,7 +25,7 @@ from reconciler.operations.export_layout import (
     texts_of,
     written,
 )
-from reconciler.operations.init import ignored, workspace_text
+from reconciler.operations.init import SCHEMA, ignored, schema_text, workspace_text
 from reconciler.operations.steps.observe import recorded_clusters
 from reconciler.operations.steps.workspace import open_bare, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
@@ -85,7 +85,7 @@ def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
     if (folder / _WORKSPACE).exists():
         return below
     named = sorted({f"{found[1]}:{found[2]}" for text in texts.values() for found in SECRET_REFERENCE.finditer(text)})
-    return {_WORKSPACE: workspace_text(folder.resolve(), references=named), **below}
+    return {_WORKSPACE: workspace_text(folder.resolve(), references=named), **below, SCHEMA: schema_text()}
 
 
 def _field(text: str, here: Path, out: Path) -> tuple[str, str]:
@@ -176,8 +176,8 @@ def _unseen(name: str, provider: Provider) -> Iterator[LeftOut]:
         yield LeftOut(address, why)
     if capabilities.may_hide:
         why = UserError(
-            f"topics that whoever acts may not describe are not among these: {capabilities.lacks.get('may_hide', '')}",
-            hint="Export as somebody who may describe all topics.",
+            f"topics that the principal may not describe are left out: {capabilities.lacks.get('may_hide', '')}",
+            hint="Export with a principal that may describe all topics.",
         )
         yield LeftOut(address, why)
 
@@ -217,7 +217,7 @@ class Exported:
         """Return what the exit code says: something was left out, or nothing was there."""
         if self.left_out:
             count = len(self.left_out)
-            return PartialError(f"{count} left out of the export", hint="Why is told for each of them.")
+            return PartialError(f"{count} left out of the export", hint="The reason is shown for each of them.")
         if not self.addresses:
             where = "object storage" if self.is_archived else f"cluster {self.cluster}"
             return UserError(f"{where} has nothing to export", hint="Nothing was written.")

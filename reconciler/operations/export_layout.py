@@ -595,7 +595,7 @@ def _why_not(each: Binding, namespace: str, rule: _Rule, operations: Mapping[str
     try:
         written = _written(rule)
     except ValidationError as error:
-        return f"it has no words here: {error.errors()[0]['msg']}"
+        return f"it cannot be expressed in a manifest: {error.errors()[0]['msg']}"
     refused = refused_rules([written], operations) if operations else ()
     return next((what for _, _, what, _ in refused), None)
 
@@ -740,7 +740,7 @@ def _is_sayable(making: _Making, address: Address, rule: TopicAcl) -> bool:
     try:
         TopicAcl.model_validate(rule.model_dump(include=set(TopicAcl.model_fields)))
     except ValidationError as error:
-        message = f"a rule of {rule.principal!r} has no words here: {error.errors()[0]['msg']}"
+        message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {error.errors()[0]['msg']}"
         making.unsaid.append(LeftOut(address, UserError(message, hint=_LEFT_ALONE)))
         return False
     return True

@@ -306,7 +306,9 @@ class Imported:
             where = f"{self.tool}'s files in {self.path}"
             return UserError(f"{where} have nothing to import", hint="Nothing was written.")
         if self.left_out:
-            return PartialError(f"{len(self.left_out)} left out of the import", hint="Why is told for each of them.")
+            return PartialError(
+                f"{len(self.left_out)} left out of the import", hint="The reason is shown for each of them."
+            )
         return None
 
 

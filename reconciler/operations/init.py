@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-_SCHEMAS: Final = "https://raw.githubusercontent.com/stream-reconciler/reconciler/main/schemas"
+SCHEMA: Final = ".schemas/manifest.json"
+"""The JSON Schema of manifests, below a workspace: editors need no network for it."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3)://[^\s#'\"]+")
 _CLUSTERS: Final = ".clusters"
 
 _WORKSPACE: Final = """\
-# yaml-language-server: $schema={schemas}/manifest.json
+# yaml-language-server: $schema={schema}
 apiVersion: reconciler/v1
 kind: Workspace
 metadata: {{name: {name}}}
@@ -34,7 +36,7 @@ spec:
 """
 
 _EXAMPLE: Final = """\
-# yaml-language-server: $schema={schemas}/manifest.json
+# yaml-language-server: $schema=../{schema}
 apiVersion: reconciler/v1
 kind: Cluster
 metadata: {{name: west}}
@@ -77,7 +79,8 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         raise UserError(f"{location!r} is no place for a state", hint="Write file://folder or s3://bucket/prefix.")
     texts = {
         folder / "reconciler.yaml": workspace_text(folder, location),
-        folder / "manifests" / "example.yaml": _EXAMPLE.format(schemas=_SCHEMAS, clusters=_CLUSTERS),
+        folder / "manifests" / "example.yaml": _EXAMPLE.format(schema=SCHEMA, clusters=_CLUSTERS),
+        folder / SCHEMA: schema_text(),
     }
     for path in texts:
         if path.exists():
@@ -99,9 +102,16 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
     """Return the `reconciler.yaml` of a folder; `references`: what its manifests may refer to, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
-    text = _WORKSPACE.format(schemas=_SCHEMAS, name=_name_of(folder), state=state, advice=advice)
+    text = _WORKSPACE.format(schema=SCHEMA, name=_name_of(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{each}"' for each in ("env:RECONCILER_*", *references))
     return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of manifests, as a workspace keeps it in `SCHEMA`."""
+    from reconciler.manifests.json_schema import schemas  # noqa: PLC0415 - other commands write no schema
+
+    return json.dumps(schemas()["manifest"], separators=(",", ":")) + "\n"
 
 
 def _probe(folder: Path, location: str) -> str:

@@ -267,7 +267,7 @@ def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = a
     if result.skipped:
         left, cause = counted(len(result.skipped), "action was", "actions were", grouping=""), result.skipped[0].because
         return PartialError(
-            f"{left} not tried: what they lean on got no answer, and turned out to be done; the first needs {cause}",
+            f"{left} not run: a dependency timed out and was later found to have succeeded; the first needs {cause}",
             hint="Go on with: reconciler apply",
         )
     return None

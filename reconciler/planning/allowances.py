@@ -32,6 +32,11 @@ class Allowed:
     origin: str
     is_reviewed: bool
 
+    @property
+    def shown(self) -> str:
+        """Where it was given, and what it allows: the option has that in it."""
+        return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
+
     def covers(self, action: Action) -> bool:
         """Tell whether it names an action, by its verb or by what kind of action it is."""
         return self.verb in {action.verb, name_of(action)} and matches(self.pattern, action.address)
@@ -60,7 +65,7 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
             yield Finding(
                 None,
                 "reconciler.yaml" if allowance.is_reviewed else None,
-                f"{allowance.origin} ({allowance.verb}:{allowance.pattern}) matches nothing in this plan",
+                f"{allowance.shown} matches nothing in this plan",
                 "Remove it once what it allowed is done, or correct the address.",
             )
 

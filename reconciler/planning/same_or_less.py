@@ -180,7 +180,7 @@ def loss_words(found: Difference) -> str:
 def missing_words(found: Difference) -> str:
     """Say what became of an approved action that is planned no more."""
     instead = f": instead {', '.join(found.instead_of)}" if found.instead_of else ""
-    return f"it was left to do, and is planned no more{instead}"
+    return f"it was left to do, and is no longer planned{instead}"
 
 
 def _moves(now: Action) -> Iterator[FieldDifference]:

@@ -133,7 +133,7 @@ class EstimateDocument(_Part):
     )
     partitions: int = Field(0, description="Of a topic that is mounted or unmounted, or whose replicas move.")
     no_writes_seconds: int = Field(
-        0, description="For about so long nobody can write to a topic that is unmounted; a rough guess."
+        0, description="About how long a topic that is unmounted takes no writes; a rough guess."
     )
     role: RoleCostDocument | None = Field(None, description="Of a mirror that gets another role.")
     replicated: int = Field(

@@ -156,4 +156,4 @@ def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[
         if found not in (change.before, change.after):
             now, before = ("unset" if value is None else repr(value) for value in (found, change.before))
             message = f"{address}: {change.path} is {now} now, not {before}"
-            raise StalePlanError(message, hint="Somebody changed it since it was looked at: plan again.")
+            raise StalePlanError(message, hint="It was changed after the plan read it: plan again.")

@@ -396,7 +396,7 @@ def check_current(name: str, partition: int, reached: SinkPosition, source: Sour
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
         return
     if max((epoch for epoch, _ in reached.epochs), default=0) > max((epoch for epoch, _ in bounds.epochs), default=0):
-        message = f"{name}, partition {partition}: its source was looked at before it changed hands; nothing was copied"
+        message = f"{name}, partition {partition}: source metadata is stale (the writer changed); nothing was copied"
         raise RetryableError(message, hint="Look at it again.")
 
 

@@ -125,7 +125,7 @@ _CACHE: Final = (
         "enum",
         "eager",
         ("eager", "capped", "predictive"),
-        description="Which chunks nobody reads go first.",
+        description="Which unread chunks are evicted first.",
     ),
     ConfigKey("cloud_storage_disable_chunk_reads", "boolean", "false", description="Fetch whole segments, not chunks."),
     ConfigKey(

@@ -103,7 +103,7 @@ def look_at(store: ObjectStore, at_once: AtOnce = map) -> Remains:
     again = store.get(KEY)
     if (stored and stored.version) != (again and again.version):
         raise RetryableError(
-            f"{store.url}/{KEY} is being written: somebody is applying",
+            f"{store.url}/{KEY} is being written: another apply is running",
             hint="Nothing was changed. Look again when they have finished: reconciler state history",
         )
     return Remains(stored, snapshots, tuple(sorted(runs, key=lambda trace: (-trace.epoch, trace.run))))

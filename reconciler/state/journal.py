@@ -223,8 +223,8 @@ def read_journal(store: ObjectStore, run: str) -> Written:
         if seq != position:
             raise UserError(
                 f"{store.url}/{journal_key(run, position)} is missing, and later entries of that journal are there",
-                hint="Restore the file from a backup or the bucket's versions. Without it nobody can tell what that "
-                "run did; `reconciler state repair` says what is known.",
+                hint="Restore the file from a backup or the bucket's versions. Without it reconciler cannot tell what "
+                "that run did; `reconciler state repair` says what is known.",
             )
     pages = [_read_page(store, run, seq) for seq in seqs[:-1]]
     last = _last_page(store, run, seqs[-1]) if seqs else None

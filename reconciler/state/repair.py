@@ -468,7 +468,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
         store.swap(KEY, repair.lockfile.to_bytes(), expected=repair.stored.version if repair.stored else None)
     except LostRaceError as error:
         raise LeaseError(
-            f"{store.url}/{KEY} was written by somebody else meanwhile",
+            f"{store.url}/{KEY} was written by another process in the meantime",
             hint="It was left as they wrote it. Look again: reconciler state repair",
         ) from error
     return kept

@@ -124,7 +124,8 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
     """
     found = _read(store, row.key)
     if found.serial != row.serial or lineage not in {None, found.lineage}:
-        message = f"{store.url}/{row.key} is state #{found.serial} of lineage {found.lineage}, not what its place says"
+        held = f"state #{found.serial} of lineage {found.lineage}"
+        message = f"{store.url}/{row.key} holds {held}, but its file name says another one"
         raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
     return found
 

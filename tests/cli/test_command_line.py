@@ -117,7 +117,10 @@ def test_version_is_one_line(run: Run) -> None:
         (["run", "--once", "--interval", "30s"], "run works once, or at an interval"),
         (["run", "--interval", "infinite"], "--interval infinite has no end"),
         (["plan", "--principal", "bob"], "--principal 'bob' is not a principal"),
-        (["topic", "list", "--principal", "User:*"], "--principal User:* is everyone, not somebody"),
+        (
+            ["topic", "list", "--principal", "User:*"],
+            "--principal User:* means every principal; a single one is needed here",
+        ),
         (["plan", "--host", "10.0.0.7"], "--host says where a principal acts from"),
         (["apply"], "there is no terminal to confirm on, so nothing was done"),
         (["destroy"], "there is no terminal to confirm on, so nothing was done"),

@@ -375,7 +375,7 @@ def test_whoever_fails_over_beside_a_run_reads_how_to_do_it_at_once(twins: Twins
     body["lease"] |= {"status": "held", "lease_s": 90, "run": "r-7", "holder": "h", "who": "anna@build-7"}
     lockfile.write_bytes(orjson.dumps(body))
     refused = twins.typed("mirror", "failover", ORDERS, "--yes", "--lock-timeout", "1s")
-    assert (refused.code, "hint: Where nobody can wait: --no-state" in refused.err) == (5, True), refused.err
+    assert (refused.code, "hint: In an emergency, --no-state" in refused.err) == (5, True), refused.err
     assert "--no-state" not in twins.typed("mirror", "promote", ORDERS, "--yes", "--lock-timeout", "1s").err
     twins.said("mirror", "failover", ORDERS, "--yes", "--no-state")
 

@@ -151,7 +151,7 @@ def test_a_status_says_how_far_what_is_left_and_what_may_be_asked(shop: Shop) ->
     assert text.splitlines()[0].endswith("B left to upload")
     assert shop.location in text
     assert f"`reconciler mount cancel {number} --cluster west`" in text
-    assert "`reconciler run --once --only migrations` goes on with it" in text
+    assert "`reconciler run --once --only migrations` continues it" in text
     (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert (printed["id"], printed["direction"], printed["state"]) == (number, "outbound", "preparing")
     assert (printed["legal"], printed["waits"], printed["bytes_left"] > 0) == (["cancel"], [], True)
@@ -324,7 +324,7 @@ def test_what_is_cancelled_without_an_answer_of_the_bucket_goes_on_in_a_run(shop
     assert f"migration {number} is canceling, and not cancelled yet: " in said.err
     assert "reconciler run --once --only migrations" in said.err
     register.write_text(kept)
-    assert "`reconciler run --once --only migrations` goes on with it" in shop.said("mount", "status", str(number))
+    assert "`reconciler run --once --only migrations` continues it" in shop.said("mount", "status", str(number))
     shop.said("run", "--once", "--only", "migrations")
     (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert (printed["state"], printed["legal"]) == ("cancelled", ["delete"])
@@ -487,7 +487,7 @@ def test_what_was_released_is_mounted_elsewhere_with_all_that_was_uploaded(lost:
     assert "mountable now: 2 partitions, 2 records, " in done
     assert shop.said("mount", "list").splitlines()[-1] == "1 topic: 1 mountable"
     again = shop.typed(*command, "--yes")
-    assert (again.code, f"{location} is detached: nobody owns it" in again.err) == (1, True)
+    assert (again.code, f"{location} is detached: no cluster owns it" in again.err) == (1, True)
     west = shop.cluster("west")
     assert west.mounts.drive(west.mounts.mount(Mount(location, "shop:back"))) is None
     assert sorted(record.value for record in west.consume("shop:back")) == [b"1", b"2"]
@@ -529,7 +529,7 @@ def test_bad_input_is_refused_with_what_is_there(shop: Shop) -> None:
     location = shop.unmounted()
     west = shop.cluster("west").cluster_id
     wrong = {
-        (location, west): f"{location} is detached: nobody owns it",
+        (location, west): f"{location} is detached: no cluster owns it",
         (f"shop:orders/{west}/99", west): f"there is no topic at shop:orders/{west}/99 in file://",
         (f"shop:other/{location.partition('/')[2]}", west): "lies topic shop:orders",
         ("orders", west): "'orders' is not the location of a topic in object storage",

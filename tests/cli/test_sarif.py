@@ -182,7 +182,7 @@ def drifted(count: int, name: str = "t") -> Drifted:
         for number in range(count)
     )
     ignored = DriftItem("drift", Address("topic/west/kept"), "moved", "sha256:i", path="partitions", ignored="OPS-13")
-    other = DriftItem("unmanaged", Address(f"topic/west/{name}"), "is there, but nobody declares it", "sha256:u")
+    other = DriftItem("unmanaged", Address(f"topic/west/{name}"), "exists, but no file declares it", "sha256:u")
     plan = dataclasses.replace(sample_plans.empty(), actions=sample_plans.ordinary())
     planned = Planned(plan, Header(1, 1, 0.1, 7, None), Select(), Path())
     return Drifted(planned, (*fails, ignored, other), fails, None)

@@ -62,6 +62,6 @@ def test_of_two_repairs_one_is_done(store: ObjectStore) -> None:
     store.delete([KEY])
     first, second = look(store), look(store)
     mend(store, first)
-    with pytest.raises(LeaseError, match="written by somebody else meanwhile"):
+    with pytest.raises(LeaseError, match="written by another process in the meantime"):
         mend(store, second)
     assert first.lockfile.to_bytes() == body(store, KEY)

@@ -339,7 +339,7 @@ class TestRefused:
         ("gone", "why"),
         [
             ("topic.json", "there is no topic at"),
-            ("manifest.json", "without it nobody knows which of them hold"),
+            ("manifest.json", "without it reconciler cannot tell which of them are valid"),
             ("*.parquet", "what it names is lost"),
         ],
     )

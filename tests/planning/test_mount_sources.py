@@ -157,7 +157,10 @@ class TestOwned:
 
     def test_what_was_mounted_here_and_deleted_by_hand_says_how_to_have_the_rest(self) -> None:
         said = refused(mounting(), lying(lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")))
-        assert f"{at('shop:clicks')} was mounted on this cluster as shop:clicks, and somebody deleted it there" in said
+        assert (
+            f"{at('shop:clicks')} was mounted on this cluster as shop:clicks, and was deleted there outside reconciler"
+            in said
+        )
         assert f"reconciler mount release {at('shop:clicks')} --owner {EAST}" in said
 
     def test_what_was_never_detached_and_is_attached_to_a_cluster_of_the_files_is_refused(self) -> None:

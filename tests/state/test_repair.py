@@ -405,7 +405,7 @@ def test_whoever_writes_the_lockfile_meanwhile_is_right(store: MemoryStore) -> N
     found = look(store)
     assert found is not None
     store.put(KEY, b"somebody else's")
-    with pytest.raises(LeaseError, match=r"written by somebody else meanwhile"):
+    with pytest.raises(LeaseError, match=r"written by another process in the meantime"):
         mend(store, found)
     assert body(store, KEY) == b"somebody else's"
 
@@ -421,5 +421,5 @@ class _Busy(MemoryStore):
 def test_a_state_that_is_being_written_is_not_judged() -> None:
     store = _Busy()
     store.put(KEY, b"{}")
-    with pytest.raises(RetryableError, match=r"is being written: somebody is applying"):
+    with pytest.raises(RetryableError, match=r"is being written: another apply is running"):
         look_at(store)

@@ -49,7 +49,7 @@ def init_command(
 
 @bundled
 def validate_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
-    """Check manifests, life cycles and the guards that need no cluster. Reads files, asks nobody."""
+    """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
     from reconciler.cli.present import validated_lines
     from reconciler.operations.manifest_files import validate
 

@@ -76,7 +76,7 @@ class ShownPart(Part):
     recorded: RecordedPart | None
     observed: ObservedPart | None
     hidden: str | None = Field(
-        default=None, description="Why whoever asks may not see what is there; `observed` is null then, too."
+        default=None, description="Why the principal may not see the resource; `observed` is null then, too."
     )
 
     @classmethod
@@ -152,7 +152,7 @@ class ExplainDocument(Document):
         description="Origin of each acting config: an address with `file:line` in brackets, `brokers` or `default`."
     )
     tiering: tuple[TieringPart, ...] = Field(
-        default=(), description="Of a topic: what tiering makes of it now; empty where nobody speaks of tiering it."
+        default=(), description="Of a topic: its tiering now; empty where no file and no policy mentions tiering."
     )
     tiering_planned: tuple[TieringPart, ...] = Field(
         default=(), description="What of that is another once the plan is applied."
@@ -197,7 +197,7 @@ class ArrowPart(Part):
     end: str
     label: str = Field(description="The verb of a move, or what a link is; empty where there is nothing to say.")
     condition: str = Field(description="When a verb leads this way, where it leads several ways.")
-    by_itself: bool = Field(description="Nobody asks for it.")
+    by_itself: bool = Field(description="It happens without a command.")
 
     @classmethod
     def of(cls, arrow: Arrow) -> ArrowPart:

@@ -50,7 +50,7 @@ class MirrorPart(Part):
     mirror_status: MirrorStatus
     status_time_ms: int = Field(description="When it came into that state; what its link imposes is not counted.")
     num_partitions: int
-    max_mirror_lag: int | None = Field(description="Of its slowest partition. Null: not measured, or nobody can tell.")
+    max_mirror_lag: int | None = Field(description="Of its slowest partition. Null: not measured, or unknown.")
     automatic: bool = Field(description="Whether the link made it by itself.")
 
     @classmethod

@@ -52,7 +52,7 @@ class MountPart(Part):
     name: str = Field(description="What its owner calls it; of a mountable one, the name it was made with.")
     namespace: str = Field(description=_NAMESPACE)
     state: Lying
-    owner: str | None = Field(description="Id of the cluster that has it, or is taking it. Null: nobody has.")
+    owner: str | None = Field(description="Id of the cluster that owns it or is mounting it. Null: no cluster owns it.")
     owner_cluster: str | None = Field(description="What the workspace calls the owner. Null: it is not one of it.")
     partitions: int | None = Field(description="Null: not known.")
     records: int | None = Field(description=_UNKNOWN)
@@ -126,7 +126,7 @@ class MigrantPart(Part):
     name: str
     namespace: str = Field(description=_NAMESPACE)
     location: str = Field(description=_LOCATION)
-    mounting: str | None = Field(description="The Mounting that asked for it. Null: somebody did by hand.")
+    mounting: str | None = Field(description="The Mounting that asked for it. Null: it was asked for by hand.")
     partitions: int | None = Field(description="Null: it is not on the cluster.")
 
     @classmethod

@@ -114,14 +114,14 @@ class DifferencePart(Part):
     why: tuple[Literal["not_approved", "result", "ground", "risk", "blocked", "unblocked", "missing"], ...] = Field(
         description="not_approved: the plan did not hold it. result: it leads to something else. ground: what it rests "
         "on has changed on the cluster. risk: it is more dangerous. blocked: a guard refuses it now. unblocked: a "
-        "guard refused it then, so nobody agreed to it. missing: it was left to do, and is planned no more."
+        "guard refused it then, so it was not approved. missing: it was left to do, and is no longer planned."
     )
     message: str
     risk: str
     approved_risk: str | None
     blocked: RefusedBlockPart | None
     instead_of: tuple[str, ...] = Field(
-        description="Approved actions on the same resource that are planned no more; missing: those planned."
+        description="Approved actions on the same resource that are no longer planned; missing: those planned."
     )
     fields: tuple[FieldPart, ...]
     source: str | None
@@ -192,7 +192,7 @@ class ApprovedEvent(_Event):
     """What is planned now is what was approved, or less."""
 
     event: Literal["approved"] = "approved"
-    not_needed: tuple[str, ...] = Field(description="Ids of approved actions that are planned no more.")
+    not_needed: tuple[str, ...] = Field(description="Ids of approved actions that are no longer planned.")
     state: StateAdvancePart | None = Field(description="The state went on since; nothing of the plan did.")
 
 
@@ -254,7 +254,7 @@ class RecoveredEvent(_Event):
     settled: dict[str, str] = Field(
         description=(
             "Action id to absent, done, partial (and completed), conflict, under way (begun on two clusters, and not "
-            "at its end), or unknown where nobody could look."
+            "at its end), or unknown where the cluster could not be read."
         )
     )
 
@@ -292,11 +292,9 @@ class SummaryEvent(_Event):
     not_started: int
     seconds: float
     serial: int | None = Field(description="The state committed at the end.")
-    skipped_because: dict[str, str] = Field(description="Skipped id to the failed id it leans on.")
+    skipped_because: dict[str, str] = Field(description="Skipped id to the failed id that it depends on.")
     failures: tuple[FailuresPart, ...] = Field(description="The most frequent reason first.")
-    in_doubt: tuple[str, ...] = Field(
-        description="Failed ids of which nobody knows whether they happen; the run stays open."
-    )
+    in_doubt: tuple[str, ...] = Field(description="Ids of failed actions whose result is unknown; the run stays open.")
 
 
 class ResultMissingEvent(_Event):
@@ -460,7 +458,7 @@ class PipelineDocument(Document):
     mirrors: tuple[SyncedPart, ...]
     jobs: tuple[JobPart, ...]
     seconds: float
-    stopped: bool = Field(description="Whether somebody asked it to end before it was through.")
+    stopped: bool = Field(description="Whether it was asked to stop before it had finished.")
 
     @classmethod
     def of(cls, upkeep: Upkeep) -> PipelineDocument:

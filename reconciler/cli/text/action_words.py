@@ -127,11 +127,11 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.MISSING | Reason.ALREADY_GONE:
             return "gone from the cluster"
         case Reason.FIRST_RULE:
-            return "everyone may until now, then only who is allowed"
+            return "until now all principals are allowed; afterwards only those that a rule allows"
         case Reason.LAST_RULE:
-            return "without access rules everyone may"
+            return "without access rules all principals are allowed"
         case Reason.LAST_ALLOWANCE:
-            return "no access rule allows anything any more: nobody may"
+            return "no access rule allows anything any more: all principals are refused"
         case Reason.RECOVERED:
             return _recovered(action)
         case Reason.RECREATED:

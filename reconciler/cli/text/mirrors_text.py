@@ -126,7 +126,7 @@ def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
     if seen.stopped_by is not None:
         yield "stopped by", seen.stopped_by
     if seen.operation is not None:
-        yield "under way", f"{seen.operation.verb}; {GOES_ON} goes on with it"
+        yield "under way", f"{seen.operation.verb}; {GOES_ON} continues it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
     yield "may be asked", legal_words(row.legal) or "nothing"
@@ -176,8 +176,8 @@ def _where(error: MirrorError) -> str:
 _MEANINGS: Final = {
     "pause": "it fetches nothing until it is resumed",
     "resume": "it goes on from where it stopped",
-    "promote": "once nothing lags behind it takes records of its own, and follows its source no more",
-    "failover": "it takes records of its own at once, and follows its source no more",
+    "promote": "once nothing lags behind it accepts producers, and no longer follows its source",
+    "failover": "it accepts producers at once, and no longer follows its source",
     "reverse-and-start": "its source becomes its mirror; until both are equal neither takes records",
     "reverse-and-pause": "its source becomes its mirror, paused; until both are equal neither takes records",
     "truncate-and-restore": "it becomes a mirror, and takes no records of its own any more",

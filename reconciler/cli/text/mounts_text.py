@@ -137,7 +137,7 @@ def _next(underway: Underway) -> str:
         for verb in underway.legal
         if verb in {"cancel", "delete"}
     ]
-    said = [f"{GOES_ON} goes on with it"] if underway.goes_on else []
+    said = [f"{GOES_ON} continues it"] if underway.goes_on else []
     return ", ".join(said + commands) or "nothing can be asked for"
 
 

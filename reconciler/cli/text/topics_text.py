@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def names_text(found: GroupNames) -> list[Line]:
     """Return one group a line."""
     if not found.groups:
-        return [line(f"Nobody has committed offsets on cluster {found.cluster}.")]
+        return [line(f"No group has committed offsets on cluster {found.cluster}.")]
     return [line(name) for name in found.groups]
 
 

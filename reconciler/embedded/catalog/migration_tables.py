@@ -173,12 +173,10 @@ def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str
         raise UserError(message, hint="Promote or delete the mirror first; its source can be unmounted where it is.")
     if topic.recovering is not None:
         message = f"topic {full_name} is being recovered from {topic.recovering}: it is not whole yet"
-        raise UserError(message, hint="Wait until that is done: `reconciler run --once` goes on with it.")
+        raise UserError(message, hint="Wait until that is done: `reconciler run --once` continues it.")
     if topic.id in draft.rewrites:
         message = f"topic {full_name} is being written anew under another key"
-        raise UserError(
-            message, hint="Wait until that is done: `reconciler run --once --only rewrites` goes on with it."
-        )
+        raise UserError(message, hint="Wait until that is done: `reconciler run --once --only rewrites` continues it.")
     tiering = tiering_of(draft, full_name, cluster_id)
     if tiering is None or not tiering.uploads:
         message = f"topic {full_name} has no tiering that uploads: resources that are not eligible"

@@ -425,7 +425,7 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
     """
     if topic.recovering is not None:
         message = f"topic {full_name} is being recovered from {topic.recovering}: it takes and gives no records yet"
-        raise UserError(message, hint="Wait until that is done: `reconciler run --once` goes on with it.")
+        raise UserError(message, hint="Wait until that is done: `reconciler run --once` continues it.")
     if topic.hold is not None and topic.hold.is_closed:
         message = (
             f"topic {full_name} takes and gives no records: migration {topic.hold.migration} has it "

@@ -255,7 +255,7 @@ class TransactionCheck:
         if found is None:
             return []
         if found[0].state in DECIDED:
-            what = f"{name} is {found[0].state} in {len(found[0].partitions):,} partitions, and nobody goes on with it"
+            what = f"{name} is {found[0].state} in {len(found[0].partitions):,} partitions, and no process finishes it"
             return [CheckFinding(Kind.TRANSACTION_UNFINISHED, what, Place(key))]
         if found[0].is_overdue(self.now_ms):
             age_ms = self.now_ms - found[0].began_ms

@@ -215,7 +215,7 @@ def _is_ours(found: Ownership, cluster_id: str, migration: MigrationEntry | None
 def _whose(found: Ownership, cluster_id: str) -> str:
     match found.state:
         case Owning.DETACHED:
-            return f"{found.location} was released: it lies detached, and nobody owns it"
+            return f"{found.location} was released: it is detached, and no cluster owns it"
         case Owning.CLAIMED:
             return f"{found.location} is being mounted on cluster {_named(found, cluster_id)}"
         case Owning.MOUNTED:

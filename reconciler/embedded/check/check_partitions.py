@@ -359,7 +359,7 @@ def unnamed_findings(
     yield from () if heads is None else heads.findings(now_ms)
     for folder, found in sorted(folders.items()):
         age_ms = max(0, now_ms - found.oldest_ms)
-        what = f"{found.objects:,} in {folder} that nobody names, the oldest {age_text(age_ms)} old"
+        what = f"{found.objects:,} in {folder} that nothing refers to, the oldest {age_text(age_ms)} old"
         yield CheckFinding(Kind.UNNAMED, what, Place(found.first), (), found.objects, found.bytes, age_ms)
 
 

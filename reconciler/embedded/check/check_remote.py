@@ -291,7 +291,7 @@ class RemoteCheck:
             return
         is_nobodys = manifest.owner == NOBODY
         if manifest.owner != self.cluster_id and not (is_nobodys and is_closed(catalog.topics[place.topic])):
-            whose = "nobody" if is_nobodys else f"cluster {manifest.owner}"
+            whose = "no cluster" if is_nobodys else f"cluster {manifest.owner}"
             what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
             yield CheckFinding(Kind.MANIFEST_FOREIGN, what, there, _alone(head, head.start))
             return

@@ -124,7 +124,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.LINK_MISSING: Rule(
         Severity.ERROR,
-        "The mirror is never brought up to date, and nobody else may write to it",
+        "The mirror is no longer updated, and no other producer may write to it",
         "Fail it over, and it is an ordinary topic; or delete it",
     ),
     Kind.MIRROR_LEFT_OVER: Rule(
@@ -141,7 +141,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.TRANSITION_UNDER_WAY: Rule(
         Severity.NOTE,
         "A promotion, reversal or restore has begun and is not at its end; what is half-way of it is no damage",
-        "`reconciler run` goes on with it once it reaches both clusters; what it waits for: reconciler mirror list",
+        "`reconciler run` continues it once it reaches both clusters. What it waits for: reconciler mirror list",
     ),
     Kind.HEAD_LOST: Rule(
         Severity.ERROR,
@@ -158,11 +158,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
         Severity.ERROR, "Reads of the partition may miss records or return some twice", _RESTORE
     ),
     Kind.HEAD_WRITER: Rule(
-        Severity.ERROR, "Whoever may append by the catalog is refused by the partition", "Report this; records are safe"
+        Severity.ERROR, "The partition refuses the writer that the catalog allows", "Report this; records are safe"
     ),
     Kind.HANDOVER_UNFINISHED: Rule(
         Severity.WARNING,
-        "Mirroring began or ended, and whoever said so died before this partition: by its head the other may append",
+        "Mirroring began or ended, and the process died before this partition: its head allows the earlier writer",
         "The next append takes it over; `--repair` does it now",
         is_mended=True,
     ),
@@ -230,11 +230,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.INDEX_DIFFERS: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
     Kind.CUT_UNFINISHED: Rule(
         Severity.WARNING,
-        "The log was cut; nobody reads what object storage has above the cut, and it takes space",
+        "The log was cut; what object storage has above the cut is never read and takes space",
         "`reconciler run` finishes it, as does the restore that began it",
     ),
     Kind.GARBAGE_LEFT: Rule(
-        Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"
+        Severity.NOTE, "They are never read and take space in object storage", "`reconciler run` deletes them"
     ),
     Kind.GROUP_DAMAGED: Rule(
         Severity.ERROR,
@@ -243,7 +243,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.GROUP_LEFT_OVER: Rule(
         Severity.NOTE,
-        "The group has offsets of a topic that is gone; nobody reads them",
+        "The group has offsets of a topic that is gone; they are never read",
         "Its next commit removes them; `--repair` does it now",
         is_mended=True,
     ),
@@ -281,12 +281,12 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.MIGRATION_UNDER_WAY: Rule(
         Severity.NOTE,
         "Topics are on their way into or out of object storage; what is half-way of them is no damage",
-        "`reconciler run` goes on with it; see how far it is: reconciler mount status",
+        "`reconciler run` continues it. Its progress: reconciler mount status",
     ),
     Kind.MIGRATION_WAITS: Rule(
         Severity.NOTE,
-        "Its topics are held until somebody asks for what comes next: nobody goes on with it by himself",
-        "Ask for it by the library, cluster.mounts.ask, or stop it; what may be asked for: reconciler mount status",
+        "Its topics are held until the next step is asked for; it does not continue by itself",
+        "Ask for the next step by cluster.mounts.ask in the library, or stop it; the steps: reconciler mount status",
     ),
     Kind.MIGRATION_CONTRADICTION: Rule(
         Severity.ERROR,
@@ -304,7 +304,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.CLAIM_LEFT: Rule(
         Severity.WARNING,
-        "Nobody can mount the topic: this cluster claimed it, and no migration of it goes on with that",
+        "No cluster can mount the topic: this cluster claimed it, and no migration finishes the claim",
         "`--repair` gives the claim back",
         is_mended=True,
     ),
@@ -317,7 +317,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.OWNERSHIP_DAMAGED: Rule(
         Severity.ERROR,
-        "Nobody can tell who owns the topic: it can neither be mounted, unmounted nor released",
+        "The owner of the topic is unknown: the topic cannot be mounted, unmounted or released",
         "Restore the register from a version or copy of the bucket; where it is of a newer format, upgrade",
     ),
     Kind.OWNED_WITHOUT_TOPIC: Rule(

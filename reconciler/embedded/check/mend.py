@@ -139,7 +139,7 @@ def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
     catalog = cluster.catalog.read()
     if catalog.serial < checked.serial:
         message = f"the catalog was at commit {checked.serial} when it was checked, and is at {catalog.serial} now"
-        raise UserError(message, hint="Somebody put an older one in its place. Nothing was mended; check again.")
+        raise UserError(message, hint="An older version was put in its place. Nothing was repaired; check again.")
     by_kind: dict[Kind, list[CheckFinding]] = {}
     for finding in checked.findings:
         if finding.rule.is_mended:
@@ -208,7 +208,7 @@ def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | No
     swept = cluster.sweep()
     if not swept.objects:
         return None
-    return f"deleted {counted(swept.objects, 'object')} of {swept.bytes:,} bytes that nobody named for a day"
+    return f"deleted {counted(swept.objects, 'object')} of {swept.bytes:,} bytes that nothing referred to for a day"
 
 
 def _delete_heads(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:

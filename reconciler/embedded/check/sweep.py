@@ -107,7 +107,7 @@ def _shared(store: ObjectStore, key: str) -> UserError:
     """Return the error for a root in which what nobody names here is the remote tier of some cluster."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
-        hint="Give objectStorage a location of its own: what is remote would be deleted as what nobody names.",
+        hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",
     )
 
 

@@ -401,7 +401,11 @@ def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None
     if left is None and len(there) == (len(begun.topics) if is_inbound else 0):
         return
     what = "mounted" if is_inbound else "unmounted"
-    why = "was cancelled" if left is None or left.state == _S.CANCELLED else f"is {left.state} until somebody moves it"
+    why = (
+        "was cancelled"
+        if left is None or left.state == _S.CANCELLED
+        else f"is {left.state} until the next step is asked for"
+    )
     message = f"{', '.join(topic.name for topic in begun.topics)} is not {what}: migration {migration} {why}"
     raise UserError(message, hint="Plan again, if it is to be done all the same.")
 

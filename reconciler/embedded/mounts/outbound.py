@@ -100,7 +100,9 @@ class Flush:
                 raise error
             if not tended.partitions:
                 message = f"topic {self.full_name}: nothing of {len(chores)} uploads was named"
-                raise RetryableError(message, hint="Somebody else uploads it, or it was switched off: try again.")
+                raise RetryableError(
+                    message, hint="Another process uploads it, or uploads were switched off: try again."
+                )
             stored += tended.bytes
         return stored
 
@@ -155,7 +157,7 @@ class Flush:
         """Yield the partitions ever written, with their heads as they are now."""
         catalog = self.upkeep.catalog.read()
         if topic_with_id(catalog, self.topic_id, self.full_name) is None:
-            raise RetryableError(f"topic {self.full_name} has gone meanwhile", hint="Somebody else unmounted it.")
+            raise RetryableError(f"topic {self.full_name} has gone meanwhile", hint="Another process unmounted it.")
         name = name_with_id(catalog, self.topic_id, self.full_name)
         policy = cleanup_policy(catalog, name, self.upkeep.cluster_id)
         if policy.tiering is None or not policy.tiering.uploads:

@@ -258,7 +258,7 @@ def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
 
 def ownership_lost(what: object, owner: str) -> OwnershipLostError:
     """Return the error for something in object storage that is `owner`'s, and not ours any more."""
-    whose = "nobody now: it was released" if owner == NOBODY else f"cluster {owner} now"
+    whose = "no cluster now: it was released" if owner == NOBODY else f"cluster {owner} now"
     hint = (
         "Nothing was changed; see who has it: reconciler mount list. What was written here since is here alone: copy "
         "it if it matters, then delete the topic here. Its objects stay."

@@ -315,7 +315,7 @@ def check_seized(location: TopicLocation, found: Ownership | None, owner: str, c
     """
     check_owner(location, found, owner)
     if found is None or found.claim != claim:
-        message = f"somebody else is releasing {location}, or cluster {owner} has let go of it"
+        message = f"another process is releasing {location}, or cluster {owner} has let go of it"
         raise UserError(message, hint="See whose it is: reconciler mount list")
 
 
@@ -351,7 +351,7 @@ def check_owner(location: TopicLocation, found: Ownership | None, owner: str, de
     first = location.cluster_id if described == NOBODY else described
     has = first if found is None else found.owner
     if found is not None and found.state is Owning.DETACHED:
-        message = f"{location} is detached: nobody owns it"
+        message = f"{location} is detached: no cluster owns it"
         raise UserError(message, hint="Mount it where it is wanted; there is nothing to release.")
     if has != owner:
         message = f"{location} is owned by cluster {has}, not by {owner}"

@@ -91,7 +91,7 @@ def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable
         last = max(last for _, last in lying)
         message = (
             f"{storage.url} has no {partition.key}, but {len(lying)} segments of that partition, offsets "
-            f"{lying[0][0]} to {last}: without it nobody knows which of them hold"
+            f"{lying[0][0]} to {last}: without it reconciler cannot tell which of them are valid"
         )
         hint = f"Restore {partition.key} from a version or copy of the bucket. Nothing of the partition was taken."
         raise UserError(message, hint=hint)

@@ -247,7 +247,7 @@ class Upkeep:
     jobs: tuple[JobOutcome, ...]
     seconds: float
     is_stopped: bool = False
-    """Whether somebody asked it to end before it was through."""
+    """Whether it was asked to stop before it had finished."""
     left: Mapping[str, int] = field(default_factory=dict)
     """How many mirrors are in states in which nothing is copied, by state."""
 

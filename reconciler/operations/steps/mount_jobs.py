@@ -261,7 +261,7 @@ class Unmount:
         self.means.may_go_on()
         if came_since(log, ends) or not here.is_shut_out(move):
             self._kept(replace(move, state=_S.EXECUTING, ends={}))
-            message = f"topic {move.topic}: somebody let producers write to it while it was about to be deleted"
+            message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it goes on from here."
             raise RetryableError(message, hint=hint)
         return move, done

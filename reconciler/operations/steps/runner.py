@@ -419,7 +419,7 @@ class Emergency:
             result = run_under_lease(site, wish, decide_now, report=self.report, stop=self.stop).result
         except LeaseError as error:
             if self.command == FAILOVER:  # The one verb that is for the day on which nobody can wait.
-                error.hint = f"Where nobody can wait: --no-state does it now, whoever is at work. {error.hint}"
+                error.hint = f"In an emergency, --no-state does it now, without the lease. {error.hint}"
             raise
         return {} if result is None else _undone(result)
 

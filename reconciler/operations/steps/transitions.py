@@ -471,7 +471,7 @@ def _check_ended(found: MirrorSeen) -> None:
         why = "" if found.trouble is None else f": {found.trouble.message}"
         raise IncompleteError(
             f"{address} is {found.status}, and does not go on{why}",
-            hint="It goes on with: reconciler run --only mirror. `reconciler mirror describe` says where it stands.",
+            hint="Continue it: reconciler run --only mirror. `reconciler mirror describe` says where it stands.",
         )
 
 

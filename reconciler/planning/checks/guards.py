@@ -86,8 +86,7 @@ _LIVE_MIRROR: Final = (
     "holds"
 )
 _COPIED: Final = (
-    "its records are copied to its new name and compared there before; who still reads or writes it by its old name "
-    "finds nothing any more"
+    "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
 
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]

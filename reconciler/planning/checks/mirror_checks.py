@@ -195,9 +195,9 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
             yield Finding(
                 address,
                 situation.wanted[address].source,
-                f"mirrors on cluster {cluster} take records of others, too: nothing there keeps them read-only, and "
+                f"other producers can write to mirrors on cluster {cluster}: nothing there keeps them read-only, and "
                 "what is written to one is not in its source",
-                "Let nobody but the link write there: allow its principal alone, or deny the others write.",
+                "Allow only the principal of the link to write there, or deny write to the others.",
             )
 
 

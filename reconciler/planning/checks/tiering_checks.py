@@ -207,7 +207,7 @@ class Switching:
         else:
             what = _ranges([(each.number, each.start, each.local_start) for each in found.tiered])
         if what is not None:
-            message = f"without remote.read nobody can read {what}"
+            message = f"without remote.read these offsets cannot be read: {what}"
             yield Finding(switch.topic, source, message, "Nothing is deleted: remote.read: true shows it again.")
 
     def _missing(self, switch: _Switch, source: str | None) -> Iterator[Finding]:

@@ -194,7 +194,7 @@ def _warn_of_what_stays(decision: Decision, situation: Situation, made: Abstract
         if found.address in made | refused:
             continue
         if found.path == "incarnation":
-            message = "somebody deleted it and made another one under its name: that cannot be set back"
+            message = "it was deleted and created again outside reconciler: that cannot be set back"
             hint = "`reconciler apply` adopts what is there."
         elif not found.path:
             message = "it is gone, and the files ask for another thing at its place: it is not made again"

@@ -243,7 +243,7 @@ def warnings_of_overrides(review: Review) -> Iterator[Finding]:
         yield Finding(
             one.address,
             review.situation.wanted[one.address].source,
-            f"{key} is {shown} on the cluster, set by nobody's file, and hides {hidden} of {one.origin}",
+            f"{key} is {shown} on the cluster, is not set in any file, and hides {hidden} of {one.origin}",
             f"Write `{key}: default` on the topic to inherit again, or declare the value.",
         )
 

@@ -74,7 +74,7 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"somebody unmounted it: it lies detached at {location}",
+        f"it was unmounted outside reconciler: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
         f"one with state: unmounted. To make a new and empty one: reconciler state rm {sides.address}",
     )
@@ -374,7 +374,7 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
     if changes:
         paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
         message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
-        hint = "Plan again once `run` has finished it, or whoever is to tell it. How far it is: reconciler mount status"
+        hint = "Plan again when `reconciler run` has finished it. Its progress: reconciler mount status"
         decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 

@@ -61,7 +61,7 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"{old}, which it is moved from, is not ours to delete: nobody applied or adopted it",
+            f"{old}, which it is moved from, cannot be deleted: reconciler never applied or adopted it",
             "Declare it under the name it has and apply, which adopts it; then move it.",
         )
     elif not _is_refused(sides, old, seen, situation, decision):
@@ -92,7 +92,7 @@ def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"{old}, which it is moved from, was deleted and made anew by somebody else",
+            f"{old}, which it is moved from, was deleted and created again outside reconciler",
             "Remove movedFrom; what had been copied of the first one is here.",
         )
     elif not _is_refused(sides, old, seen, situation, decision):
@@ -249,7 +249,7 @@ def _lies_detached(sides: AddressView, old: Address, situation: Situation, decis
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"somebody unmounted {old}, which it is moved from: it lies detached at {location}",
+        f"{old}, which it is moved from, was unmounted outside reconciler: it is detached at {location}",
         f"To have its records declare a Mounting of {full_name_of(sides.address)} with state: mounted and source: "
         f"{location}. To make a new and empty one: reconciler state rm {old}",
     )

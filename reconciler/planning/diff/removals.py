@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 # What whoever plans may not see: an error, for it would look missing and be made again.
 
 
-_NOT_ALL: Final = "whoever acts there is not shown every topic"
+_NOT_ALL: Final = "the principal of reconciler is not shown every topic there"
 
 
 def check_hidden(situation: Situation) -> Iterator[Finding]:
@@ -99,9 +99,10 @@ def _unproven(situation: Situation) -> Iterator[Finding]:
             yield Finding(
                 address,
                 wanted.source if wanted else None,
-                f"it is recorded, and cluster {cluster} does not show it; that proves nothing: {why}. "
-                "It is neither made again nor forgotten, and nothing is deleted there",
-                f"Let whoever acts describe every topic of the cluster. If it is gone: reconciler state rm {address}",
+                f"it is recorded, and cluster {cluster} does not show it. It may exist: {why}. "
+                "It is not created again, not forgotten and not deleted",
+                "Allow the principal of reconciler to describe every topic of the cluster. "
+                f"If the topic is gone: reconciler state rm {address}",
             )
 
 
@@ -183,7 +184,7 @@ def _say_under_way(address: Address, before: Observed, mounting: Mounting, decis
     """Keep a mounting that a job is about: forgotten, it would stand half-done, and nobody would be told."""
     decision.waiting.append(Waiting(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
-    message = f"its topic is being {what} ({before.state}), and nobody goes on with that while no file declares it"
+    message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
     hint = "Put the Mounting back, or call it off with `reconciler mount cancel`; see: reconciler mount status"
     decision.warn(address, None, message, hint)
 

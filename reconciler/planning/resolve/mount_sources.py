@@ -222,7 +222,9 @@ def _owned(found: Mountable, lying: Lying) -> UserError:
     word = "mounted on" if found.state == "mounted" else "being mounted on"
     release = f"reconciler mount release {found.location} --owner {found.owner} --allow release:{found.location}"
     if found.owner is not None and found.owner == lying.cluster_id and found.state == "mounted":
-        message = f"{found.location} was mounted on this cluster as {found.name}, and somebody deleted it there"
+        message = (
+            f"{found.location} was mounted on this cluster as {found.name}, and was deleted there outside reconciler"
+        )
         hint = f"Make what is left of it mountable again: {release}"
         return UserError(message, hint=hint)
     message = f"{found.location} is {word} {lying.whose(found.owner)} as {found.name}"

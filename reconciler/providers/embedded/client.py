@@ -424,7 +424,7 @@ def _delete_link(draft: Draft, name: str, link_id: str | None) -> None:
 
 def _differs(name: str) -> UserError:
     message = f"topic {name} exists and differs from what was to be created"
-    return UserError(message, hint="Somebody made it since the plan: plan again.")
+    return UserError(message, hint="It was created after the plan: plan again.")
 
 
 def _cannot(action: ControlAction) -> UserError:

@@ -251,7 +251,7 @@ def _unknown(asked: Attachment, found: Found) -> ReconcilerError:
     if isinstance(found, ReconcilerError):
         return found
     message = f"there is no topic {asked.name}, and nothing says that it was unmounted: {asked.source}"
-    return UserError(message, hint="Somebody deleted or moved it since it was looked at: plan again.")
+    return UserError(message, hint="It was deleted or moved after the plan read it: plan again.")
 
 
 # Migrations of an embedded cluster, and who owns what lies in its object storage, in the words of the protocol.
@@ -330,7 +330,7 @@ class Migrations:
         waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
         if not found.is_automatic and state in ADVANCES:
             waits.append(
-                f"it goes on where somebody asks for it: {ADVANCES[state]}, "
+                f"it continues when it is asked to: {ADVANCES[state]}, "
                 f'by the library: cluster.mounts.ask({number}, "{ADVANCES[state]}")'
             )
         return replace(_said(catalog, number, found), bytes_left=left, waits=tuple(waits))

@@ -162,7 +162,7 @@ def begin(draft: Draft, action: Create, topic: Topic, found: Recoverable | UserE
         recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=found.location, found=kept)
     elif existing.recovering not in {None, found.location} or not spec.configs.items() <= existing.configs.items():
         message = f"topic {topic.full_name} exists and differs from what was to be recovered"
-        raise UserError(message, hint="Somebody made it since the plan: plan again.")
+        raise UserError(message, hint="It was created after the plan: plan again.")
     return draft.topics[topic.full_name].id
 
 

@@ -236,7 +236,7 @@ class Batch:
             wanted = each.spec
             if seen is None or len(seen.replicas) != wanted.partitions or own != dict(wanted.configs):
                 message = f"topic {each.name} exists and differs from what was to be created"
-                each.error = UserError(message, hint="Somebody made it since the plan: plan again.")
+                each.error = UserError(message, hint="It was created after the plan: plan again.")
             else:
                 each.incarnation = seen.id
 

@@ -123,7 +123,7 @@ def capabilities_of(look: ClusterLook) -> Capabilities:
         lacks["acls"] = (
             "no authorizer is configured"
             if acl_code == SECURITY_DISABLED
-            else "whoever acts may not see its access rules: they need DESCRIBE on the cluster"
+            else "the principal of reconciler may not see its access rules: it needs DESCRIBE on the cluster"
         )
     return replace(
         KAFKA,

@@ -74,7 +74,7 @@ REFUSED: Final = {
     18: "a batch of records is larger than a segment of the topic",
     32: "the time of a record is further from now than the topic takes (message.timestamp.before/after.max.ms)",
     33: "the broker does not offer that mechanism of login",
-    34: "nobody logs in on that listener",
+    34: "that listener has no login (SASL)",
     35: "this version of the brokers cannot do that",
     36: "a topic of that name is there already",
     37: "that number of partitions is not possible",
@@ -207,7 +207,9 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
         kind = NotAuthorizedError if code == _AUTHENTICATION else UserError
         return kind(said(LOGIN), hint=_HINTS[code])
     if code in FENCED:
-        return ProducerFencedError(said(FENCED), hint="Somebody else goes on with it; nothing of this is committed.")
+        return ProducerFencedError(
+            said(FENCED), hint="Another process continues it; nothing of this transaction is committed."
+        )
     if code in ABSENT:
         return UserError(said(ABSENT), hint="It has gone since it was last looked at: plan again.")
     if code == SECURITY_DISABLED:

@@ -244,7 +244,7 @@ def told(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> R
     """Return what went wrong in our words."""
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
-        return ProducerFencedError(message, hint="Somebody else took over: run the same command again.")
+        return ProducerFencedError(message, hint="Another process took over: run the same command again.")
     return told_of_records(error, settings, doing=doing, cluster=cluster)
 
 
@@ -395,7 +395,7 @@ class Ledger:
                         raise
                 # Two that fence each other at the same pace would go on doing so: their pauses differ.
                 pause(spread_out(2 * _PAUSE_S * (attempt + 1), 0.5))
-        message = f"{TOPIC} of cluster {self.cluster}: somebody else writes as {writer} all the time"
+        message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 
     def close(self) -> None:

@@ -143,7 +143,7 @@ def _refused(seen: TopicSeen, code: int) -> TopicSeen:
 
 def _hidden(cluster: str, name: str) -> NotAuthorizedError:
     return NotAuthorizedError(
-        f"cluster {cluster}: whoever acts may not describe topic {name} and its configs",
+        f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
         hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",
     )
 

@@ -91,18 +91,18 @@ _OF_CERTIFICATES: Final = {
     "ostname mismatch": ("its certificate is for another name", "Use a name that its certificate has."),
     "IP address mismatch": ("its certificate is for another address", "Use a name that its certificate has."),
     "": (
-        "its certificate was issued by nobody we trust",
+        "its certificate is of an issuer that is not trusted",
         f"Name the certificate of its issuer in {_SECURITY}.caFile.",
     ),
 }
 """What OpenSSL says of a certificate, by a part of its words; the first that fits."""
 _OF_ALERTS: Final = {
-    "certificate required": "it demands a certificate of ours",
+    "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
     "unknown ca": "it does not trust who issued our certificate",
     "unknown": "it does not accept our certificate",
     "bad certificate": "it does not accept our certificate",
-    "handshake failure": "it refuses the handshake; perhaps it demands a certificate of ours",
+    "handshake failure": "it refuses the handshake; perhaps it requires a client certificate",
 }
 """What a broker says of us, by OpenSSL's words for its alert."""
 
@@ -204,7 +204,7 @@ class Route:
             message = f"{where} does not offer the mechanism {self.mechanism}"
             return UserError(message, hint=f"Correct {_SECURITY}.mechanism, or switch it on at the brokers.")
         if code == _NO_SASL:
-            message = f"{where} is a listener on which nobody logs in, and {_SECURITY}.protocol is {self.protocol}"
+            message = f"{where} is a listener without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
@@ -219,7 +219,7 @@ class Route:
             return UserError(f"{where} is not trusted: {why}", hint=hint)
         alert = said.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in said.lower() else ""
         if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
-            why_not = why_not if self.has_certificate else "it demands a certificate of ours"
+            why_not = why_not if self.has_certificate else "it requires a client certificate"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
             return UserError(f"{where} refuses us: {why_not}", hint=hint)
         if not self.is_open and ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
@@ -232,11 +232,11 @@ class Route:
             hint = "Check bootstrapServers and, where brokers give that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)
         if "refused" in said.lower():
-            return RetryableError(f"{where} refuses connections: nobody listens there", hint=_ALIVE)
+            return RetryableError(f"{where} refuses connections: nothing listens on that port", hint=_ALIVE)
         if "timed out" in said.lower() or "timeout" in said.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
         if not self.is_open and self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
-            message = f"{where} hangs up on whoever does not log in, and {_SECURITY}.protocol is {self.protocol}"
+            message = f"{where} closes connections without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         if self._hung_up(said):
             return RetryableError(f"{where} hangs up", hint=_ALIVE)

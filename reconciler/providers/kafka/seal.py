@@ -103,7 +103,9 @@ class Seals:
         """Return what a topic says now of what the seal sets, as the ledger keeps it."""
         configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
         if isinstance(configs, int):
-            message = f"cluster {self.client.name}: whoever acts may not read the configs of topic {name}"
+            message = (
+                f"cluster {self.client.name}: the principal of reconciler may not read the configs of topic {name}"
+            )
             raise NotAuthorizedError(message, hint="Allow DESCRIBE_CONFIGS on it.")
         own = own_values(configs)
         said = {key: each.value for key, each in configs.items() if each.source != _DEFAULT and each.value is not None}
@@ -148,8 +150,8 @@ class Seals:
             if set(found.values()) == {_TOO_LARGE}:
                 return
             if _UNAUTHORIZED in found.values():
-                message = f"cluster {self.client.name}: whoever acts may not write to topic {name}"
-                hint = "Allow WRITE on it: only who may write is told whether its brokers refuse records."
+                message = f"cluster {self.client.name}: the principal of reconciler may not write to topic {name}"
+                hint = "Allow WRITE on it: brokers tell only a principal with WRITE whether they refuse records."
                 raise NotAuthorizedError(message, hint=hint)
             if looks.is_over:
                 number = min(number for number, code in found.items() if code != _TOO_LARGE)

@@ -122,7 +122,7 @@ def _key(name: str | None, edge: Edge, where: str) -> Secret | None:
         message = f"{where}: {name} holds no private key in PEM"
         raise UserError(message, hint="Name the file of the key, or put the key into that of the certificate.")
     if "ENCRYPTED" in text:
-        message = f"{where}: the key in {name} is encrypted, and nobody can be asked for its password"
+        message = f"{where}: the key in {name} is encrypted, and reconciler cannot ask for its password"
         raise UserError(message, hint="Decrypt it with `openssl pkey`, and protect the file by its permissions.")
     return Secret(text)
 

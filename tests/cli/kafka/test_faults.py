@@ -161,7 +161,7 @@ def test_a_mirror_whose_disk_fills_up_goes_on_when_there_is_room(
     failed = pair.mirror()
     assert time.monotonic() - begun < DISK_BOUND_SECONDS
     assert failed.code == 8, failed.out + failed.err
-    assert f"{east.bootstrap()} refuses connections: nobody listens there" in failed.err
+    assert f"{east.bootstrap()} refuses connections: nothing listens on that port" in failed.err
     east.brokers[0].wait_until_ended()  # It has one log directory, and ends without it.
     east.restart()
     pair.assert_mirrored()

@@ -129,7 +129,8 @@ def test_what_may_not_be_seen_is_told_and_nothing_of_it_is_made_or_deleted(hers:
     said = hers.plan()
     text = said.out + said.err
     assert said.code == 1, text
-    assert f"manifests/other.yaml:2  {hers.address('other')}: it is hidden: cluster live: whoever acts may not" in text
+    where = f"manifests/other.yaml:2  {hers.address('other')}"
+    assert f"{where}: it is hidden: cluster live: the principal of reconciler may not" in text
     assert hers.address("mine") in text
     hers.drop("other")
     said = hers.plan()
@@ -165,5 +166,6 @@ def test_rules_that_may_not_be_seen_are_not_declared_blindly(hers: Desk) -> None
     hers.topic("mine", configs={"retention.ms": "1d"}, acls=[READER])
     said = hers.plan()
     assert said.code == 1
-    assert "cannot hold ACLs: whoever acts may not see its access rules: they need DESCRIBE" in said.out + said.err
+    why = "the principal of reconciler may not see its access rules: it needs DESCRIBE"
+    assert f"cannot hold ACLs: {why}" in said.out + said.err
     assert Path("manifests/mine.yaml").name in said.out + said.err

@@ -424,7 +424,7 @@ DAMAGES = {
         (Kind.REWRITE_UNFINISHED,),
         is_mended=True,
     ),
-    "an orphan": Damage(orphan, (Kind.UNNAMED,), says="nobody names"),
+    "an orphan": Damage(orphan, (Kind.UNNAMED,), says="nothing refers to"),
     "another's folder": Damage(
         lambda c: c.store.put("photos/cat.jpg", b"x"), (Kind.FOREIGN,), says="not part of a cluster"
     ),
@@ -688,7 +688,7 @@ def test_what_nobody_names_is_swept_once_it_is_a_day_old(busy: EmbeddedCluster) 
     assert finding.age_ms is not None
     assert finding.age_ms > 24 * 3_600_000
     (mended,) = mend(opened(store), check_cluster(store))
-    assert mended.what == "deleted 1 object of 15 bytes that nobody named for a day"
+    assert mended.what == "deleted 1 object of 15 bytes that nothing referred to for a day"
     assert check_cluster(store).findings == []
 
 

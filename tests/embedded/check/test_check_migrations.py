@@ -126,7 +126,7 @@ def test_a_migration_is_told_with_its_state_and_whether_it_waits(bucket: Bucket)
     assert "cluster.mounts.ask" in finding.rule.advice
     assert "run" not in finding.rule.advice
     bucket.west.mounts.ask(number, "prepare")
-    assert "`reconciler run` goes on with it" in one(bucket, Kind.MIGRATION_UNDER_WAY).rule.advice
+    assert "`reconciler run` continues it" in one(bucket, Kind.MIGRATION_UNDER_WAY).rule.advice
 
 
 def test_seals_that_a_cancelled_migration_has_left_are_a_note_until_somebody_appends(bucket: Bucket) -> None:
@@ -215,7 +215,7 @@ def test_a_topic_that_was_released_is_told_once_with_what_to_do_and_can_be_delet
             producer.send(CLICKS, b"late", partition=number)
     release(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
     finding = one(bucket, Kind.OWNERSHIP_LOST)
-    assert finding.what == f"{location} was released: it lies detached, and nobody owns it"
+    assert finding.what == f"{location} was released: it is detached, and no cluster owns it"
     assert "delete the topic here" in finding.rule.advice
     assert found(bucket) == [Kind.OWNERSHIP_LOST]
     bucket.mounted(location)

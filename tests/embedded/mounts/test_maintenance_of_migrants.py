@@ -238,7 +238,7 @@ def test_the_jobs_of_who_lost_a_topic_say_so_once_and_change_nothing_of_it(
     (error,) = tended.errors
     assert isinstance(error, OwnershipLostError)
     assert tended.failed == 1
-    whose = f"cluster {bucket.east.cluster_id} now" if is_mounted else "nobody now: it was released"
+    whose = f"cluster {bucket.east.cluster_id} now" if is_mounted else "no cluster now: it was released"
     assert error.message.startswith(f"{CLICKS}: ") or error.message.startswith(f"topic {CLICKS}")
     assert error.message.endswith(f"belongs to {whose}")
     assert error.hint is not None

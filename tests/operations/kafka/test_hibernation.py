@@ -150,7 +150,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     monkeypatch.setattr(KafkaHibernation, "keep", keeping)
     site.declare("live", "unmounted")
     verdict = str(site.bench.apply().verdict)
-    assert "somebody let producers write to it while it was about to be deleted" in verdict
+    assert "producers were allowed to write to it while it was about to be deleted" in verdict
     assert site.physical in site.kafka.names()
     monkeypatch.undo()
     (move,) = site.live.migrations.under_way()

@@ -145,7 +145,7 @@ def test_what_is_written_to_the_old_name_after_somebody_broke_its_seal_keeps_it_
             site.produce(3, first=100)
 
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report)
-    assert "somebody wrote to it since all of it had been copied" in str(applied.verdict)
+    assert "a producer wrote to it after all of it had been copied" in str(applied.verdict)
     assert site.physical in site.kafka.names()
     apply(site)
     assert sum(map(len, read_all(log_of(site, new)).values())) == 61

@@ -84,9 +84,9 @@ WRONG = {
         "is a listener with TLS, and spec.kafka.security.protocol is SASL_PLAINTEXT",
     ),
     "TLS to a plain port": ("PLAINTEXT", GOOD["TLS"][1], UserError, "is a listener without TLS"),
-    "nobody to a login": ("LOGIN", {}, UserError, "hangs up on whoever does not log in"),
-    "TLS alone to a login over TLS": ("BOTH", GOOD["TLS"][1], UserError, "hangs up on whoever does not log in"),
-    "a login where nobody logs in": ("PLAINTEXT", GOOD["PLAIN"][1], UserError, "is a listener on which nobody logs in"),
+    "nobody to a login": ("LOGIN", {}, UserError, "closes connections without login (SASL)"),
+    "TLS alone to a login over TLS": ("BOTH", GOOD["TLS"][1], UserError, "closes connections without login (SASL)"),
+    "a login where nobody logs in": ("PLAINTEXT", GOOD["PLAIN"][1], UserError, "is a listener without login (SASL)"),
     "an expired certificate": ("EXPIRED", GOOD["TLS"][1], UserError, "is not trusted: its certificate has expired"),
     "a certificate for another host": (
         "ELSEWHERE",
@@ -98,9 +98,9 @@ WRONG = {
         "TLS",
         {"protocol": "SSL"},
         UserError,
-        "is not trusted: its certificate was issued by nobody we trust",
+        "is not trusted: its certificate is of an issuer that is not trusted",
     ),
-    "no certificate of ours": ("MUTUAL", GOOD["TLS"][1], UserError, "refuses us: it demands a certificate of ours"),
+    "no certificate of ours": ("MUTUAL", GOOD["TLS"][1], UserError, "refuses us: it requires a client certificate"),
     "a certificate of ours that has expired": (
         "MUTUAL",
         {**GOOD["mutual TLS"][1], "certFile": "old.pem", "keyFile": "old.key"},
@@ -213,7 +213,7 @@ def test_a_copy_that_ran_out_of_time_is_told_that_nobody_is_there(there: Secured
     with mute() as address:
         pass
     error = timed_out(declared(f"{address},no-such-host.invalid:9092"), there)
-    assert error.message == f"cluster west: copying: {address} refuses connections: nobody listens there"
+    assert error.message == f"cluster west: copying: {address} refuses connections: nothing listens on that port"
     error = timed_out(declared("no-such-host.invalid:9092"), there)
     assert error.message == "cluster west: copying: no-such-host.invalid:9092: no such host is known here"
 
@@ -254,7 +254,7 @@ def test_nobody_listens_there(there: Secured) -> None:
     with mute() as address:
         pass
     error = impatient(declared(address), there)
-    assert error.message == f"cluster west: connecting: {address} refuses connections: nobody listens there"
+    assert error.message == f"cluster west: connecting: {address} refuses connections: nothing listens on that port"
 
 
 def test_a_host_that_is_known_nowhere(there: Secured) -> None:

@@ -34,7 +34,7 @@ def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: K
             first.settle()
         except LostRaceError as error:
             told.append(str(error))
-    assert all("somebody else" in each.lower() for each in told), told
+    assert all("another process" in each.lower() for each in told), told
     for each in (first, second):
         each.close()
 

@@ -409,7 +409,7 @@ class Making:
         if kept is not None and is_ours and kept.entry.state == CREATING and self._is_empty(seen):
             return None  # It was made, and the answer was lost.
         message = f"topic {name} exists and differs from what was to be created"
-        raise UserError(message, hint="Somebody made it since the plan: plan again.")
+        raise UserError(message, hint="It was created after the plan: plan again.")
 
     def _new(self, link: str, name: str, new: New, states: States) -> KeptMirror:
         entry = MirrorEntry(

@@ -144,10 +144,8 @@ def states_of(entries: Entries) -> States:
             elif key[0] == MIRROR_ENTRY:
                 mirrors[str(key[1])] = kept_in(value)
         except (KeyError, TypeError, AttributeError) as error:
-            message = f"topic {TOPIC} has an entry {list(key)} that is none of ours: {error!r} in it"
-            hint = (
-                f"Nobody but reconciler may write there. Remove it by a record with the key {list(key)} and no value."
-            )
+            message = f"topic {TOPIC} has an entry {list(key)} that reconciler did not write: {error!r} in it"
+            hint = f"Only reconciler may write there. Remove it by a record with the key {list(key)} and no value."
             raise UserError(message, hint=hint) from error
     return States(links, mirrors)
 

@@ -266,7 +266,7 @@ def _trouble(trouble: TroubleEntry) -> Trouble:
 
 
 def _cannot(full_name: str, what: str) -> NoReturn:
-    message = f"mirror {full_name} cannot be {what}: a Kafka cluster keeps nobody from writing to a topic"
+    message = f"mirror {full_name} cannot be {what}: a Kafka cluster cannot make a topic read-only"
     raise UserError(message, hint="Promote or fail it over, and link the other way.")
 
 

@@ -122,7 +122,7 @@ class KafkaHibernation:
             return None
         configs = dict(self.client.configs([name]))[name]
         if isinstance(configs, int):
-            message = f"{self.address}: whoever acts may not read the configs of topic {name}"
+            message = f"{self.address}: the principal of reconciler may not read the configs of topic {name}"
             raise UserError(message, hint="Allow DESCRIBE_CONFIGS on it: they are archived with it.")
         said = {key: each.value for key, each in configs.items() if each.value is not None and each.source != _DEFAULT}
         own, kept = own_values(configs), self.seals.of(seen.id)

@@ -207,7 +207,7 @@ class KafkaCopyMoves:
             ends = {int(number): end for number, (_, end) in said["ends"].items()}
             came = came_since(self.log(full_name), ends)
             if came or not self.seals.is_on(name, topic_id):
-                message = f"topic {name}: somebody wrote to it since all of it had been copied to {said['new']}"
+                message = f"topic {name}: a producer wrote to it after all of it had been copied to {said['new']}"
                 hint = "Let its producers write to the new topic, then apply again: what is new is copied first."
                 raise RetryableError(message, hint=hint)
         except LeaseError:

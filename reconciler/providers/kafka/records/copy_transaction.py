@@ -234,7 +234,7 @@ class Transactions:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
         error = named(self._producer, error)
         if is_fenced(error):
-            return LostRaceError(where, None, hint="Somebody else copies it now: it is looked at again next time.")
+            return LostRaceError(where, None, hint="Another process copies it now: the next run reads it again.")
         return told(error, self._settings, self._doing, self._cluster)
 
     @property
@@ -416,7 +416,7 @@ class RawTransactions:
             yield
         except ProducerFencedError as error:
             where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
-            hint = "Somebody else copies it now: it is looked at again next time."
+            hint = "Another process copies it now: the next run reads it again."
             raise LostRaceError(where, None, hint=hint) from error
 
     @property

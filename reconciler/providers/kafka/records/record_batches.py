@@ -341,7 +341,7 @@ class Leader:
             node = {each.partition_index: each.leader_id for each in topic.partitions}.get(self.partition, -1)
             if node < 0:
                 where = f"cluster {self.client.name}: {self.topic}, partition {self.partition}"
-                raise RetryableError(f"{where}: nobody leads it", hint="See whether its brokers are alive.")
+                raise RetryableError(f"{where}: it has no leader", hint="See whether its brokers are alive.")
             know(self.client, found)
             self._node = node
         return self._node
