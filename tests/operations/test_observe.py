@@ -20,6 +20,9 @@ from reconciler.operations.clusters.groups import GroupChange, delete_group, des
 from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
 from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.observe import ObservedClusters
+from reconciler.resources.inventory import Observed
+from reconciler.resources.topic import Topic
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from tests.servers.proxy import Lost, Proxy, Refused
 
@@ -41,6 +44,15 @@ def consumed(bench: Bench, address: str, options: ConsumeOptions) -> object:
 def produced(bench: Bench) -> object:
     options, stdin = ProduceOptions(input_format="jsonl"), io.BytesIO(b"{}\n")
     return produce(bench.invocation, Select(), ORDERS, options, stdin=stdin, report=lambda _r, _s: None)
+
+
+def test_topics_that_the_platform_made_for_itself_do_not_count_as_read() -> None:
+    def seen(name: str, *, is_internal: bool) -> Observed:
+        spec = {"kind": "Topic", "metadata": {"name": name, "cluster": "live"}, "spec": {"partitions": 1}}
+        return Observed(Topic.model_validate(spec), "1", name, is_internal=is_internal)
+
+    both = (seen("orders", is_internal=False), seen("__consumer_offsets", is_internal=True))
+    assert ObservedClusters({each.resource.address: each for each in both}, {}, {}, {}).topics == 1
 
 
 COMMANDS: dict[str, Callable[[Bench], Any]] = {

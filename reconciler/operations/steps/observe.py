@@ -72,8 +72,12 @@ class ObservedClusters:
 
     @property
     def topics(self) -> int:
-        """How many topics were read."""
-        return sum(1 for address in self.inventory if kind_of(address) in {"topic", "mirror"})
+        """How many topics were read, without those that the platform made for itself."""
+        return sum(
+            1
+            for address, seen in self.inventory.items()
+            if kind_of(address) in {"topic", "mirror"} and not seen.is_internal
+        )
 
 
 def observe(
