@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.text.amounts import change_text, value_text
+from reconciler.cli.text.amounts import change_text, moved_text, value_text
 from reconciler.planning.actions import Change
 from reconciler.runtime.text import about, bytes_text, counted, rough_count, took
 
@@ -70,6 +70,24 @@ def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
 )
 def test_values_have_their_unit_and_read_back(path: str, value: object, text: str) -> None:
     assert value_text(path, value) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "text"),
+    [
+        ("configs.retention.ms", "604800000", "129600000", "7d → 36h"),
+        ("configs.retention.ms", "86400000", "87400000", "86400s → 87400s"),
+        ("configs.max.message.bytes", "2000000", "2000100", "2000000 → 2000100"),
+        ("configs.max.message.bytes", "2000100", "1048576", "2000100 → 1048576"),
+        ("configs.retention.ms", "-1", "87400000", "infinite → 87400s"),
+        ("configs.retention.ms", None, "87400000", "unset → 87400s"),
+        ("configs.cleanup.policy", "delete", "compact", "delete → compact"),
+    ],
+)
+def test_two_values_have_one_unit_where_one_of_them_needs_a_long_number(
+    path: str, before: str | None, after: str, text: str
+) -> None:
+    assert moved_text(path, before, after) == text
 
 
 def test_an_access_rule_that_changed_is_told_by_itself() -> None:

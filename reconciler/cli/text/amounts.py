@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
@@ -164,6 +165,9 @@ _PROPERTIES: Final = "properties."
 _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
 _REORDERED: Final = "in another order"
+_LONG: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
+"""A quantity that its own unit makes long: the other one beside it is shown in that unit too."""
+_WHOLE: Final = re.compile(r"\d{1,19}")
 
 
 def field_name(path: str) -> str:
@@ -194,6 +198,21 @@ def value_text(path: str, value: Value | list[object]) -> str:
             return json_text(value)
 
 
+def moved_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
+    """Return two values of a field, `7d → 36h`, both in the unit of the one that is long in its own."""
+    texts = [value_text(path, before), value_text(path, after)]
+    if isinstance(before, str) and isinstance(after, str):
+        for long, (raw, other) in enumerate(((before, after), (after, before))):
+            found = _LONG.fullmatch(texts[long])
+            if found is None or not _WHOLE.fullmatch(raw) or not _WHOLE.fullmatch(other):
+                continue
+            one, rest = divmod(int(raw), int(found[1]))
+            if not rest and int(other) > 0 and int(other) % one == 0:
+                texts[1 - long] = f"{int(other) // one}{found[2]}"
+                break
+    return " → ".join(texts)
+
+
 def change_texts(change: Change) -> list[str]:
     """Return a field that moves for people, with a text for each value that moves inside it."""
     if not is_nested(change.before, change.after):
@@ -208,8 +227,7 @@ def change_text(change: Change) -> str:
         return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
         return f"{field_name(change.path)} {_members(change.before, change.after)}"
-    before, after = value_text(change.path, change.before), value_text(change.path, change.after)
-    return f"{field_name(change.path)} {before} → {after}"
+    return f"{field_name(change.path)} {moved_text(change.path, change.before, change.after)}"
 
 
 def _rule_text(change: Change) -> str:

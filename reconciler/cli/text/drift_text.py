@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.present import finding_line
-from reconciler.cli.text.amounts import field_name, value_text
+from reconciler.cli.text.amounts import field_name, moved_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line
 from reconciler.cli.text.markdown import (
     LIMIT,
@@ -98,10 +98,10 @@ def what_of(found: DriftItem) -> str:
     """Return what a finding says of its resource."""
     match found.kind:
         case "drift":
-            before, after = value_text(found.path, found.recorded), value_text(found.path, found.observed)
+            moved = moved_text(found.path, found.recorded, found.observed)
             left = f"  (left as it is: {found.ignored})" if found.ignored else ""
             origin = f" (from {found.origin})" if found.origin else ""
-            return f"{field_name(found.path)}{origin} {before} → {after} on the cluster{left}"
+            return f"{field_name(found.path)}{origin} {moved} on the cluster{left}"
         case "missing" | "in doubt" | "unmanaged" | "pending" | "blocked":
             return found.message
         case _:

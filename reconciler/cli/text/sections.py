@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.cli.text.action_words import headlines, mark, note, title
-from reconciler.cli.text.amounts import change_texts, field_name, is_nested, value_text
+from reconciler.cli.text.amounts import change_texts, field_name, is_nested, moved_text, value_text
 from reconciler.cli.text.lines import Tone
 from reconciler.planning.actions import (
     Action,
@@ -121,9 +121,9 @@ def drift_text(finding: DriftFinding) -> str:
     """Return what moved on the cluster: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
         return "is missing on the cluster" if finding.observed is None else f"is missing, {finding.observed}"
-    before, after = value_text(finding.path, finding.recorded), value_text(finding.path, finding.observed)
+    moved = moved_text(finding.path, finding.recorded, finding.observed)
     origin = f" (from {finding.origin})" if finding.origin else ""
-    return f"{field_name(finding.path)}{origin} {before} → {after} on the cluster"
+    return f"{field_name(finding.path)}{origin} {moved} on the cluster"
 
 
 def waiting_text(each: Waiting) -> str:

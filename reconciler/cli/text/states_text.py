@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.cli.text.amounts import change_texts, field_name, is_nested, leaves, value_text
+from reconciler.cli.text.amounts import change_texts, field_name, is_nested, leaves, moved_text, value_text
 from reconciler.cli.text.inventory_text import fields_of
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, plain_table, table
 from reconciler.planning.same_or_less import Why, loss_words, missing_words
@@ -127,8 +127,7 @@ def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
 def _side(path: str, move: Move | None) -> str:
     if move is None:
         return _ALONE
-    after = value_text(path, move.after)
-    return f"{value_text(path, move.before)} → {after}" if move.has_before else after
+    return moved_text(path, move.before, move.after) if move.has_before else value_text(path, move.after)
 
 
 def _more(count: int) -> list[Line]:
