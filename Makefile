@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN))/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check coverage bench soak schemas lock clean
+.PHONY: help setup demo test test-all check coverage bench soak docs schemas lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -52,6 +52,11 @@ bench: setup ## the benchmarks: ratios against a floor measured in the same run
 soak: setup ## long tests: crashes at random moments, scale
 	@$(BIN)/python -m pytest -q -m soak
 
+docs: ## the documentation as a site, in site/: open site/index.html
+	@test -x .venv-docs/bin/mkdocs || { $(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip install --quiet \
+		--disable-pip-version-check --require-hashes -r requirements-docs.lock; }
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+
 schemas: setup ## write schemas/*.json, docs/reference/cli.md and docs/facts.md anew
 	@$(BIN)/reconciler schema --out schemas
 	@$(BIN)/python -m tests.docs.reference
@@ -60,7 +65,9 @@ schemas: setup ## write schemas/*.json, docs/reference/cli.md and docs/facts.md 
 lock: ## resolve requirements.lock anew (needs uv)
 	@uv pip compile pyproject.toml --extra spark --extra kafka --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
+	@uv pip compile --group docs --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements-docs.lock
 
 clean: ## remove everything that was made
-	@rm -rf $(VENV) .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) .venv-docs site .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@rm -rf examples/*/.reconciler examples/*/.clusters examples/*/.workspace

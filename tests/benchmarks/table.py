@@ -63,7 +63,11 @@ def _area(name: str, found: Sequence[Row | LeftOut]) -> str:
         f"| {row.what} | {row.against} | {row.ours} | {row.floor} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |"
         for row in rows
     ]
-    whys = [f"- Missed: {row.what}. {row.why or 'We do not know why yet.'}" for row in rows if not row.is_met]
+    whys = [
+        f"- Missed: {row.what}, against {row.against}. {row.why or 'We do not know why yet.'}"
+        for row in rows
+        if not row.is_met
+    ]
     return _AREA.format(name=name, rows="\n".join(lines)) + "".join(f"\n{each}" for each in [*whys, ""] if whys)
 
 

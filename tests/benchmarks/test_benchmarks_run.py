@@ -27,10 +27,10 @@ def test_the_page_has_a_table_for_each_area_says_why_aims_are_missed_and_what_is
         "## Planning",
         "| fast | a floor | 2 s | 1 s | 2.00× | ≤ 3.00× |",
         "| slow | a floor | 4 s | 1 s | **4.00×, missed** | ≤ 3.00× |",
-        "- Missed: slow. It waits.",
+        "- Missed: slow, against a floor. It waits.",
         "## Reading",
         "| odd | a floor | 4 s | 1 s | **4.00×, missed** | ≤ 3.00× |",
-        "- Missed: odd. We do not know why yet.",
+        "- Missed: odd, against a floor. We do not know why yet.",
         "## Left out",
         "- `tofu`: not on the PATH",
     ]
