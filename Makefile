@@ -64,9 +64,9 @@ schemas: setup ## write schemas/*.json, docs/reference/cli.md and docs/facts.md 
 
 lock: ## resolve requirements.lock anew (needs uv)
 	@uv pip compile pyproject.toml --extra spark --extra kafka --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
+		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
 	@uv pip compile --group docs --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements-docs.lock
+		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements-docs.lock
 
 clean: ## remove everything that was made
 	@rm -rf $(VENV) .venv-docs site .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
