@@ -62,7 +62,7 @@ def test_groups_are_listed_described_reset_and_deleted(call: Call) -> None:
     gone = call("group", "delete", "west", GROUP, "--force", "--yes", "--format", "json")
     assert [row["committed"] for row in follows("group-deletion", gone)["forgotten"]] == [1]
     assert call("group", "describe", "west", GROUP).code == 1
-    assert "Nobody has committed" in call("group", "list", "west").out
+    assert "No group has committed" in call("group", "list", "west").out
 
 
 @pytest.mark.thorough

@@ -158,7 +158,7 @@ def test_a_status_says_how_far_what_is_left_and_what_may_be_asked(shop: Shop) ->
     shop.cluster("west").mounts.drive(number)
     (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert (printed["state"], printed["bytes_left"]) == ("prepared", 0)
-    asked = f'it goes on where somebody asks for it: execute, by the library: cluster.mounts.ask({number}, "execute")'
+    asked = f'it continues when it is asked to: execute, by the library: cluster.mounts.ask({number}, "execute")'
     assert printed["waits"] == [asked]
 
 

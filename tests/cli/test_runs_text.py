@@ -159,7 +159,7 @@ def test_what_was_skipped_because_of_something_that_was_done_after_all_is_no_suc
     )
     assert isinstance(verdict, PartialError)
     assert verdict.exit_code == 8
-    assert "1 action was not tried" in verdict.message
+    assert "1 action was not run" in verdict.message
 
 
 def test_a_large_failure_is_one_line_in_the_end() -> None:

@@ -71,5 +71,5 @@ def test_the_comment_says_where_a_topic_lies_that_somebody_unmounted_by_hand(sho
     location, mounts = shop.location(), shop.opened("west").mounts
     assert mounts.drive(mounts.unmount("shop:orders")) is None
     text = plan_markdown(shop.bench.plan().plan)
-    assert f"it lies detached at {location}" in text
+    assert f"it is detached at {location}" in text
     assert "create" not in text

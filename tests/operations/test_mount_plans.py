@@ -226,7 +226,7 @@ class TestThereAndBack:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         planned = rollback_plan(shop.bench.invocation, Select(), serial)
         assert [each.message for each in planned.plan.errors] == [
-            f"it lies detached at {location}, and its Mounting is no longer declared"
+            f"it is detached at {location}, and its Mounting is no longer declared"
         ]
 
     def test_a_mounting_that_is_removed_leaves_the_topic_detached_and_its_manifest_is_refused(self, shop: Shop) -> None:
@@ -235,14 +235,14 @@ class TestThereAndBack:
         shop.say(sleep=None)
         (said,) = errors_of(shop.bench.plan())
         assert said.startswith("manifests/orders.yaml:")
-        assert f"it lies detached at {location}" in said
+        assert f"it is detached at {location}" in said
         assert "reconciler state rm mounting/west/shop:orders topic/west/shop:orders" in said
         shop.forget("mounting/west/shop:orders")
         planned = shop.bench.plan()
         assert planned.plan.actions == ()
         assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
         (said,) = errors_of(planned)
-        assert f"it lies detached at {location}" in said
+        assert f"it is detached at {location}" in said
         assert "reconciler state rm topic/west/shop:orders" in said
         shop.forget("topic/west/shop:orders")
         assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
@@ -476,7 +476,7 @@ class TestByHand:
     def test_no_empty_topic_takes_the_place_of_one_unmounted_by_hand(self, shop: Shop, *, only_drift: bool) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
-        with pytest.raises(UserError, match=f"it lies detached at {location}"):
+        with pytest.raises(UserError, match=f"it is detached at {location}"):
             shop.bench.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
         assert "shop:orders" not in shop.opened("west").topics()
 
@@ -486,14 +486,14 @@ class TestByHand:
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         shop.say(wake=None)
         (said,) = errors_of(shop.bench.plan())
-        assert f"it lies detached at {location}" in said
+        assert f"it is detached at {location}" in said
 
     def test_a_topic_that_is_moved_from_one_unmounted_by_hand_is_mounted_under_its_new_name(self, shop: Shop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         shop.say(orders=topic("later", "west", more=', movedFrom: "shop:orders"'))
         (said,) = errors_of(shop.bench.plan())
-        assert f"it lies detached at {location}" in said
+        assert f"it is detached at {location}" in said
         shop.apply(wake=mounting("later", "west", "mounted", more=f', source: "{location}"'))
         assert shop.values("shop:later") == [b"v0", b"v1", b"v2"]
 
@@ -515,7 +515,7 @@ class TestByHand:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.say(sleep=None)
         (said,) = errors_of(shop.bench.plan())
-        assert f"it lies detached at {location}" in said
+        assert f"it is detached at {location}" in said
 
 
 class TestSelected:

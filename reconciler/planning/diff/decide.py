@@ -60,7 +60,7 @@ def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it lies detached at {where}, and its Mounting is no longer declared",
+        f"it is detached at {where}, and its Mounting is no longer declared",
         "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there. "
         f"To make a new and empty one: reconciler state rm {forgetting}",
     )

@@ -31,7 +31,7 @@ def test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the
     linked.driver().reverse("west", ORDERS)
     assert linked.status("east") == "ACTIVE"
 
-    with pytest.raises(RetryableError, match="was looked at before"):
+    with pytest.raises(RetryableError, match="source metadata is stale"):
         sink.publish(staged)
     assert equal(linked, "west", "east")
     linked.produce("west", "home", "again", "and again")
