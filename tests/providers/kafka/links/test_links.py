@@ -234,14 +234,20 @@ def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) ->
     admin = linked.west._client.admin
     admin.create_partitions({linked.topic: 4})
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, linked.topic, configs={"retention.ms": "12345"})])
-    linked.wait(lambda: linked.west.source_topic(address_of("topic", WEST, linked.topic)).partitions == 4)
-    source = linked.west.source_topic(address_of("topic", WEST, linked.topic))
+    address = address_of("topic", WEST, linked.topic)
+    linked.wait(lambda: linked.west.source_topic(address).partitions == 4)
+    linked.wait(lambda: linked.west.source_topic(address).configs.get("retention.ms") == "12345")
+    source = linked.west.source_topic(address)
     linked.east.follow_source(linked.address, source)
     linked.east.follow_source(linked.address, source)
+    linked.wait(lambda: _config(linked, "retention.ms") == "12345")
+    assert linked.seen.partitions == 4
+
+
+def _config(linked: Linked, name: str) -> str | None:
     ((_, configs),) = linked.site.client.configs([linked.mirror])
     assert not isinstance(configs, int)
-    assert configs["retention.ms"].value == "12345"
-    assert linked.seen.partitions == 4
+    return configs[name].value
 
 
 def test_positions_are_those_of_the_source(linked: Linked) -> None:
