@@ -80,9 +80,7 @@ def warn(text: str) -> None:
 def _check_principal(principal: str | None, host: str | None) -> None:
     if principal is None:
         if host is not None:
-            raise UsageError(
-                "--host says where a principal acts from", hint="Name the principal too: --principal User:checkout"
-            )
+            raise UsageError("--host needs --principal", hint="Name the principal too: --principal User:checkout")
         return
     from reconciler.embedded.acl import Permissions
 

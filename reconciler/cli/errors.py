@@ -75,7 +75,8 @@ def _say_ours(screen: Screen, error: ReconcilerError) -> None:
         case _:
             problems = getattr(error, "problems", ())
             screen.show([line(str(problem)) for problem in problems])
-            _say(screen, "Error", error.message.split("\n", 1)[0] if problems else error.message, error.hint)
+            said = error.message.split("\n", 1)[0] if problems else error.message
+            _say(screen, "Error", said, error.hint, _code_of(said))
 
 
 def _say_usage(screen: Screen, error: TyperException) -> int:
@@ -110,10 +111,18 @@ def _of_the_system(error: OSError) -> str:
     return f"{visible(str(error.filename))}: {reason}" if error.filename else reason
 
 
-def _say(screen: Screen, word: str, message: str, hint: str) -> None:
+def _say(screen: Screen, word: str, message: str, hint: str, code: str | None = None) -> None:
+    more = [] if code is None else [line("  ", Span("more: ", Tone.QUIET), f"reconciler explain {code}")]
     screen.show(
-        [_first(word, message), *_rest(message), line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix("."))]
+        [_first(word, message), *_rest(message), line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix(".")), *more]
     )
+
+
+def _code_of(message: str) -> str | None:
+    from reconciler.cli.explanations import explanation_of  # only errors pay for it
+
+    found = explanation_of(message)
+    return None if found is None else found.code
 
 
 def _first(word: str, message: str) -> Line:

@@ -147,7 +147,7 @@ def _root(folder: Path, environ: Mapping[str, str]) -> Path:
     place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"
-        raise UserError(message, hint="Delete HEAD, objects and refs there: nothing of them is believed.")
+        raise UserError(message, hint="Delete HEAD, objects and refs there. They are not trusted.")
     return Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
 
 

@@ -53,7 +53,7 @@ class MetricsFile:
             metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
             put_metrics(self._path, metrics_body(self._path, metrics))
         except ReconcilerError as error:
-            self.trouble = PartialError("metrics are missing", hint="What was done stands; why they are is said above.")
+            self.trouble = PartialError("metrics are missing", hint="What was done stands. The reason is shown above.")
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
 

@@ -359,7 +359,9 @@ def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) ->
     checked = [_checked(f"topic {full_name}", entry) for entry in entries]
     for rule in checked:
         if (rule.resources, rule.names) != (("topics",), ("*",)):
-            message = f"topic {full_name}: a rule of a topic is about that topic, not about {', '.join(rule.names)}"
+            message = (
+                f"topic {full_name}: an access rule of a topic covers that topic alone, not {', '.join(rule.names)}"
+            )
             raise UserError(message, hint="Leave out resources and names, or set the rule on its namespace.")
     draft.put_topic(full_name, replace(topic, acls=entries_of(checked)))
 

@@ -239,7 +239,7 @@ class EmbeddedCluster(Admin):
         There is no membership: it reads all `partitions` unless it is told which. `on_missing`: as of `log`.
 
         Raises:
-            UserError: A topic or isolation does not exist, or the pattern is no regular expression.
+            UserError: A topic or isolation does not exist, or the pattern is not a regular expression.
         """
         from reconciler.embedded.clients.consumer import Consumer, Reading, Subscription
 

@@ -205,7 +205,7 @@ def group_key(group: str) -> str:
 
 
 def group_of_key(key: str) -> str | None:
-    """Return the group whose register has a key; `None`: it is no group's."""
+    """Return the group whose register has a key; `None`: it belongs to no group."""
     return _decoded(key, GROUPS, group_key)
 
 

@@ -93,9 +93,9 @@ def _why_not(found: FoundTopic) -> tuple[str, str] | None:
         return "it is Kafka's own, and never managed", ""
     if found.partitions is not None and found.partitions < 1:
         why = f"{found.partitions} is no number of partitions, so it is left out: the broker's default would decide"
-        return why, "Say how many it has and import again, or export the cluster itself."
+        return why, "Add the number and import again, or export the cluster itself."
     if found.partitions is None:
-        why = "how many partitions it has is not said, so it is left out: the broker's default would decide"
+        why = "the number of partitions is missing, so the topic is left out: the broker's default would decide"
         return why, "Say it there and import again, or export the cluster itself."
     return None
 

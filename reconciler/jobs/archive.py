@@ -65,7 +65,7 @@ def archive(job: Archiving) -> Archived:
 
     Raises:
         UserError: The archive differs from its source.
-        SourceChangedError: The source was deleted and made anew.
+        SourceChangedError: The source was deleted and created again.
         RetryableError: Somebody cannot be shut out, a transaction stays open, or Spark gave up.
         IncompleteError: It was stopped; what is named stays.
     """
@@ -120,7 +120,7 @@ def _compare(job: Archiving, since: Mapping[int, int], copied: Copy) -> None:
 
 def _check_same(job: Archiving, topic_id: str | None) -> None:
     if job.source.topic_id != topic_id:
-        message = f"{job.name} was deleted and made anew while it was archived (its topic id changed)"
+        message = f"{job.name} was deleted and created again while it was archived (its topic id changed)"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint="Nothing was deleted. Plan again.")
 
 

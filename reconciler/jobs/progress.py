@@ -62,7 +62,7 @@ _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 def refused(what: str, error: Exception, *, said: str = "") -> ReconcilerError:
     """Return the error for a Spark that does not start; `said` is what its JVM printed."""
-    hint = "Mend spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
+    hint = "Correct spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
     return UserError(f"{what}: {_reason(said) or _reason(str(error))}", hint=hint)
 
 

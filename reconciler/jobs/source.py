@@ -112,4 +112,4 @@ def _offset(options: Mapping[str, str], name: str, words: set[str], default: str
     if given.isdecimal():
         return int(given)
     hint = f"Write {', '.join(sorted(words))}, or an offset."
-    raise UserError(f"option {name} of {NAME}: {given!r} is no place in a topic", hint=hint)
+    raise UserError(f"option {name} of {NAME}: {given!r} is not a place in a topic", hint=hint)

@@ -110,5 +110,5 @@ class Lifecycle(Generic[State]):
     def _advice(self, state: State) -> str:
         legal = self.legal(state)
         itself = self.by_itself(state)
-        ways = f"Legal there: {', '.join(legal)}." if legal else "Nothing can be asked for there."
+        ways = f"Possible in this state: {', '.join(legal)}." if legal else "Nothing can be asked for there."
         return f"{ways} It becomes {' or '.join(itself)} by itself." if itself and not legal else ways

@@ -113,7 +113,7 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: Gathering,
             if key in resource.spec.configs and key not in told:
                 told.add(key)
                 line = findings.spot(places, ("spec", "tieringPolicy"))[1].line
-                message = f"is said twice: here, and by the tieringPolicy {policy} on line {line}"
+                message = f"is set twice: here, and by the tieringPolicy {policy} on line {line}"
                 hint = "Keep one form; a key written here wins over a policy of a tier above"
                 findings.complain(places, Complaint(message, hint, ("spec", "configs", key)))
 

@@ -201,13 +201,13 @@ def check_shape(value: Any, shape: Any, at: str = "") -> None:
 
 
 def check_numbers(*values: object) -> None:
-    """Refuse what is no whole number; for what is read too often for a shape.
+    """Refuse what is not a whole number; for what is read too often for a shape.
 
     Raises:
         TypeError: Says what is there.
     """
     if not {int}.issuperset(map(type, values)):
-        raise TypeError(f"{next(value for value in values if type(value) is not int)!r:.50} is no whole number")
+        raise TypeError(f"{next(value for value in values if type(value) is not int)!r:.50} is not a whole number")
 
 
 def check_texts(*values: object) -> None:

@@ -83,7 +83,9 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     """Return the error that says what to do about an answer of the store."""
     code, where = code_of(error), f"cannot {doing} {url}"
     if code in {"NoSuchBucket", "404"}:
-        return UserError(f"{where}: there is no such bucket", hint="Create it, or correct its name; we never make one.")
+        return UserError(
+            f"{where}: there is no such bucket", hint="Create it, or correct its name; reconciler never creates one."
+        )
     if code in _DENIED:
         return UserError(f"{where}: access denied", hint=f"Allow these credentials {_RIGHTS[doing]}.")
     if code in _EXPIRED:

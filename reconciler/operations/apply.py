@@ -106,7 +106,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     """
     if options.strict and options.file is None:
         raise UsageError(
-            "--strict holds a saved plan to the letter, and there is none",
+            "--strict is only for a saved plan",
             hint="Give the FILE that `reconciler plan --out FILE` saved, or leave --strict out.",
         )
     if options.resumes:
@@ -116,7 +116,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if options.only_drift:
         raise UsageError("--only-drift cannot be combined with a plan file", hint="Give either FILE or --only-drift.")
     if select != Select():
-        raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
+        raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
     approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
     select = options_of(approved.document, workspace_folder(invocation))
     work = _open_again(invocation, select, approved.document.back_to)
@@ -142,7 +142,7 @@ def apply_wanted(
 def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
     """Plan again as the open run did, and do what of its plan is left."""
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
-        raise UsageError("the open run brings its own plan and selection", hint="Give --resume alone, and -e.")
+        raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
     kept = resumable(open_state(invocation, select))
     work = _open_again(invocation, select_of(kept, workspace_folder(invocation)), kept.get("back_to"))
     work.warn_about_local_state()

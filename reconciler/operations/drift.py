@@ -576,7 +576,7 @@ def _way_on(plan: Plan, fails: Sequence[DriftItem]) -> str:
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {accepting}"
     if moved:
-        return "What was deleted and made anew cannot be set back. Adopt it with: reconciler apply"
+        return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
     ways: dict[DriftClass, str] = {
         "in doubt": "Find out what happened, and go on from there: reconciler apply",
         "pending": "Do what the files say: reconciler apply",

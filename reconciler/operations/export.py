@@ -64,7 +64,7 @@ def bare_named(
     if not servers:
         if security or separator:
             hint = "Add --bootstrap-server, or say it in the manifest of the Cluster."
-            raise UsageError("how a cluster is reached is said of one that nothing declares", hint=hint)
+            raise UsageError("options for the connection are only for a cluster that no manifest declares", hint=hint)
         return None
     fields = dict(_field(each, here, out) for each in security)
     connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator or "."}
@@ -91,7 +91,7 @@ def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
 def _field(text: str, here: Path, out: Path) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"{name!r} is no field=value", hint="For example --security protocol=SASL_SSL")
+        raise UsageError(f"{name!r} is not field=value", hint="For example --security protocol=SASL_SSL")
     if name in _FILES and not Path(value).is_absolute():
         value = os.path.relpath(here / value, out)
     return name, value

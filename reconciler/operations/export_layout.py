@@ -93,7 +93,7 @@ def archives_in(cluster: str, found: Iterable[tuple[str, Recoverable | UserError
             inventory.update(_declared(cluster, newest))
         except ValueError as error:  # Names and configs are checked as those of manifests are.
             message = f"topic {full_name!r} cannot be declared: {str(error).splitlines()[0]}"
-            left_out.append(LeftOut(place, UserError(message, hint="Its topic.json was written by other hands.")))
+            left_out.append(LeftOut(place, UserError(message, hint="Its topic.json was not written by this tool.")))
             continue
         taken[address] = newest
         if several[:-1]:

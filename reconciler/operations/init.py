@@ -76,7 +76,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
-        raise UserError(f"{location!r} is no place for a state", hint="Write file://folder or s3://bucket/prefix.")
+        raise UserError(f"{location!r} is not a place for a state", hint="Write file://folder or s3://bucket/prefix.")
     texts = {
         folder / "reconciler.yaml": workspace_text(folder, location),
         folder / "manifests" / "example.yaml": _EXAMPLE.format(schema=SCHEMA, clusters=_CLUSTERS),

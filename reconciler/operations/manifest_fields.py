@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Where in the files something is said, and whether it can be changed there.
 
 
-ODD_LAYOUT: Final = "it is laid out so that no patch is safe"
+ODD_LAYOUT: Final = "its layout allows no safe patch"
 
 
 class ElsewhereError(Exception):

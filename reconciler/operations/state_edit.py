@@ -82,7 +82,7 @@ class Surgery:
             if digest(actions) != digest(confirmed):
                 raise StalePlanError(
                     "what is recorded has changed since it was shown",
-                    hint="Nothing was changed. Give the command again.",
+                    hint="Nothing was changed. Run the command again.",
                 )
             return ToDo(actions, digest(actions))
 
@@ -252,7 +252,9 @@ def _renamed(resource: Resource, address: Address) -> Resource:
         return RESOURCE.validate_python(plain)
     except ValidationError as error:
         why = error.errors(include_url=False, include_context=False)[0]["msg"].removeprefix("Value error, ")
-        raise UserError(f"{address} is no address: {why}", hint="Name one that a manifest could declare.") from error
+        raise UserError(
+            f"{address} is not an address: {why}", hint="Name one that a manifest could declare."
+        ) from error
 
 
 # `state repair`: look at what is left, show what would mend it, ask, and write it.

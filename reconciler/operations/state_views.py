@@ -287,7 +287,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
     if serial == 0:
         raise UserError(
             "state #0 is the empty one, before anything was applied",
-            hint="To remove everything: reconciler destroy. To go back further on, see: reconciler state history",
+            hint="To remove everything: reconciler destroy. Other states: reconciler state history",
         )
     current = read_current(site)
     then, now = state_at(site, current, serial), current.record

@@ -304,11 +304,11 @@ def read_document(body: bytes) -> PlanDocument:
     try:
         document = PlanDocument.model_validate(row)
     except ValidationError as error:
-        raise UserError(f"the saved plan does not read: {refusal(error)}", hint=AGAIN) from error
+        raise UserError(f"the saved plan cannot be read: {refusal(error)}", hint=AGAIN) from error
     if document.digest != digest_of_document(document):
-        raise UserError("the saved plan was changed after it was written: its digest does not fit", hint=AGAIN)
+        raise UserError("the saved plan was changed after it was written: its digest does not match", hint=AGAIN)
     if document.seal is not None and document.seal != seal_of_document(document):
-        raise UserError("the saved plan was changed after it was written: its seal does not fit", hint=AGAIN)
+        raise UserError("the saved plan was changed after it was written: its seal does not match", hint=AGAIN)
     return document
 
 

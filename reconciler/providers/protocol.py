@@ -276,7 +276,7 @@ class Provider(Protocol):
         """Bring a mirror's partitions and synced configs to what its source has: before every catch-up, never planned.
 
         Raises:
-            UserError: It is no mirror, or its source was deleted and made anew.
+            UserError: It is no mirror, or its source was deleted and created again.
         """
         ...
 

@@ -57,7 +57,7 @@ def resolve(reference: str, environ: Mapping[str, str]) -> Secret:
     """
     found = SECRET_REFERENCE.fullmatch(reference)
     if found is None:
-        raise BrokenInvariantError("a secret is no reference", hint="Please report how it came to be")
+        raise BrokenInvariantError("a secret is not a reference", hint="Please report how it came to be")
     source, name = found[1], found[2]
     text = _of_environment(name, environ) if source == "env" else _of_file(Path(name))
     if not text:

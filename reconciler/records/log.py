@@ -162,7 +162,7 @@ class SourceSeen:
     """The log that a copy follows, as it was seen before a round of copying: what goes with what is published."""
 
     topic_id: str | None
-    """Another one: it was deleted and made anew. `None`: its platform has none."""
+    """Another one: it was deleted and created again. `None`: its platform has none."""
     bounds: Mapping[int, Bounds]
 
 
@@ -370,7 +370,7 @@ def check_followed(name: str, partition: int, reached: SinkPosition, source: Sou
     """
     where = f"{name}, partition {partition}"
     if reached.topic_id is not None and source.topic_id not in {None, reached.topic_id}:
-        message = f"{where}: the source was deleted and made anew (its topic id changed)"
+        message = f"{where}: the source was deleted and created again (its topic id changed)"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=_HINT)
     bounds = source.bounds.get(partition)
     if bounds is None:

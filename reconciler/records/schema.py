@@ -109,7 +109,7 @@ def matching(pattern: str, full_names: Sequence[str]) -> list[str]:
     """Return the names that match a pattern as a whole, as Java's `Pattern.matches` would.
 
     Raises:
-        UserError: It is no regular expression, or too large.
+        UserError: It is not a regular expression, or too large.
     """
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression of {len(pattern):,} characters"
@@ -118,7 +118,7 @@ def matching(pattern: str, full_names: Sequence[str]) -> list[str]:
         pc.match_substring_regex(pa.array([""]), pattern)  # alone first: a ')' must not end the group around it
         is_match = pc.match_substring_regex(pa.array(full_names, pa.string()), rf"\A(?:{pattern})\z")
     except (pa.ArrowException, UnicodeEncodeError) as error:
-        message = f"{pattern!r} is no regular expression: {str(error).removeprefix('Invalid regular expression: ')}"
+        message = f"{pattern!r} is not a regular expression: {str(error).removeprefix('Invalid regular expression: ')}"
         raise UserError(message, hint="Example: shop:eu:.* (RE2: without look-around and back-references).") from error
     return [name for name, is_wanted in zip(full_names, is_match.to_pylist(), strict=True) if is_wanted]
 

@@ -50,7 +50,7 @@ TASKS: Final = (AUTO_CREATE_MIRROR, TOPIC_CONFIGS_SYNC, CONSUMER_OFFSET_SYNC, AC
 """What a link does beside copying, in the order in which it does it."""
 
 SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
-"""Of a mirror whose source was deleted and made anew."""
+"""Of a mirror whose source was deleted and created again."""
 UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
 """Of a mirror whose source was cut below what was copied."""
 RECORDS_REFUSED: Final = "RECORDS_REFUSED"
@@ -420,7 +420,7 @@ def asked_for(
     is_suspended = mirror.operation is not None and status is _M.PAUSED
     if is_suspended and verb == PROMOTE:
         message = f"mirror {full_name}: cannot promote while a reversal is suspended"
-        raise UserError(message, hint="Legal there: resume, failover.")
+        raise UserError(message, hint="Possible in this state: resume, failover.")
     condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
     end = stepped(full_name, status, verb, condition)
     if verb in REVERSALS:
@@ -642,7 +642,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, found: Named | None) ->
     status = status_of(mirror, None if found is None else found[1])
     if "delete" not in MIRROR.legal(status):
         message = f"mirror {full_name} is {status}: cannot delete while {status}"
-        raise UserError(message, hint=f"Legal there: {', '.join(MIRROR.legal(status))}.")
+        raise UserError(message, hint=f"Possible in this state: {', '.join(MIRROR.legal(status))}.")
     if status in _OVER or found is None or not _makes(found[1], mirror.source):
         return
     message = f"mirror {full_name} cannot be deleted: the autoCreate filters of link {found[0]} take {mirror.source}"

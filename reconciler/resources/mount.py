@@ -55,7 +55,7 @@ class MountingSpec(Model):
     def _leaves_time(cls, timeout: int | None) -> int | None:
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
-            raise refusal(Complaint("a migration that may take no time is always too late", hint=hint))
+            raise refusal(Complaint("a timeout must be more than 0", hint=hint))
         return timeout
 
 
@@ -209,7 +209,7 @@ class Migration:
     bytes_left: int | None = None
     """Stored bytes still to be uploaded; `None`: nothing is, or nothing more than was."""
     is_automatic: bool = True
-    """Whether it goes on by itself from state to state."""
+    """Whether it continues by itself from state to state."""
     by_jobs: bool = False
     """Whether jobs of an apply do it: nobody else brings it further."""
     waits: tuple[str, ...] = ()

@@ -553,7 +553,8 @@ def require_run(store: ObjectStore, run: str) -> RunFile:
     if found is None or found.run != run:
         raise UserError(
             f"{store.url}/{run_key(run)} is missing or cannot be read, and the lockfile says that this run is open",
-            hint="Restore the file from a backup or the bucket's versions; `reconciler state repair` goes on without.",
+            hint="Restore the file from a backup or the bucket's versions; `reconciler state repair` "
+            "continues without it.",
         )
     return found
 

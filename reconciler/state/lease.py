@@ -152,7 +152,7 @@ class Lease:
             LeaseError: It was given back, taken over, or could not be renewed for too long: write nothing more.
         """
         if self._is_free:
-            raise LeaseError("the lease was given back", hint="What was still under way is found by the next run.")
+            raise LeaseError("the lease was freed", hint="What was still under way is found by the next run.")
         if self._lost is None and self._age() >= self.terms.give_up_s:
             why = f" ({self._trouble})" if self._trouble else ""
             note(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))

@@ -189,7 +189,7 @@ def _lost(store: ObjectStore, why: str = "") -> UserError:
     beside = why or f"{STATE_PREFIX} or {RUNS_PREFIX} beside it is not"
     return UserError(
         f"{store.url}: {KEY} is gone, but {beside}: the state is lost, not new",
-        hint=f"Restore {KEY} from a backup or the bucket's versions, or make it anew from what is beside it: "
+        hint=f"Restore {KEY} from a backup or the bucket's versions, or rebuild it from what is beside it: "
         "reconciler state repair",
     )
 
@@ -197,7 +197,7 @@ def _lost(store: ObjectStore, why: str = "") -> UserError:
 def _damaged(url: str, why: str) -> UserError:
     return UserError(
         f"{url}/{KEY} cannot be read: {why}",
-        hint="Nothing was changed. Restore it from a backup or the bucket's versions, or make it anew from what is "
+        hint="Nothing was changed. Restore it from a backup or the bucket's versions, or rebuild it from what is "
         "beside it: reconciler state repair",
     )
 

@@ -191,7 +191,7 @@ def _committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
 def _two(serial: int, named: Iterable[str]) -> UserError:
     return UserError(
         f"state #{serial} was written twice, and nothing says which was committed: {', '.join(sorted(named))}",
-        hint="Name the one to go on from: reconciler state repair --snapshot KEY",
+        hint="Name the one to continue from: reconciler state repair --snapshot KEY",
     )
 
 
@@ -388,8 +388,7 @@ def _alive(lockfile: Lockfile) -> LeaseError:
 
 _KEPT: Final = "lockfile.damaged-{}.json"
 _STRANGER: Final = (
-    f"Where only {KEY} is the other one's, move it away and make it anew from what is beside it: "
-    "reconciler state repair"
+    f"Where only {KEY} is the other one's, move it away and rebuild it from what is beside it: reconciler state repair"
 )
 
 
@@ -445,7 +444,7 @@ def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *,
     base = judging.base()
     if there is not None and base.snapshot.lineage != known:
         message = f"{store.url}/{base.snapshot.key} belongs to lineage {base.snapshot.lineage}, the lockfile to {known}"
-        raise UserError(message, hint=f"Files of two states were mixed: restore all of one of them. {_STRANGER}")
+        raise UserError(message, hint=f"Files of two states were mixed: restore all files of one of them. {_STRANGER}")
     found = judging.repair(symptoms.problems, owner, base)
     return replace(found, lineage_was=there.lineage) if there is not None and there.lineage != known else found
 
@@ -627,7 +626,7 @@ class _Judging:
         told = f", and forgets what {', '.join(map(str, runs))} did" if runs else ""
         return UserError(
             f"{why}, and no journal says what it said",
-            hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to go on from it{told}: "
+            hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to continue from it{told}: "
             f"reconciler state repair --snapshot {base.snapshot.serial}",
         )
 

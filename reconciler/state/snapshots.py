@@ -30,7 +30,7 @@ _RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+}\Z')
 _TAIL: Final = 512
 _LEVEL: Final = 6
 _RESTORE: Final = (
-    "Restore the file from a backup or the bucket's versions, or go on with what journals still say: "
+    "Restore the file from a backup or the bucket's versions, or continue with what the journals say: "
     "reconciler state repair"
 )
 
@@ -90,7 +90,7 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     found = _decode(body, f"{store.url}/{pointer.key}", pointer.key, digest)
     if (found.lineage, found.serial) != (lockfile.lineage, lockfile.serial):
         message = f"{store.url}/{pointer.key} belongs to lineage {found.lineage}, the lockfile to {lockfile.lineage}"
-        raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
+        raise UserError(message, hint="Files of two states were mixed: restore all files of one of them from a backup.")
     return replace(found, lockfile=lockfile)
 
 
@@ -126,7 +126,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
     if found.serial != row.serial or lineage not in {None, found.lineage}:
         held = f"state #{found.serial} of lineage {found.lineage}"
         message = f"{store.url}/{row.key} holds {held}, but its file name says another one"
-        raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
+        raise UserError(message, hint="Files of two states were mixed: restore all files of one of them from a backup.")
     return found
 
 

@@ -167,7 +167,7 @@ def test_a_patch_that_lacks_something_is_printed_and_fails(call: Call) -> None:
     said = call("drift", "--accept", "topic/*")
     assert said.code == 1
     assert said.err.startswith(
-        "# topic/west/odd: change by hand: manifests/odd.yaml:5 spec.partitions: 6 (it is laid out"
+        "# topic/west/odd: change by hand: manifests/odd.yaml:5 spec.partitions: 6 (its layout allows"
     )
     assert "1 finding is not in the patch" in said.err
     subprocess.run(["git", "apply", "-"], input=said.out.encode(), check=True)

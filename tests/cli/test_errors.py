@@ -16,6 +16,7 @@ import pytest
 
 from reconciler import errors
 from reconciler.cli.errors import exit_code_of
+from reconciler.cli.explanations import EXPLANATIONS, Explanation, explanation_of
 from reconciler.cli.main import main
 from reconciler.errors import UserError
 from reconciler.manifests.positions import ManifestError, Problem
@@ -25,6 +26,7 @@ from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import RESOURCE
 from tests.cli.conftest import COMMAND, environment
+from tests.docs import catalog
 
 CODES = {
     errors.UserError: 1,
@@ -284,3 +286,36 @@ def test_destroying_from_emptied_files_says_that_it_only_forgets(applied: Run, t
         "Warning: cluster/west: the files no longer declare it: 2 resources on it are forgotten, and stay there"
     )
     assert (tmp_path / ".clusters/west/catalog/head.json").is_file()
+
+
+# -- errors that have a code
+
+
+@pytest.mark.parametrize("explanation", EXPLANATIONS, ids=lambda each: each.code)
+def test_an_explained_error_is_one_that_the_code_raises(explanation: Explanation) -> None:
+    said = catalog.FILE.read_text(encoding="utf-8").splitlines()
+    assert any(explanation_of(line) == explanation for line in said)
+
+
+def test_codes_are_numbered_in_order() -> None:
+    assert [each.code for each in EXPLANATIONS] == [f"E{number:03}" for number in range(1, len(EXPLANATIONS) + 1)]
+
+
+def test_an_error_names_its_code_and_explain_prints_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].strip() == "more: reconciler explain E001"
+    assert main(["explain", "e001"]) == 0
+    assert capsys.readouterr().out.startswith("E001: No workspace here\n\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["E999"], "there is no error E999"), (["E001", "--format", "json"], "text alone")]
+)
+def test_a_code_that_is_not_there_and_another_form_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", *arguments]) == 64
+    assert said in capsys.readouterr().err

@@ -104,9 +104,11 @@ SERVER = ("--bootstrap-server", "127.0.0.1:1")
 SCRAM = ("--security", "protocol=SASL_SSL", "--security", "mechanism=SCRAM-SHA-512")
 
 REFUSED = [
-    pytest.param(("--security", "protocol=SSL"), "is said of one that nothing declares", id="no server"),
-    pytest.param(("--namespace-separator", "_"), "is said of one that nothing declares", id="a separator alone"),
-    pytest.param((*SERVER, "--security", "SSL"), "'SSL' is no field=value", id="no field"),
+    pytest.param(("--security", "protocol=SSL"), "only for a cluster that no manifest declares", id="no server"),
+    pytest.param(
+        ("--namespace-separator", "_"), "only for a cluster that no manifest declares", id="a separator alone"
+    ),
+    pytest.param((*SERVER, "--security", "SSL"), "'SSL' is not field=value", id="no field"),
     pytest.param(
         (*SERVER, "--security", "protocol=TLS"),
         "security.protocol: is the text 'TLS', not one of PLAINTEXT",

@@ -96,4 +96,4 @@ def test_many_topics_are_read_by_a_pattern(call: Call) -> None:
     assert [json.loads(line)["topic"] for line in read.out.splitlines()] == ["shop:orders"] * 3
     wrong = call("topic", "consume", "west", "--regex", "(")
     assert (wrong.code, wrong.out) == (1, "")
-    assert "is no regular expression" in wrong.err
+    assert "is not a regular expression" in wrong.err

@@ -223,7 +223,7 @@ def test_what_has_begun_can_be_cancelled_and_is_as_before(shop: Shop, state: str
     refused = shop.typed("mount", "cancel", str(number), "--yes")
     assert (refused.code, refused.out) == (1, "")
     assert "is cancelled: it is cancelled already" in refused.err
-    assert "Legal there: delete" in refused.err
+    assert "Possible in this state: delete" in refused.err
     assert (
         shop.said("mount", "delete", str(number), "--yes").splitlines()[-1]
         == f"Deleted migration {number} of {cluster}"
@@ -238,8 +238,8 @@ def test_what_has_begun_can_be_cancelled_and_is_as_before(shop: Shop, state: str
     [
         ("planned", "cancel", "cannot cancel what has not begun: it is only planned; delete it", "prepare, delete"),
         ("cut_over", "cancel", "cannot cancel in cut_over: ownership has moved already", "becomes finished by itself"),
-        ("preparing", "delete", "cannot delete while preparing", "Legal there: cancel"),
-        ("executed", "delete", "cannot delete while executed", "Legal there: finish, cancel"),
+        ("preparing", "delete", "cannot delete while preparing", "Possible in this state: cancel"),
+        ("executed", "delete", "cannot delete while executed", "Possible in this state: finish, cancel"),
         ("cut_over", "delete", "cannot delete while cut_over", "Nothing can be asked for there"),
     ],
 )
@@ -336,7 +336,7 @@ def test_a_state_that_cannot_be_read_is_gone_on_without_where_that_is_asked(shop
     lockfile.write_text("{")
     looked = shop.typed("mount", "status")
     assert (looked.code, f"migration {number} of west" in looked.out) == (0, True)
-    assert "Warning: which clusters these should be is not known" in looked.err
+    assert "Warning: the state cannot be read, so which clusters are expected is not known" in looked.err
     refused = shop.typed("mount", "cancel", str(number), "--yes")
     assert (refused.code, refused.out) == (1, "")
     assert "To go on without the state: --no-state" in refused.err

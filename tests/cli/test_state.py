@@ -172,7 +172,11 @@ def test_going_back_to_an_older_state_says_what_is_forgotten(call: Call) -> None
         journal.unlink()
     asked = call("state", "repair", "--yes")
     assert asked.code == 1
-    assert re.search(r"is damaged: .*\n  hint: .*to go on from it.*: reconciler state repair --snapshot 1$", asked.err)
+    assert re.search(
+        r"is damaged: .*\n  hint: .*to continue from it.*: reconciler state repair --snapshot 1$",
+        asked.err,
+        re.MULTILINE,
+    )
     said = call("state", "repair", "--snapshot", "1", "--yes")
     assert said.code == 0, said.err
     assert re.search(

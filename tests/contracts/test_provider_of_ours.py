@@ -262,7 +262,7 @@ def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edg
 
     done(source, delete(orders))
     done(source, create(orders))
-    with pytest.raises(UserError, match="deleted and made anew"):
+    with pytest.raises(UserError, match="deleted and created again"):
         linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
 
 

@@ -248,7 +248,8 @@ def test_a_path_is_read_as_the_rule_it_was_written_from(principal: str, host: st
 # A cluster acting for somebody: every door is held to the rules, and the super user knows of none.
 
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "permissions.md"
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+RULES, IN_CODE = GUIDES / "permissions.md", GUIDES / "permissions-in-code.md"
 Doing = Callable[[EmbeddedCluster], Any]
 
 
@@ -628,7 +629,7 @@ def test_a_rule_that_cannot_be_is_refused(cluster: EmbeddedCluster, entry: AclEn
 
 
 def test_a_rule_of_a_topic_is_about_that_topic(cluster: EmbeddedCluster) -> None:
-    with pytest.raises(UserError, match="a rule of a topic is about that topic"):
+    with pytest.raises(UserError, match="an access rule of a topic covers that topic alone"):
         cluster.set_topic_acls("public", [AclEntry("User:a", "allow", ("read",), names=("p*",))])
 
 
@@ -639,26 +640,26 @@ def test_rules_cannot_lie_where_nothing_is(cluster: EmbeddedCluster) -> None:
         cluster.set_topic_acls("nowhere", rules("allow User:a: read"))
 
 
-def guide(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def guide(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def test_the_guide_does_what_it_says() -> None:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(guide("python")[0], str(GUIDE), "exec"), {})  # noqa: S102 - the page is ours
-    assert out.getvalue() == guide("text")[-1]
+        exec(compile(guide(IN_CODE, "python")[0], str(IN_CODE), "exec"), {})  # noqa: S102 - the page is ours
+    assert out.getvalue() == guide(IN_CODE, "text")[-1]
 
 
 def test_the_guide_refuses_as_it_says() -> None:
     made = cluster_in(MemoryStore())
     made.create_namespace("shop:eu")
     made.create_topic("shop:eu:invoices")
-    shop, invoices = (RESOURCE.validate_python(row) for row in yaml.safe_load_all(guide("yaml")[0]))
+    shop, invoices = (RESOURCE.validate_python(row) for row in yaml.safe_load_all(guide(RULES, "yaml")[0]))
     made.set_namespace_acls("shop", entries_of(shop.spec.acls))
     made.set_topic_acls("shop:eu:invoices", entries_of(invoices.spec.acls))
     with pytest.raises(NotAuthorizedError) as refused:
         consumed(made.acting_as("User:checkout"), "shop:eu:invoices")
     said = f"Error: {refused.value.message}\n  hint: {refused.value.hint.removesuffix('.')}\n"
-    assert said == guide("text")[0]
+    assert said == guide(IN_CODE, "text")[0]
     assert consumed(made.acting_as("User:audit"), "shop:eu:invoices") == []

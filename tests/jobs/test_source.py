@@ -80,7 +80,7 @@ def test_a_topic_is_queried_like_any_table(spark: SparkSession, west: EmbeddedCl
 @pytest.mark.parametrize(("option", "value"), [("start", "soon"), ("start", "-1"), ("end", "latest")])
 def test_a_place_that_is_none_is_refused(spark: SparkSession, west: EmbeddedCluster, option: str, value: str) -> None:
     west.create_topic(TOPIC)
-    with pytest.raises(AnalysisException, match=f"option {option} of topic-log: '{value}' is no place in a topic"):
+    with pytest.raises(AnalysisException, match=f"option {option} of topic-log: '{value}' is not a place in a topic"):
         load(spark, west, **{option: value}).count()
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HEAD = "apiVersion: reconciler/v1\n"
 ORDERS = "topic/west/shop:orders"
-UNSAFE = "(it is laid out so that no patch is safe)"
+UNSAFE = "(its layout allows no safe patch)"
 
 
 def topic(spec: str, name: str = "orders") -> str:

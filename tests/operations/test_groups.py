@@ -234,7 +234,7 @@ def test_what_is_read_by_pattern_is_produced_again_where_it_is_told(applied: Ben
 @pytest.mark.parametrize(
     ("address", "options", "why"),
     [
-        ("west", {"regex": "("}, "no regular expression"),
+        ("west", {"regex": "("}, "not a regular expression"),
         ("topic/west/shop:orders", {"regex": ".*"}, "not the name of a cluster"),
         ("east", {"regex": ".*"}, "there is no cluster 'east'"),
         ("west", {"regex": ".*", "output_format": "parquet"}, "--regex of many"),
@@ -299,8 +299,8 @@ def test_where_no_reset_can_go_is_refused(text: str) -> None:
     ("text", "said"),
     [
         ("1969-01-01", "--to '1969-01-01' is before 1970"),
-        ("9223372036854775808", "--to 9223372036854775808 is no offset"),
-        ("9" * 20, "is no offset"),
+        ("9223372036854775808", "--to 9223372036854775808 is not an offset"),
+        ("9" * 20, "is not an offset"),
     ],
 )
 def test_where_a_reset_cannot_go_says_why(text: str, said: str) -> None:
@@ -364,7 +364,7 @@ def test_offsets_of_one_topic_are_forgotten(applied: Bench) -> None:
     delete_group(later(applied).invocation, Select(), change, confirm=lambda _deletion: True)
     assert {topic for topic, _ in committed(applied)} == {"shop:orders"}
     for wrong in ("topic/east/shop:orders", "namespace/west/shop"):
-        with pytest.raises(UserError, match="is no topic of cluster west"):
+        with pytest.raises(UserError, match="is not a topic of cluster west"):
             delete_group(applied.invocation, Select(), replace(change, topic=wrong), confirm=lambda _deletion: True)
 
 

@@ -181,7 +181,7 @@ def test_nothing_is_measured_against_a_topic_that_was_made_anew(
     if is_written:
         produce(shop, "west", *map(str, range(5)))
     want(shop, role)
-    anew = f"{ORDERS} on west was deleted and made anew"
+    anew = f"{ORDERS} on west was deleted and created again"
     found = cost(shop, id_)
     assert (found.unknown, found.lost, found.behind) == (anew, (), ())
     ready = []

@@ -135,7 +135,7 @@ def test_a_topic_that_is_gone_is_made_anew_and_that_it_is_empty_is_said(applied:
     assert applied.apply(Select(allow=(f"delete:{ORDERS}",))).verdict is None
     plan = rollback_plan(applied.invocation, Select(), 1).plan
     assert [action.id for action in plan.actions] == [f"create:{ORDERS}"]
-    assert "made anew and empty" in plan.warnings[0].message
+    assert "created again, empty" in plan.warnings[0].message
 
 
 def test_partitions_stay_and_that_is_said(applied: Bench) -> None:

@@ -121,8 +121,8 @@ def test_an_address_that_cannot_be_the_other_is_refused(full: Bench, before: str
     [
         ("topic/west/shop:order", "topic/west/shop:x", r"is not recorded\. Did you mean topic/west/shop:orders\?"),
         (ORDERS, "topic/west/shop:eu:clicks", "topic/west/shop:eu:clicks is recorded already"),
-        (ORDERS, "topic/west/shop:b a d", "topic/west/shop:b a d is no address"),
-        (ORDERS, "topic/west/", "is no address"),
+        (ORDERS, "topic/west/shop:b a d", "topic/west/shop:b a d is not an address"),
+        (ORDERS, "topic/west/", "is not an address"),
     ],
 )
 def test_what_is_not_there_or_taken_or_no_name_is_refused(full: Bench, before: str, after: str, message: str) -> None:

@@ -360,7 +360,7 @@ def test_what_cannot_be_is_told_with_its_reason_and_on_its_line(bench: Bench) ->
         (
             "{remote.storage.enable: true}",
             "standard",
-            ["orders.yaml:6:", "is said twice: here, and by the tieringPolicy standard on line 7"],
+            ["orders.yaml:6:", "is set twice: here, and by the tieringPolicy standard on line 7"],
         ),
         pytest.param("{}", "nobody", ["orders.yaml:7:", "there is no tiering policy nobody"], id="no-such-policy"),
         pytest.param(

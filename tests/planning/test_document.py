@@ -137,7 +137,7 @@ def test_a_saved_plan_edited_by_hand_is_refused(plan: Plan, edit: Any) -> None:
         (b"{}", "format is None"),
         (b'{"format": "reconciler.plan/2"}', "its format is 'reconciler.plan/2', of a newer one"),
         (b'{"format": "reconciler.drift/1"}', "its format is 'reconciler.drift/1'"),
-        (b'{"format": "reconciler.plan/1"}', "does not read: workspace"),
+        (b'{"format": "reconciler.plan/1"}', "cannot be read: workspace"),
         (b"\xff\xfe", "it is not text"),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_plan_that_was_printed_or_lost_its_seal_is_shown_and_not_applied(plan:
 def test_a_plan_of_a_million_wrong_actions_is_refused_by_the_first(plan: Plan) -> None:
     body = canonical_bytes(to_document(replace(plan, actions=()), {}))
     body = body.replace(b'"actions":[]', b'"actions":[' + b"0," * 1_000_000 + b"0]")
-    with pytest.raises(UserError, match=r"does not read: actions\.0 is not an object"):
+    with pytest.raises(UserError, match=r"cannot be read: actions\.0 is not an object"):
         read_saved(body)
 
 

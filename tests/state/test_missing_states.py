@@ -85,7 +85,7 @@ def test_where_nothing_of_its_run_is_left_a_person_names_the_state_to_go_on_from
     snapshot_is(store)
     lockfile_is(store)
     erase(store, "run-3")
-    with pytest.raises(UserError, match=r"no journal says what it said.*#2; to go on from it: .*--snapshot 2"):
+    with pytest.raises(UserError, match=r"no journal says what it said.*#2; to continue from it: .*--snapshot 2"):
         look(store)
     repair(store, snapshot="2")
     assert (lockfile(store).serial, owned(store)) == (4, ["a", "b"])

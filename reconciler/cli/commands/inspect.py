@@ -52,16 +52,34 @@ def _is_file(what: str) -> bool:
 def explain_command(
     files: Files,
     place: Place,
-    address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    address: Annotated[
+        str, Argument(metavar="ADDR|CODE", help="For example topic/west/shop:eu:orders, or E005, the code of an error.")
+    ],
     form: TextOrJson = "text",
 ) -> None:
-    """Say where each value of a resource comes from, and why an action is planned for it."""
+    """Say where each value of a resource comes from and why an action is planned, or what is behind an error."""
+    from reconciler.cli.explanations import CODE
+
+    if CODE.fullmatch(address):
+        _explain_code(address.upper(), form)
+        return
     from reconciler.cli.json.inventory_json import ExplainDocument
     from reconciler.cli.text.inventory_text import explain_text
     from reconciler.operations.show import explain
 
     explained = explain(place.invocation(), files.select(), address)
     present(form, lambda: explain_text(explained), lambda: ExplainDocument.of(explained))
+
+
+def _explain_code(code: str, form: str) -> None:
+    from reconciler.cli.explanations import EXPLANATIONS, wrapped
+
+    found = next((each for each in EXPLANATIONS if each.code == code), None)
+    if found is None:
+        raise UsageError(f"there is no error {code}", hint=f"Codes: {EXPLANATIONS[0].code} to {EXPLANATIONS[-1].code}.")
+    if form != "text":
+        raise UsageError("errors are explained as text alone", hint="Leave --format out.")
+    out().write(f"{found.code}: {found.title}\n\n{wrapped(found.text)}\n")
 
 
 # `reconciler graph`.
@@ -86,7 +104,7 @@ def graph_command(
 ) -> None:
     """Draw the clusters with their links and mounts, the order of a plan, or a state machine; asks no cluster."""
     if plan is not None and lifecycle is not None:
-        raise UsageError("a plan and a lifecycle are two pictures", hint="Give PLANFILE or --lifecycle, not both.")
+        raise UsageError("PLANFILE and --lifecycle cannot be combined", hint="Give PLANFILE or --lifecycle, not both.")
     picture = _picture(files, place, plan, lifecycle)
     if form in {"text", "json"}:
         from reconciler.cli.json.inventory_json import GraphDocument

@@ -222,7 +222,7 @@ def run_command(
     compact, merge, scrub, sweep; several with commas between.
     """
     if once == (interval is not None):
-        raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
+        raise UsageError("run needs --once or --interval", hint="Write: reconciler run --once, or --interval 30s")
     from reconciler.applying.events import ActionFailed
     from reconciler.cli.metrics_file import MetricsFile
     from reconciler.cli.output_files import checked_output

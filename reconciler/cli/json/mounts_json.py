@@ -152,7 +152,7 @@ class MigrationPart(Part):
     created_ms: int
     completed_ms: int | None = Field(description="Null: it has not come to an end.")
     bytes_left: int | None = Field(description="Stored bytes still to be uploaded. Null: nothing is.")
-    automatic: bool = Field(description="Whether it goes on by itself from state to state.")
+    automatic: bool = Field(description="Whether it continues by itself from state to state.")
     waits: tuple[str, ...] = Field(description="What keeps it from going on, as far as a look tells.")
     legal: tuple[str, ...] = Field(description="The verbs that may be asked for in its state.")
 

@@ -135,7 +135,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.RECOVERED:
             return _recovered(action)
         case Reason.RECREATED:
-            return "deleted and made anew by someone else"
+            return "deleted and created again by someone else"
         case (
             Reason.DECLARED
             | Reason.CHANGED

@@ -129,7 +129,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     """Bring a mirror's partitions and synced configs to what its source has.
 
     Raises:
-        SourceChangedError: Its source was deleted and made anew.
+        SourceChangedError: Its source was deleted and created again.
         QuotaExceededError: A namespace would hold too many partitions.
         UserError: It is no mirror, or its source has fewer partitions.
     """
@@ -138,7 +138,9 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     if mirror is None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
     if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:
-        message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
+        message = (
+            f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
+        )
         hint = "Delete the mirror and make it again to copy the new topic."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
     found = link_of(draft, mirror)

@@ -176,7 +176,7 @@ class GroupCheck:
         """Look at the group whose register has this key."""
         name = group_of_key(key)
         if name is None:
-            return [CheckFinding(Kind.FOREIGN, f"{key} is no group's", Place(key))]
+            return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no group", Place(key))]
         try:
             group = read_group(self.store, name)
         except UserError as error:
@@ -245,7 +245,7 @@ class TransactionCheck:
         """Look at the transactional id whose register has this key."""
         name = transactional_id_of_key(key)
         if name is None:
-            return [CheckFinding(Kind.FOREIGN, f"{key} is no transactional id's", Place(key))]
+            return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", Place(key))]
         try:
             found = read_transaction(self.store, name)
             if found is not None and found[0].state in DECIDED:

@@ -177,7 +177,7 @@ class Reading:
             UserError: There is no such beginning.
         """
         if self.beginning not in _BEGINNINGS:
-            message = f"there is no beginning {self.beginning!r}"
+            message = f"not a place to begin: {self.beginning!r}"
             raise UserError(message, hint=f"auto_offset_reset takes {', '.join(_BEGINNINGS)}.")
 
 
@@ -240,7 +240,7 @@ class Consumer:
             UserError: It does not read that partition, or no log can have that offset.
         """
         if offset < 0:
-            raise UserError(f"{offset} is no offset", hint="Offsets count from 0.")
+            raise UserError(f"{offset} is not an offset", hint="Offsets count from 0.")
         self._stream(topic, partition).seek(offset)
 
     def commit(self) -> None:
@@ -372,14 +372,14 @@ class Subscription:
         """Return what is asked for.
 
         Raises:
-            UserError: It is nothing, or both, or the pattern is no regular expression.
+            UserError: It is nothing, or both, or the pattern is not a regular expression.
         """
         if isinstance(topics, str):
             raise UserError(f"{topics!r} is one topic, not several", hint=f"Write it as topics=[{topics!r}].")
         names = tuple(dict.fromkeys(topics or ()))
         if bool(names) == (pattern is not None):
             raise UserError(
-                "what to read is not said, or said twice", hint="Give topics, or a pattern over full names."
+                "topics and pattern are both missing, or both given", hint="Give topics, or a pattern over full names."
             )
         if pattern is not None:
             matching(pattern, [])

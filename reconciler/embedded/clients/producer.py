@@ -386,7 +386,7 @@ class SequencedProducer:
         """Use `EmbeddedCluster.sequenced_producer`."""
         check_producer_id(producer_id)
         if whole_of("epoch", epoch, bits=64) < 0:
-            raise UserError(f"{epoch} is no producer epoch", hint="Epochs count from 0.")
+            raise UserError(f"{epoch} is not a producer epoch", hint="Epochs count from 0.")
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
         self._identity = Identity(producer_id, epoch, is_lasting=True)

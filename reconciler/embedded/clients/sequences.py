@@ -143,13 +143,13 @@ def remembering(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
 
 
 def check_sequence(sequence: int) -> None:
-    """Refuse what is no sequence number.
+    """Refuse what is not a sequence number.
 
     Raises:
         OutOfOrderSequenceError: It is negative, or too large.
     """
     if not 0 <= sequence < SEQUENCES:
-        message = f"{sequence} is no sequence number"
+        message = f"{sequence} is not a sequence number"
         raise OutOfOrderSequenceError(message, hint=f"They go from 0 to {SEQUENCES - 1:,} and then begin at 0 again.")
 
 

@@ -163,7 +163,9 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
         if not 0 <= partition < partitions:
             raise UserError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
         if not 0 <= each.offset <= MAX_OFFSET:
-            raise UserError(f"{where}: {each.offset} is no offset", hint="Commit the next offset to be read, from 0.")
+            raise UserError(
+                f"{where}: {each.offset} is not an offset", hint="Commit the next offset to be read, from 0."
+            )
         if len(each.metadata.encode(errors="surrogatepass")) > MAX_METADATA_BYTES:
             message = f"{where}: the metadata is longer than {MAX_METADATA_BYTES:,} bytes"
             raise UserError(message, hint="Keep a short note beside an offset, and the rest elsewhere.")

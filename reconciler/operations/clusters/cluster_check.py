@@ -145,7 +145,9 @@ def _state(work: Work, *, is_needed: bool) -> Snapshot | None:
     except ReconcilerError as error:
         if is_needed:
             raise
-        work.invocation.warn(f"which cluster this should be is not known, the state cannot be read: {error.message}")
+        work.invocation.warn(
+            f"the state cannot be read, so which cluster is expected here is not known: {error.message}"
+        )
         return None
 
 

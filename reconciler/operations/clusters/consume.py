@@ -114,7 +114,7 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
     if options.output_format == "parquet" and stream.seek(0, 2):
         raise UserError(
             f"{options.output} is there already, and what group {options.group} has read would go with it",
-            hint="Name another file: a group never reads again what it has committed.",
+            hint="Name another file: a group does not read again what it has committed.",
         )
     stream.truncate(_whole_lines(stream))
     stream.seek(0, 2)
@@ -195,7 +195,7 @@ class Matching:
         """Return them by full name, sorted.
 
         Raises:
-            UserError: It is no regular expression.
+            UserError: It is not a regular expression.
         """
         observed = self.provider.observe(Scope())
         names = [
@@ -371,7 +371,7 @@ def _offset(text: str) -> int:
     digits = text.lstrip("0")
     offset = int(digits or "0") if len(digits) <= len(str(MAX_OFFSET)) else None
     if offset is None or offset > MAX_OFFSET:
-        raise UsageError(f"--from {text} is no offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
+        raise UsageError(f"--from {text} is not an offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
     return offset
 
 

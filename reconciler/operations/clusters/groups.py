@@ -144,7 +144,7 @@ def reset_to(text: str) -> Reset:
         return ToLatest()
     if _OFFSET.fullmatch(text):
         if int(text) > MAX_OFFSET:
-            raise UserError(f"--to {text} is no offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
+            raise UserError(f"--to {text} is not an offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
         return ToOffset(int(text))
     if _SHIFT.fullmatch(text):
         return ByShift(int(text))
@@ -182,7 +182,7 @@ def _topic(change: GroupChange) -> str | None:
     if kind_of(address) not in {"topic", "mirror"} or not change.topic.startswith(
         f"{kind_of(address)}/{cluster_named(change.cluster)}/"
     ):
-        message = f"{change.topic!r} is no topic of cluster {cluster_named(change.cluster)}"
+        message = f"{change.topic!r} is not a topic of cluster {cluster_named(change.cluster)}"
         raise UserError(message, hint="Write it as shop:eu:orders.")
     return full_name_of(address)
 

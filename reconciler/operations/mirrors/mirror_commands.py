@@ -81,9 +81,9 @@ class Answers:
         if not failed or len(self.each) == 1:
             return failed[0] if failed else None
         message = f"{self.verb}: {len(failed)} of {len(self.each)} mirrors were refused or failed"
-        hint = "Above stands why, for each of them. The others are done."
+        hint = "The reason is shown above for each of them. The others are done."
         if len(failed) == len(self.each):
-            return UserError(message, hint="Above stands why, for each of them.")
+            return UserError(message, hint="The reason is shown above for each of them.")
         return PartialError(message, hint=hint)
 
 
@@ -242,7 +242,7 @@ class Readying:
         is_suspended = seen.status is MirrorStatus.PAUSED and seen.operation is not None
         if is_suspended and self.verb == PROMOTE:
             message = f"{named.address} is PAUSED: cannot promote while a reversal is suspended"
-            raise UserError(message, hint="Legal there: resume, failover.")
+            raise UserError(message, hint="Possible in this state: resume, failover.")
         self._check_step(named, seen.status, REVERSAL_SUSPENDED if is_suspended and self.verb == "resume" else "")
 
     def _check_step(self, named: Named, status: MirrorStatus, condition: str) -> None:
@@ -252,7 +252,7 @@ class Readying:
             said = error.message.removeprefix("mirror: ")
             roles = self.site.providers[named.cluster].capabilities.mirror_states
             legal = legal_words(legal_verbs(status, roles))
-            hint = f"Legal there: {legal}." if legal else error.hint
+            hint = f"Possible in this state: {legal}." if legal else error.hint
             hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
             raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error
 

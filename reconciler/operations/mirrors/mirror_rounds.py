@@ -266,7 +266,7 @@ class Upkeep:
             return None
         names = ", ".join(one.name for one in failed[:_NAMED]) + (" …" if failed[_NAMED:] else "")
         what = f"{len(failed)} of {len(self.outcomes)} failed: {names}"
-        return PartialError(what, hint="Mend why, as told for each of them, then run it again.")
+        return PartialError(what, hint="Fix what is shown for each of them, then run it again.")
 
 
 FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})

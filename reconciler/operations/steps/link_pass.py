@@ -233,7 +233,7 @@ def _wrong(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble
     if seen is None:
         return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
     if mirror.source_topic_id is not None and seen.topic.incarnation not in {None, mirror.source_topic_id}:
-        message = f"its source {where} was deleted and made anew (its topic id changed)"
+        message = f"its source {where} was deleted and created again (its topic id changed)"
         return Trouble(SOURCE_TOPIC_ID_CHANGED, message, now_ms)
     if not seen.is_readable:
         return Trouble(NOT_READABLE, f"an access rule denies reading {where} to {sides.principal}", now_ms)
@@ -458,7 +458,7 @@ class FinalSync:
 
         Raises:
             NotAuthorizedError: The link may not read the source.
-            SourceChangedError: The source was deleted and made anew.
+            SourceChangedError: The source was deleted and created again.
             UserError: The source is gone, or something cannot be brought: says what.
             RetryableError: One of the two clusters does not answer.
         """

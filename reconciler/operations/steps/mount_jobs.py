@@ -327,7 +327,7 @@ class Unmount:
         return UserError(message, hint=hint)
 
     def _another(self, move: MountJob) -> StalePlanError:
-        message = f"topic {move.topic} was deleted and made anew since its archive was begun (its topic id changed)"
+        message = f"topic {move.topic} was deleted and created again since its archive was begun (its topic id changed)"
         hint = (
             f"Nothing was deleted. Cancel it (reconciler mount cancel {move.at_ms} --cluster "
             f"{self.mounting.cluster}), and plan again."
@@ -417,7 +417,7 @@ class Mount:
             return self._kept(replace(move, state=_S.EXECUTING, topic_id=here.make(move.topic, found)))
         there = here.topic(move.topic)
         if there is None or there.id != move.topic_id:
-            what = "was deleted" if there is None else "was deleted and made anew"
+            what = "was deleted" if there is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while it was filled"
             cancel = f"reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}"
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")

@@ -634,7 +634,7 @@ def recorded_clusters(work: Site) -> Mapping[Address, str | None]:
     try:
         return read_incarnations(work.state, owner=work.owner, kind="cluster")
     except ReconcilerError as error:
-        work.invocation.warn(f"which clusters these should be is not known, the state cannot be read: {error.message}")
+        work.invocation.warn(f"the state cannot be read, so which clusters are expected is not known: {error.message}")
         return {}
 
 

@@ -80,7 +80,9 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
     """Warn where the lockfile is surely an old copy. One LIST, unless `rows` is what it returned."""
     outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
     if outdated is not None:
-        site.invocation.warn(f"{outdated}. What was applied since is not known here; mend it: reconciler state repair")
+        site.invocation.warn(
+            f"{outdated}. What was applied since is not known here. Repair it with: reconciler state repair"
+        )
 
 
 # Reading the state without a lock.

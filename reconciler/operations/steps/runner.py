@@ -474,7 +474,7 @@ def _undone(result: RunResult) -> dict[str, ReconcilerError]:
 
 
 def _skipped(because: str) -> ReconcilerError:
-    return UserError(f"not begun: {because} failed", hint="Mend that first.")
+    return UserError(f"not begun: {because} failed", hint="Fix that first.")
 
 
 def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is all there is

@@ -80,12 +80,12 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     if peer.status is not MirrorStatus.STOPPED:
         raise UserError(
             f"{what}: that is {peer.status}, and takes no records itself",
-            hint="Let this one take records again with: reconciler mirror failover "
+            hint="To let this one take records again: reconciler mirror failover "
             f"{address_of('mirror', cluster, full_name)}",
         )
     if peer.source_topic_id not in {None, topic.incarnation}:
         raise UserError(
-            f"{what}: it was deleted and made anew (SOURCE_TOPIC_ID_CHANGED)",
+            f"{what}: it was deleted and created again (SOURCE_TOPIC_ID_CHANGED)",
             hint="Delete it here, and mirror it afresh.",
         )
     if peer.partitions < topic.partitions:
@@ -121,12 +121,12 @@ def check_source(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
 
     Raises:
         UserError: There is no such topic.
-        SourceChangedError: It was deleted and made anew.
+        SourceChangedError: It was deleted and created again.
         RetryableError: It does not answer.
     """
     found = provider_of(providers, here.source_cluster).source_topic(source_of(here))
     if here.source_topic_id not in {None, found.incarnation}:
-        message = f"the source {here.source} of mirror {here.name} was deleted and made anew"
+        message = f"the source {here.source} of mirror {here.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and make it again."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 

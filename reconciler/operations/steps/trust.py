@@ -109,7 +109,7 @@ class Trust:
             base = load(folder, environment=self.select.environment, variables=variables, within=self._base.files)
         except UserError as error:
             message = f"the base of this pull request cannot be read: {error.message}"
-            raise UserError(message, hint="Its manifests say which secrets may go where. Mend it there.") from error
+            raise UserError(message, hint="Its manifests say which secrets may go where. Correct it there.") from error
         clusters = [each.resource for each in base.desired.values() if isinstance(each.resource, Cluster)]
         locations = [base.workspace.spec.state, *(place for each in clusters for place in _locations(each))]
         return _Known(

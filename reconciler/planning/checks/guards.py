@@ -255,7 +255,7 @@ def warnings_of_return(review: Review) -> Iterator[Finding]:
         yield Finding(
             None,
             None,
-            f"{empty[0]}{more} had records in state #{back_to}, and is made anew and empty",
+            f"{empty[0]}{more} had records in state #{back_to}, and is created again, empty",
             "Where its log is still in object storage, declare it with recoverFrom or a Mounting in place of this.",
         )
 

@@ -40,7 +40,7 @@ def cost_of_failover(mirror: Positions, source: Positions, source_id: str | None
     """Return what a mirror lacks that fails over; `name`: of its source, and where that is."""
     lost = lacking(mirror, source, source_id)
     if lost is None:
-        return away(mirror, f"{name} was deleted and made anew")
+        return away(mirror, f"{name} was deleted and created again")
     return RoleCost(lost=lost)
 
 
@@ -50,7 +50,7 @@ def cost_of_catching_up(
     """Return what a mirror lacks that is promoted or reversed, and that is copied first."""
     behind = lacking(mirror, source, source_id)
     if behind is None:
-        return replace(away(mirror, f"{name} was deleted and made anew"), timeout_ms=timeout_ms)
+        return replace(away(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
     return RoleCost(behind=behind, timeout_ms=timeout_ms)
 
 

@@ -88,7 +88,9 @@ def warnings_of_rules(review: Review) -> Iterator[Finding]:
             continue
         wanted = situation.wanted[address]
         for broken in violations(address, wanted.resource, situation.given.guards):
-            yield Finding(address, wanted.source, f"it breaks a rule: {broken}", "Nothing changes here now; mend it.")
+            yield Finding(
+                address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
+            )
 
 
 # What was reviewed until a day that has passed. Apart from the rest of the allowances: `validate` needs only this.

@@ -540,7 +540,7 @@ def _disabling(
         yield Finding(
             address,
             wanted.source,
-            f"{ENABLE} would become false, which deletes what lies in object storage alone, and nothing says so",
+            f"{ENABLE} would become false, which deletes what lies in object storage alone, and no file asks for that",
             f"To delete it set {DELETE_ON_DISABLE}: true with it; to keep it leave {ENABLE}: true and set "
             "remote.log.copy.disable: true, local.retention.ms: total, local.retention.bytes: total.",
             _marks(address, (ENABLE,), own),

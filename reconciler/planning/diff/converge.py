@@ -295,7 +295,7 @@ def _switched(sides: AddressView, before: Observed) -> Topic:
 # Namespaces that are the access rules on a prefix: what of them is ours, and what stays where they go.
 
 
-_UNTOUCHED = "Nothing of them is touched; what only its access rules allowed ends."
+_UNTOUCHED = "None of them is touched. What only its access rules allowed is no longer allowed."
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:

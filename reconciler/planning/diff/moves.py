@@ -108,7 +108,7 @@ def _is_refused(sides: AddressView, old: Address, seen: Observed, situation: Sit
     elif mirrors := situation.mirrored.get(old):
         found = (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
-            "Promote or remove the mirror first, then move the topic and mirror it anew.",
+            "Promote or remove the mirror first, then move the topic and mirror it again.",
         )
     if found is not None:
         decision.refuse(sides.address, sides.wanted.source, *found)
@@ -163,7 +163,7 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
             sides.address,
             sides.wanted.source,
             f"it keeps less than {old}, which is deleted once it is copied: what is beyond that expires in the copy",
-            "Give it the retention of the old topic first, and lower it when you have looked.",
+            "Give it the retention of the old topic first, and lower it once you have checked the copy.",
         )
 
 
@@ -197,7 +197,7 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
                 sides.address,
                 source,
                 f"{old}, which it is moved from, is not there",
-                "It is made anew and empty; correct movedFrom if its records should come along.",
+                "It is created empty. Correct movedFrom if its records should come along.",
             )
         return False
     elif old in decision.settled:
@@ -293,7 +293,7 @@ def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterat
     elif mirrors := situation.mirrored.get(old):
         yield (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
-            "Promote or remove the mirror first, then move the topic and mirror it anew.",
+            "Promote or remove the mirror first, then move the topic and mirror it again.",
         )
 
 

@@ -185,7 +185,7 @@ def _say_under_way(address: Address, before: Observed, mounting: Mounting, decis
     decision.waiting.append(Waiting(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
     message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
-    hint = "Put the Mounting back, or call it off with `reconciler mount cancel`; see: reconciler mount status"
+    hint = "Put the Mounting back, or cancel it with `reconciler mount cancel`; see: reconciler mount status"
     decision.warn(address, None, message, hint)
 
 

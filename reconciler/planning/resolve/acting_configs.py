@@ -303,7 +303,7 @@ def _beyond_words(address: Address, policy: TieringPolicy, declared: Declared) -
         yield Finding(
             address,
             declared.source,
-            f"{policy.address} cannot be said on cluster {cluster_of(address)}: {what}",
+            f"{policy.address} is not possible on cluster {cluster_of(address)}: {what}",
             "Remove it from the policy, or give these topics one of their own: nothing is left out silently.",
             ((policy.address, ("spec", *path)),),
         )

@@ -418,7 +418,7 @@ def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
 def _delete_link(draft: Draft, name: str, link_id: str | None) -> None:
     existing = draft.links.get(name)
     if existing is not None and link_id not in {None, existing.id}:
-        raise StalePlanError(f"link {name} was deleted and made anew since it was looked at", hint="Plan again.")
+        raise StalePlanError(f"link {name} was deleted and created again since it was looked at", hint="Plan again.")
     delete_link(draft, name)
 
 

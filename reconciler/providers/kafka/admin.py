@@ -188,7 +188,9 @@ class Batch:
             return
         if each.is_gone:
             if each.incarnation not in {None, seen.id}:
-                message = f"{each.action.address}: topic {each.name} was deleted and made anew since it was looked at"
+                message = (
+                    f"{each.action.address}: topic {each.name} was deleted and created again since it was looked at"
+                )
                 raise StalePlanError(message, hint="Plan again.")
             return
         each.incarnation = seen.id

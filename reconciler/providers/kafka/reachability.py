@@ -221,7 +221,7 @@ class Route:
         if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
             why_not = why_not if self.has_certificate else "it requires a client certificate"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
-            return UserError(f"{where} refuses us: {why_not}", hint=hint)
+            return UserError(f"{where} refuses the connection: {why_not}", hint=hint)
         if not self.is_open and ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
             message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
@@ -239,7 +239,7 @@ class Route:
             message = f"{where} closes connections without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         if self._hung_up(said):
-            return RetryableError(f"{where} hangs up", hint=_ALIVE)
+            return RetryableError(f"{where} closes the connection", hint=_ALIVE)
         return RetryableError(f"{where} cannot be reached: {said}", hint=_ALIVE)
 
     @staticmethod

@@ -114,7 +114,7 @@ class Seals:
     def _same(self, name: str, topic_id: str) -> TopicSeen:
         seen = admin.seen(self.client, name)
         if seen is None or seen.id != topic_id:
-            what = "is gone" if seen is None else "was deleted and made anew (its topic id changed)"
+            what = "is gone" if seen is None else "was deleted and created again (its topic id changed)"
             raise StalePlanError(f"topic {name} {what} since it was looked at", hint="Plan again.")
         return seen
 
@@ -245,7 +245,8 @@ def refusal(kept: Seal) -> UserError:
     """Return why our own producers do not even try to write to a sealed topic."""
     message = f"topic {kept.topic} is sealed: it is about to be deleted, and its brokers refuse every record"
     hint = (
-        "Write to where its records go. An apply that was broken off left it so: the next one goes on, or lets it go."
+        "Write to where its records go. An apply that was broken off left it so: the next one continues, or lets "
+        "producers in again."
     )
     return UserError(message, hint=hint)
 

@@ -273,7 +273,7 @@ def _trusted_by_the_system() -> str:
 def _endpoint(security: SecuritySpec, where: str) -> str:
     url = security.token_endpoint_url or ""
     if urlsplit(url).scheme not in {"https", "http"} or not urlsplit(url).hostname:
-        message = f"{where}.tokenEndpointUrl: {url!r} is no address of the web"
+        message = f"{where}.tokenEndpointUrl: {url!r} is not a web address"
         raise UserError(message, hint="Write it like https://login.example.com/oauth2/token")
     return url
 
@@ -297,7 +297,7 @@ def _servers(declared: Cluster) -> tuple[str, ...]:
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _HIGHEST_PORT:
-            message = f"{declared.address}: spec.kafka.bootstrapServers: {server!r} is no address of a broker"
+            message = f"{declared.address}: spec.kafka.bootstrapServers: {server!r} is not the address of a broker"
             raise UserError(message, hint="Write each as host:port, for example broker-1:9092")
     return servers
 

@@ -118,7 +118,7 @@ def test_only_verbs_are_offered_that_its_cluster_has(demo: Demo) -> None:
     assert mirror["legal"] == ["pause", "promote", "failover", "delete"]
     assert "reverse" not in demo.typed("mirror", "describe", demo.mirror).out
     refused = demo.typed("mirror", "resume", demo.mirror)
-    assert "Legal there: pause, promote, failover, delete (by the files)" in refused.err
+    assert "Possible in this state: pause, promote, failover, delete (by the files)" in refused.err
     demo.applied("promoted")
     assert "restore" not in demo.typed("mirror", "describe", demo.mirror).out
 

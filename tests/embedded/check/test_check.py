@@ -401,7 +401,7 @@ DAMAGES = {
     "transaction open for too long": Damage(leave_open, (Kind.TRANSACTION_OVERDUE,), says="longer than its"),
     "transaction nobody knows": Damage(forget_transaction, (Kind.TRANSACTION_UNKNOWN,)),
     "a transaction's name that is none": Damage(
-        lambda c: c.store.put("transactions/%%.json", b"{}"), (Kind.FOREIGN,), says="is no transactional id's"
+        lambda c: c.store.put("transactions/%%.json", b"{}"), (Kind.FOREIGN,), says="belongs to no transactional id"
     ),
     "page lost": Damage(lose_root_page, (Kind.PAGE_MISSING,)),
     "page that hides a page": Damage(hide_a_page, (Kind.PAGE_DAMAGED,) * 5),
@@ -416,7 +416,7 @@ DAMAGES = {
     "group without a field": Damage(on_group(lambda group: group.pop("offsets")), (Kind.GROUP_DAMAGED,)),
     "group beyond the end": Damage(move_group(41), (Kind.GROUP_BEYOND,), says="at offset 41, the log ends at 40"),
     "a group's name that is none": Damage(
-        lambda c: c.store.put("groups/%%.json", b"{}"), (Kind.FOREIGN,), says="is no group's"
+        lambda c: c.store.put("groups/%%.json", b"{}"), (Kind.FOREIGN,), says="belongs to no group"
     ),
     "deletion left half-way": Damage(mark_deletion, (Kind.DELETION_UNFINISHED,), is_mended=True),
     "rewrite of a topic": Damage(

@@ -109,7 +109,7 @@ def test_numbers_begin_again_after_the_last(orders: EmbeddedCluster) -> None:
 
 @pytest.mark.parametrize("sequence", [-1, SEQUENCES])
 def test_what_is_no_sequence_number_is_refused(orders: EmbeddedCluster, sequence: int) -> None:
-    with pytest.raises(OutOfOrderSequenceError, match="is no sequence number"):
+    with pytest.raises(OutOfOrderSequenceError, match="is not a sequence number"):
         append(orders, sequence, "a")
 
 

@@ -160,7 +160,7 @@ def test_a_source_that_was_made_anew_is_noticed_before_anything_is_begun(verb: s
     linked = mirrored()
     linked.west.delete_topic(ORDERS)
     linked.west.create_topic(ORDERS, partitions=1)
-    with pytest.raises(UserError, match="made anew"):
+    with pytest.raises(UserError, match="created again"):
         getattr(linked.driver(), verb)("east", ORDERS)
     assert linked.status("east") == "ACTIVE"
 

@@ -150,8 +150,8 @@ def test_a_group_needs_its_namespace_and_none_is_made_for_it(shop: EmbeddedClust
     [
         ((ORDERS, 2), 0, "there is no such partition"),
         ((ORDERS, -1), 0, "there is no such partition"),
-        ((ORDERS, 0), -1, "-1 is no offset"),
-        ((ORDERS, 0), 1 << 63, "is no offset"),
+        ((ORDERS, 0), -1, "-1 is not an offset"),
+        ((ORDERS, 0), 1 << 63, "is not an offset"),
         ((ORDERS, 0), Committed(0, "é" * 2049), "longer than 4,096 bytes"),
         (("shop:none", 0), 0, "topic shop:none does not exist"),
     ],

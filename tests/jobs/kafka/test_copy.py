@@ -141,7 +141,7 @@ def test_a_source_that_was_made_anew_is_not_copied_on(place: Place) -> None:
     place.delete(source)
     place.create("orders")
     produce(place, source, 20)
-    with pytest.raises(SourceChangedError, match="made anew"):
+    with pytest.raises(SourceChangedError, match="created again"):
         copied(place.log(source), place.sink(target))
     assert len(place.read(target)[0]) == 10
 

@@ -100,12 +100,17 @@ WRONG = {
         UserError,
         "is not trusted: its certificate is of an issuer that is not trusted",
     ),
-    "no certificate of ours": ("MUTUAL", GOOD["TLS"][1], UserError, "refuses us: it requires a client certificate"),
+    "no certificate of ours": (
+        "MUTUAL",
+        GOOD["TLS"][1],
+        UserError,
+        "refuses the connection: it requires a client certificate",
+    ),
     "a certificate of ours that has expired": (
         "MUTUAL",
         {**GOOD["mutual TLS"][1], "certFile": "old.pem", "keyFile": "old.key"},
         UserError,
-        "refuses us: ",
+        "refuses the connection: ",
     ),
     "a client without the secret of its tokens": (
         "LOGIN",
@@ -303,7 +308,7 @@ def test_files_are_judged_before_anybody_is_asked(what: str, there: Secured) -> 
 @pytest.mark.parametrize("server", ["broker", "broker:", ":9092", "broker:http", "broker:70000"])
 def test_what_is_no_address_of_a_broker_is_refused(server: str, there: Secured) -> None:
     error, _ = failed(declared(server), there)
-    assert f"{server!r} is no address of a broker" in error.message
+    assert f"{server!r} is not the address of a broker" in error.message
 
 
 def test_a_token_endpoint_that_names_another_address_is_not_followed() -> None:

@@ -1,6 +1,6 @@
 """States of links and mirrors in the ledger, and as an inventory. Pure.
 
-A mirror is kept by the name its broker gives it, with the id of its topic: one that was deleted and made anew under
+A mirror is kept by the name its broker gives it, with the id of its topic: one that was deleted and created again under
 that name is no mirror. `CREATING` is one whose topic may not be there yet; nobody sees it, and nobody copies to it.
 """
 

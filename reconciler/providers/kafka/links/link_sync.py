@@ -156,6 +156,8 @@ class KafkaSyncs:
 
 def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
     if source.incarnation is not None and kept.entry.source_topic_id not in {None, source.incarnation}:
-        message = f"the source {kept.entry.source} of mirror {name} was deleted and made anew (its topic id changed)"
+        message = (
+            f"the source {kept.entry.source} of mirror {name} was deleted and created again (its topic id changed)"
+        )
         hint = "Delete the mirror and make it again to copy the new topic."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)

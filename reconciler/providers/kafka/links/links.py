@@ -415,7 +415,9 @@ class _Carrying:
     def _delete_link(self, name: str, link_id: str | None) -> None:
         there = self._site.states().links.get(name)
         if there is not None and link_id not in {None, there.id}:
-            raise StalePlanError(f"link {name} was deleted and made anew since it was looked at", hint="Plan again.")
+            raise StalePlanError(
+                f"link {name} was deleted and created again since it was looked at", hint="Plan again."
+            )
         Making(self._site, self._may_go_on).delete_link(name)
 
     def _configure(self, mirror: MirrorTopic, action: Update) -> str:

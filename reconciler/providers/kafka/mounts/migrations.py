@@ -81,7 +81,7 @@ class KafkaMigrations:
             raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
         after = (MOUNT if move.direction == "inbound" else UNMOUNT).step(move.state, verb)
         if after is not MigrationState.CANCELING:
-            message = f"migration {migration} is {move.state}: it goes on by itself"
+            message = f"migration {migration} is {move.state}: it continues by itself"
             raise UserError(message, hint="The next apply brings it to its end; before that it can be cancelled.")
         may_go_on()
         self._undo(move, may_go_on)

@@ -124,7 +124,7 @@ class KafkaCopyMoves:
         """Return a move of topics that are there."""
         ids = [self._id(name) for name in (old, new)]
         if old_id is not None and ids[0] != old_id:
-            message = f"topic {old} was deleted and made anew since it was looked at (its topic id changed)"
+            message = f"topic {old} was deleted and created again since it was looked at (its topic id changed)"
             raise StalePlanError(message, hint="Nothing was deleted. Plan again.")
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 

@@ -99,7 +99,7 @@ class CopySink:
             self.ledgers = opened(target.settings, target.cluster, target.topic, target.link)
         self.ledgers.read()
         if target.link is not None and self.ledgers.is_over:
-            message = f"{target.topic} of cluster {target.cluster} is no mirror that records are copied to"
+            message = f"{target.topic} of cluster {target.cluster} is not a mirror that records are copied to"
             raise UserError(message, hint="It was stopped meanwhile: see `reconciler mirror list`.")
         self.read_to = self.ledgers.tail.position
         self.known = self.ledgers.all(only)
