@@ -5,16 +5,57 @@ mkdocs calls these functions by their names.
 
 from __future__ import annotations
 
+import base64
+import html
+import os
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
+import mermaidx
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|link rel=\"?(?:stylesheet|preconnect|icon))[^>]*(?:src|href)=\"?https?:[^>]*>"
+)
+"""What a page would load over the network."""
+_PICTURE = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXAMPLE = re.compile(r"examples/([a-z-]+)/README\.md")
+
+
+def on_page_content(content: str, **_: object) -> str:
+    """Let the empty head of a column be a cell: screen readers announce a heading that is empty."""
+    return re.sub(r"<th[^>]*></th>", "<td></td>", content)
+
+
+def on_post_page(output: str, page: Any, **_: object) -> str:
+    """Name the dialog of the search, and refuse a page that loads anything over the network.
+
+    Raises:
+        PluginError: It does.
+    """
+    if found := _LOADED.search(output):
+        raise PluginError(f"{page.file.src_uri} loads {found[0]}")
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+def _drawn(source: str, title: str) -> str:
+    """Return a picture as an image that needs neither a network nor a script."""
+    svg = mermaidx.render(source, theme="neutral").svg().encode()
+    return (
+        f'<img class="picture" alt="Picture: {title}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
+    )
+
+
+def on_config(config: Any) -> Any:
+    """Offer the other versions of the site where it is published as one of several."""
+    if "MIKE_DOCS_VERSION" in os.environ:  # noqa: TID251 - a hook is told nothing else
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -28,8 +69,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Point links to pages of this site there; of links to files that the site does not have, keep the text."""
+    """Point links to pages of this site there, and draw pictures; of links to other files keep the text."""
     at = page.file.src_uri
+    heading = re.search(r"^# (.+)$", markdown, re.MULTILINE)
+    title = html.escape(heading[1] if heading else at, quote=True)
+    markdown = _PICTURE.sub(lambda block: _drawn(block[1], title), markdown)
     example = at.startswith("examples/")
     here = f"examples/{posixpath.basename(at).removesuffix('.md')}" if example else f"docs/{posixpath.dirname(at)}"
 
