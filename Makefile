@@ -57,9 +57,11 @@ docs: ## the documentation as a site, in site/: open site/index.html
 		--disable-pip-version-check --require-hashes -r requirements-docs.lock; }
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
 
-schemas: setup ## write schemas/*.json, docs/reference/cli.md and docs/facts.md anew
+schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, docs/plan.svg and the list of messages anew
 	@$(BIN)/reconciler schema --out schemas
 	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tests.docs.catalog
+	@$(BIN)/python -m tests.docs.plan_picture
 	@$(BIN)/python -m tests.docs.facts
 
 lock: ## resolve requirements.lock anew (needs uv)

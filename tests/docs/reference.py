@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from what each command says of itself: `make schemas` runs it."""
+"""Writes docs/reference from the code: `make schemas` runs it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.cli.app import COMMANDS, Entry, root
+from tests.docs import fields, programs
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 _WIDTH = 110
 _HEAD = """\
 # Command line
 
 Written by `make schemas` from what each command says of itself; do not edit. What a plan means and which exit
-code says what, stands in [Reading a plan](../guides/plans.md).
+code says what, stands in [Reading a plan](../guides/plans.md) and [Exit codes](exit-codes.md).
 """
 
 
-def page() -> str:
-    """Return the whole page."""
+def pages() -> dict[Path, str]:
+    """Return every page of the reference, by its file."""
+    return {
+        FOLDER / "cli.md": _commands_page(),
+        **{FOLDER / name: text for name, text in programs.pages()},
+        **{FOLDER / "manifests" / name: text for name, text in fields.pages()},
+    }
+
+
+def _commands_page() -> str:
     parts = [_HEAD]
     for name, command in _commands(root(), COMMANDS, "reconciler"):
         parts.append(f"## {name}\n\n```text\n{_help(command, name)}\n```\n")
@@ -43,4 +52,6 @@ def _help(command: Any, name: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

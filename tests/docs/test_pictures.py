@@ -34,9 +34,9 @@ def arrows(moves: Iterable[Any]) -> set[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("lifecycle", [MOUNT, UNMOUNT], ids=lambda lifecycle: lifecycle.name)
 def test_the_states_of_a_migration_are_drawn_as_they_are(lifecycle: Lifecycle[Any]) -> None:
-    assert pictured("mounting.md") == arrows(lifecycle.moves)
+    assert pictured("migration-states.md") == arrows(lifecycle.moves)
 
 
 def test_the_states_of_a_mirror_are_drawn_as_graph_draws_them() -> None:
-    (block,) = (block for block in markdown.blocks("mermaid") if block.file.name == "mirroring.md")
+    (block,) = (block for block in markdown.blocks("mermaid") if block.file.name == "mirror-states.md")
     assert block.text.strip() == mermaid_text(draw_lifecycle("mirror")).strip(), "reconciler graph --lifecycle mirror"

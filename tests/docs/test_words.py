@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import markdown
+from tests.docs import catalog, markdown
 from tests.docs.words import AVOIDED, grade, sentences
 
 HARDEST = 9.0
 """Flesch-Kincaid grade of a page."""
 LONGEST = 45
 """Words of a sentence."""
+MOST = 800
+"""Words of a page that shows how to do one thing, without its blocks of code."""
+GUIDES = sorted((markdown.ROOT / "docs" / "guides").glob("*.md"))
 PAGES = [
-    *sorted((markdown.ROOT / "docs" / "guides").glob("*.md")),
+    *GUIDES,
+    *sorted((markdown.ROOT / "docs" / "tutorials").glob("*.md")),
+    *sorted((markdown.ROOT / "docs" / "explanation").glob("*.md")),
     markdown.ROOT / "README.md",
     markdown.ROOT / "docs" / "README.md",
     markdown.ROOT / "docs" / "reference" / "cli.md",
@@ -66,6 +71,21 @@ def test_a_page_is_plain_english(page: Path) -> None:
     found = sentences(text)
     long = [" ".join(each) for each in found if len(each) > LONGEST]
     assert (hidden, long) == ([], [])
+    assert grade(found) <= HARDEST
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=_name)
+def test_a_guide_is_about_one_task(page: Path) -> None:
+    assert len(markdown.without_blocks(page).split()) <= MOST
+
+
+def test_the_list_of_messages_is_what_the_code_says() -> None:
+    assert catalog.FILE.read_text(encoding="utf-8") == catalog.page(), "write it anew: make schemas"
+
+
+def test_messages_are_plain_english() -> None:
+    found = sentences("\n\n".join(catalog.FILE.read_text(encoding="utf-8").splitlines()[2:]))
+    assert [" ".join(each) for each in found if len(each) > LONGEST] == []
     assert grade(found) <= HARDEST
 
 

@@ -1,0 +1,183 @@
+"""Writes the pages of docs/reference that programs need: exit codes, JSON outputs, metrics, environment variables."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, get_args
+
+from reconciler import errors
+from reconciler.cli.explanations import EXPLANATIONS
+from reconciler.cli.json.schemas import OUTPUTS
+from reconciler.errors import ReconcilerError
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.operations.metrics import PREFIX, Measured, Metric, metrics_of
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
+from reconciler.resources.address import Address
+from reconciler.resources.base import OnCluster
+from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
+from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+
+HEAD: Final = "Written by `make schemas` from the code; do not edit."
+
+_CODES: Final[Mapping[int, tuple[str, str]]] = {
+    0: ("Done, or nothing to do.", "Nothing."),
+    1: (
+        "An error: the files, the command or a cluster is wrong.",
+        "Read the message: it says where, why and what to do.",
+    ),
+    2: ("Changes are pending. Only with `--detailed-exitcode`.", "Review the plan and apply it."),
+    3: (
+        "Drift: a cluster has moved away from the files.",
+        "Set it back with `apply --only-drift`, or accept it with `drift --accept`.",
+    ),
+    4: ("Incomplete: work is left.", "Run the same command again, or `apply --resume`."),
+    5: ("The lease is held by another run, or was lost.", "Wait, or look at `state unlock`."),
+    6: ("The saved plan does not match the clusters any more.", "Plan again and have the new plan approved."),
+    7: ("A guard blocks the plan.", "Allow the action by name, or change the files."),
+    8: ("Some actions failed, the others are done.", "Read which failed, then run the same command again."),
+    64: ("The command was called wrongly.", "See `--help`."),
+    130: (
+        "Interrupted before anything started, or a second time.",
+        "Run the command again: it continues as after a crash.",
+    ),
+}
+
+ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "Set by you": (
+        ("RECONCILER_VAR_NAME", "Value of the variable `${var.NAME}` in manifests. Not for secrets."),
+        ("RECONCILER_BASE", "Branch or commit that a pull request is for, where the pipeline does not say it."),
+        ("NO_COLOR", "Print no colours."),
+        ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
+        ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
+        ("XDG_CACHE_HOME", "Where caches of remote reads lie; else `~/.cache`."),
+    ),
+    "Set by pipelines": (
+        ("CI", "With state on the local disk, `plan` and `apply` warn."),
+        ("GITHUB_ACTOR", "Who runs the command, as leases and the history show it."),
+        ("GITLAB_USER_LOGIN", "The same on GitLab."),
+        (
+            "GITHUB_SERVER_URL",
+            "With `GITHUB_REPOSITORY` and `GITHUB_RUN_ID`: the page of the run, in leases and the history.",
+        ),
+        ("CI_JOB_URL", "The same on GitLab."),
+        ("BUILD_URL", "The same on Jenkins."),
+        ("GITHUB_EVENT_NAME", "Whether this is a pull request, in which new secrets are not sent."),
+        ("GITHUB_EVENT_PATH", "The file that says what the pull request is for."),
+        ("CI_MERGE_REQUEST_DIFF_BASE_SHA", "The same on GitLab."),
+    ),
+}
+"""Variables that the tool itself reads, by who sets them; AWS's, and those that manifests refer to, are not listed."""
+
+_ABOUT_ENVIRONMENT: Final = """\
+Buckets are reached with the variables that AWS's own tools read, such as `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+`AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_PROFILE` and `AWS_ENDPOINT_URL`: see [Buckets](../guides/s3.md).
+
+A manifest names a secret as `${env:NAME}` or `${file:/path}`. Which names it may use is said in
+[`spec.references`](manifests/workspace.md) of the workspace.
+"""
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each page below docs/reference."""
+    yield "exit-codes.md", _exit_codes()
+    yield "errors.md", _errors()
+    yield "outputs.md", _outputs()
+    yield "metrics.md", _metrics()
+    yield "environment.md", _environment()
+
+
+def codes_in_use() -> set[int]:
+    """Return every exit code that an error has, and those of success and of a command that was called wrongly."""
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ReconcilerError)]
+    return {0, *(kind.exit_code for kind in kinds)}
+
+
+def _exit_codes() -> str:
+    rows = [(f"`{code}`", *_CODES[code]) for code in sorted(codes_in_use())]
+    return f"# Exit codes\n\n{HEAD}\n\n{table(('code', 'meaning', 'what to do'), rows)}"
+
+
+def _errors() -> str:
+    about = "An error that has a code names it: `more: reconciler explain E005` prints what stands here."
+    parts = [f"## {each.code}: {each.title}\n\n{_in_markdown(each.text)}\n" for each in EXPLANATIONS]
+    return "\n".join([f"# Errors with a code\n\n{HEAD}\n\n{about}\n", *parts])
+
+
+def _in_markdown(text: str) -> str:
+    """Return a text with its indented lines as a block."""
+    return re.sub(r"(?:\n  .*)+", lambda block: f"\n\n```text{block[0]}\n```", text)
+
+
+def _outputs() -> str:
+    about = (
+        "Commands that print results take `--format json`. Each document names its form in `format`. Fields may be "
+        "added to a form; none is renamed or removed. `reconciler schema NAME` prints the JSON Schema, and "
+        "`reconciler schema --out DIR` writes all of them."
+    )
+    rows = [(f"`{name}`", f"`{_form(model)}`", _first(model)) for name, model in OUTPUTS.items()]
+    return f"# JSON outputs\n\n{HEAD}\n\n{about}\n\n{table(('schema', '`format`', 'what it holds'), rows)}"
+
+
+def _form(model: Any) -> str:
+    field = model.model_fields.get("format")
+    values = get_args(field.annotation) if field is not None else ()
+    return str(values[0]) if values else "one event a line" if "root" in model.model_fields else "SARIF 2.1.0"
+
+
+def _first(model: Any) -> str:
+    return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _metrics() -> str:
+    about = (
+        "`reconciler run --metrics FILE` writes them after every pass: in the text format of Prometheus, or as JSON "
+        "where the name ends in `.json`. At most 1,000 topics and 1,000 groups of a cluster have series of their own."
+    )
+    rows = [
+        (f"`{PREFIX}{each.name}`", each.kind, ", ".join(f"`{label}`" for label in _labels(each)) or "none", each.help)
+        for each in _sample()
+    ]
+    return f"# Metrics\n\n{HEAD}\n\n{about}\n\n{table(('metric', 'kind', 'labels', 'what it says'), rows)}"
+
+
+def _labels(metric: Metric) -> Iterable[str]:
+    return dict.fromkeys(name for sample in metric.samples for name, _ in sample.labels)
+
+
+def _sample() -> list[Metric]:
+    """Return every metric with a number, of two clusters that have one of everything."""
+    source, mirror = Address("topic/west/orders"), Address("mirror/east/orders")
+    levels = dict.fromkeys(LEVELS, 1.0)
+    remote = RemoteVitals(*(1 for _ in RemoteVitals._fields))
+    west = Vitals(
+        1, 1, [TopicVitals(source, 1, 0, 2, 2, 2, None, remote)], lags=[GroupLag("g", "orders", 1)], levels=levels
+    )
+    east = Vitals(1, 1, [TopicVitals(mirror, 1, 0, 1, 1, 1, source)])
+    link = MirrorLink(metadata=OnCluster(name="twin", cluster="east"), spec=MirrorLinkSpec(source="west"))
+    mirrors = [MirrorSeen("east", "orders", "id", "twin", "west", "orders", MirrorStatus.ACTIVE, 1)]
+    totals = {(name, "west"): 1.0 for name in (*COUNTED, "cluster_link_mirror_topic_bytes")}
+    measured = [
+        Measured("west", west),
+        Measured("east", east, links=[LinkSeen(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
+    ]
+    upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0, None),), 1.0)
+    return metrics_of(measured, upkeep, now_ms=1000, totals=totals)
+
+
+def _environment() -> str:
+    parts = [f"# Environment variables\n\n{HEAD}\n"]
+    for title, rows in ENVIRONMENT.items():
+        parts.append(
+            f"## {title}\n\n{table(('variable', 'what it does'), ((f'`{name}`', text) for name, text in rows))}"
+        )
+    return "\n".join([*parts, f"## Of others\n\n{_ABOUT_ENVIRONMENT}"])
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    head = tuple(head)
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
