@@ -1,3 +1,7 @@
 """Plan and apply for streaming platforms."""
 
+from typing import Final
+
 __version__ = "0.1.0"
+__home__: Final = "https://github.com/stream-reconciler/reconciler"
+"""Where the project will be public; nothing is there yet. `pyproject.toml` names it, too."""

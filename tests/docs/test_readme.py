@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 from rich.text import Text
 
+from reconciler import __home__
 from tests.docs import markdown, plan_picture
 
 README = markdown.ROOT / "README.md"
@@ -36,3 +38,10 @@ def test_the_first_screen_says_what_this_is_shows_a_plan_and_the_two_commands() 
     assert "$ reconciler plan" in screen
     assert "$ reconciler apply" in screen
     assert len(lines) <= 120
+
+
+def test_the_future_address_is_the_same_where_it_is_named() -> None:
+    project = tomllib.loads((markdown.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["urls"]["Source"] == __home__
+    claims = [page for page in markdown.files() if "stream-reconciler/reconciler" in page.read_text(encoding="utf-8")]
+    assert claims == []

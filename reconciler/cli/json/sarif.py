@@ -13,6 +13,7 @@ import orjson
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from reconciler import __home__
 from reconciler.cli.json.base import Part
 from reconciler.runtime.text import counted, json_shown, visible
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 MOST_RESULTS: Final = 25_000
 """A page that collects results refuses a file with more of them."""
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
-_HOME: Final = "https://github.com/stream-reconciler/reconciler"
 _WITHOUT_PLACE: Final = "reconciler.yaml"
 """What nothing declares any more stands here: a result without any place is refused."""
 
@@ -50,7 +50,7 @@ class Driver(_Part):
 
     name: Literal["reconciler"] = "reconciler"
     version: str
-    information_uri: Literal["https://github.com/stream-reconciler/reconciler"] = _HOME
+    information_uri: Literal["https://github.com/stream-reconciler/reconciler"] = __home__
     rules: tuple[Rule, ...]
 
 
