@@ -52,10 +52,13 @@ bench: setup ## the benchmarks: ratios against a floor measured in the same run
 soak: setup ## long tests: crashes at random moments, scale
 	@$(BIN)/python -m pytest -q -m soak
 
-docs: ## the documentation as a site, in site/: open site/index.html
-	@test -x .venv-docs/bin/mkdocs || { $(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip install --quiet \
-		--disable-pip-version-check --require-hashes -r requirements-docs.lock; }
+docs: .venv-docs/.locked ## the documentation as a site, in site/: open site/index.html
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+
+.venv-docs/.locked: requirements-docs.lock
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
 
 schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, docs/plan.svg and the list of messages anew
 	@$(BIN)/reconciler schema --out schemas
