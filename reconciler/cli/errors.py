@@ -74,9 +74,15 @@ def _say_ours(screen: Screen, error: ReconcilerError) -> None:
             _say(screen, "Bug", error.message, error.hint)
         case _:
             problems = getattr(error, "problems", ())
-            screen.show([line(str(problem)) for problem in problems])
+            screen.show([each for problem in problems for each in _problem(problem, error)])
             said = error.message.split("\n", 1)[0] if problems else error.message
             _say(screen, "Error", said, error.hint, _code_of(said))
+
+
+def _problem(problem: object, error: ReconcilerError) -> list[Line]:
+    """Return a problem, and the line of its file below it."""
+    excerpt = getattr(error, "excerpts", {}).get(problem, ())
+    return [line(str(problem)), *(line(Span(each, Tone.QUIET)) for each in excerpt)]
 
 
 def _say_usage(screen: Screen, error: TyperException) -> int:

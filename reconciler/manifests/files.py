@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
-from reconciler.manifests.positions import Problem, Spot, path_text, spots
+from reconciler.manifests.positions import Problem, Spot, excerpt_of, path_text, spots
 from reconciler.manifests.yaml_documents import PARSER
 from reconciler.runtime.text import first_few
 
@@ -308,6 +308,18 @@ class Findings:
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw, PARSER)
         documents = self._known[place.file]
         return documents[place.number] if place.number < len(documents) else {}
+
+    def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
+        """Return the lines to show below problems; each file is read again, once."""
+        texts: dict[str, list[str]] = {}
+        found: dict[Problem, tuple[str, ...]] = {}
+        for problem in problems:
+            if problem.line is not None and problem.file not in texts:
+                raw = self.read(self._folder / problem.file, problem.file)
+                texts[problem.file] = [] if isinstance(raw, Problem) else raw.decode("utf-8", "replace").splitlines()
+            if lines := excerpt_of(problem, texts.get(problem.file, ())):
+                found[problem] = lines
+        return found
 
     def _located(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
         place, spot = self.spot(places, complaint.at)

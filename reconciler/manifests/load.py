@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Workspace
 
 
-_ADVICE: Final = "Mend them and run `reconciler validate`"
+_ADVICE: Final = "Correct them and run `reconciler validate`"
+_SHOWN: Final = 10
+"""Problems below which their lines are shown; more of them would hide the others."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: F
 
 def _sound(workspace: Workspace | None, findings: Findings) -> Workspace:
     if findings.problems or workspace is None:
-        raise ManifestError(findings.problems, hint=_ADVICE)
+        raise ManifestError(findings.problems, hint=_ADVICE, excerpts=findings.excerpts(findings.problems[:_SHOWN]))
     return workspace
 
 

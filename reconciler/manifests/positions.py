@@ -23,7 +23,7 @@ from yaml.events import (
 )
 
 from reconciler.errors import UserError
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,13 +133,37 @@ class Problem(NamedTuple):
 class ManifestError(UserError):
     """The files do not say something that can be. `problems` holds all that is wrong, sorted by place."""
 
-    def __init__(self, problems: Sequence[Problem], *, hint: str) -> None:
-        """Keep every problem; the message lists them, one a line."""
+    def __init__(
+        self, problems: Sequence[Problem], *, hint: str, excerpts: Mapping[Problem, tuple[str, ...]] | None = None
+    ) -> None:
+        """Keep every problem; the message lists them, one a line. `excerpts`: the lines to show below some of them."""
         self.problems = tuple(sorted(problems, key=_place))
+        self.excerpts = excerpts or {}
         count = len(self.problems)
         files = len({problem.file for problem in self.problems})
         heading = f"{counted(count, 'problem', grouping='')} in {counted(files, 'file', grouping='')}"
         super().__init__("\n".join([heading, *map(str, self.problems)]), hint=hint)
+
+
+_SECRETS: Final = re.compile(r"password|secret|token|key", re.IGNORECASE)
+"""A line with one of these words is not shown: it may hold what must not stand in a log."""
+_WIDEST: Final = 100
+_NAME: Final = re.compile(r"[\w.-]*")
+
+
+def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
+    """Return the line of a file that a problem is about, and marks below its field; nothing where it may be secret."""
+    if problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
+        return ()
+    line = visible(text[problem.line - 1].rstrip())
+    start = problem.column - 1
+    if _SECRETS.search(line) or not line[start:].strip() or start >= _WIDEST:
+        return ()
+    name = _NAME.match(line, start)
+    marks = "^" * max(1, len(name[0]) if name else 1)
+    number = str(problem.line)
+    shown = line if len(line) <= _WIDEST else f"{line[:_WIDEST]}…"
+    return (f"  {number} | {shown}", f"  {' ' * len(number)} | {' ' * start}{marks}"[: _WIDEST + 10])
 
 
 def _place(problem: Problem) -> tuple[str, int, int, str, str]:

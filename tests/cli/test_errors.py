@@ -19,7 +19,7 @@ from reconciler.cli.errors import exit_code_of
 from reconciler.cli.explanations import EXPLANATIONS, Explanation, explanation_of
 from reconciler.cli.main import main
 from reconciler.errors import UserError
-from reconciler.manifests.positions import ManifestError, Problem
+from reconciler.manifests.positions import ManifestError, Problem, excerpt_of
 from reconciler.planning.actions import Create
 from reconciler.providers.protocol import Done, Edge
 from reconciler.providers.registry import open_provider
@@ -319,3 +319,49 @@ def test_a_code_that_is_not_there_and_another_form_are_refused(
 ) -> None:
     assert main(["explain", *arguments]) == 64
     assert said in capsys.readouterr().err
+
+
+# -- the line below a problem
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "shown"),
+    [
+        ("  partitions: three", 3, ("  1 |   partitions: three", "    |   ^^^^^^^^^^")),
+        ("  configs: {retention.ms: x}", 13, ("  1 |   configs: {retention.ms: x}", "    |             ^^^^^^^^^^^^")),
+        ("  - a", 3, ("  1 |   - a", "    |   ^")),
+        ("a: \x1b[31mred", 1, ("  1 | a: \\x1b[31mred", "    | ^")),
+        ("x: " + "y" * 500, 1, ("  1 | x: " + "y" * 97 + "…", "    | ^")),
+        ("    password: hunter2", 5, ()),
+        ("security: {mechanism: WRONG, clientSecret: hunter2}", 12, ()),
+        ("y" * 500 + ": 1", 501, ()),
+        ("", 1, ()),
+    ],
+    ids=["field", "inside", "no-name", "escapes", "long", "password", "secret-beside", "beyond", "empty"],
+)
+def test_a_problem_shows_its_line_and_marks_the_field(line: str, column: int, shown: tuple[str, ...]) -> None:
+    assert excerpt_of(Problem("a.yaml", 1, column, "x", "is wrong", "Correct it"), [line]) == shown
+
+
+def test_a_problem_of_a_file_that_is_gone_shows_no_line() -> None:
+    assert excerpt_of(Problem("a.yaml", 3, 1, "x", "is wrong", "Correct it"), []) == ()
+    assert excerpt_of(Problem("a.yaml", None, None, "", "is wrong", "Correct it"), ["x: 1"]) == ()
+
+
+def test_the_lines_of_the_first_problems_are_shown_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "."]) == 0
+    wrong = "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: t, cluster: west}\nspec:\n  partitions: many\n"
+    typed = (
+        "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: k}\nspec:\n  provider: kafka\n"
+        '  kafka: {bootstrapServers: ["b:1"], security: {password: hunter2}}\n'
+    )
+    (tmp_path / "manifests" / "wrong.yaml").write_text(f"{wrong}---\n{typed}")
+    capsys.readouterr()
+    assert main(["validate"]) == 1
+    said = capsys.readouterr().err
+    assert "  5 |   partitions: many\n    |   ^^^^^^^^^^\n" in said
+    assert "password" in said
+    assert "hunter2" not in said
