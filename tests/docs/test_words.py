@@ -79,6 +79,11 @@ def test_a_guide_is_about_one_task(page: Path) -> None:
     assert len(markdown.without_blocks(page).split()) <= MOST
 
 
+@pytest.mark.parametrize("page", sorted((markdown.ROOT / "docs").glob("de*/*.md")), ids=_name)
+def test_a_decision_says_who_does_what(page: Path) -> None:
+    assert [line for line in markdown.without_blocks(page).splitlines() if AVOIDED.search(line)] == []
+
+
 def test_the_list_of_messages_is_what_the_code_says() -> None:
     assert catalog.FILE.read_text(encoding="utf-8") == catalog.page(), "write it anew: make schemas"
 
