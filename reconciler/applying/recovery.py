@@ -80,7 +80,7 @@ class HalfWay:
         """Do again what is half done, write what came of it, and return that.
 
         Raises:
-            IncompleteError: A cluster could not do the rest, and what is half there would look like somebody else's.
+            IncompleteError: A cluster could not do the rest, and what is half there would look like another's.
         """
         written: list[Entry] = []
         mine = [action for action in halves if not is_driven(action)]
@@ -158,7 +158,7 @@ def _refused_as(name: str, error: ReconcilerError) -> Entry:
 
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    """Refuse to go on without knowing: what is half there would look like somebody else's."""
+    """Refuse to go on without knowing: what is half there would look like another's."""
     unknown = [each for each in outcomes if isinstance(each, Failed) and isinstance(each.error, RetryableError)]
     if unknown:
         raise IncompleteError(
@@ -204,7 +204,7 @@ class Recovery:
 
         `gives_up`: addresses whose doubt may end without a look, for their cluster was left out by who asked.
         `drives`: transitions that are under way on two clusters are brought to their end, which may take long;
-        `resumes`: without that, nothing else is done. Whoever does not drive them leaves them to `run`.
+        `resumes`: without that, nothing else is done. A process that does not drive them leaves them to `run`.
         """
         self._lease = lease
         self._setting = setting

@@ -126,7 +126,7 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
     return environ.get("CI_JOB_URL") or environ.get("BUILD_URL")
 
 
-# `--verbose`: one JSON object a line on standard error, for people and for whoever collects them.
+# `--verbose`: one JSON object a line on standard error, for people and for the process that collects them.
 
 
 _LOGGER: Final = logging.getLogger("reconciler.cli")

@@ -37,7 +37,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             screen.show([line("\nInterrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
-            # Whoever read our output has enough of it; the rest of it goes nowhere.
+            # A process that read our output has enough of it; the rest of it goes nowhere.
             silence(sys.stdout)
             code = 0
         case _:

@@ -294,7 +294,7 @@ def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
     except (KeyboardInterrupt, EOFError) as error:
         raise InterruptedRunError("Interrupted", hint="Nothing was started") from error
     except BrokenPipeError as error:
-        # Whoever read our output has what it wanted.
+        # A process that read our output has what it wanted.
         silence(out().stream)
         raise typer.Exit from error
 

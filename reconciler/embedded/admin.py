@@ -60,7 +60,7 @@ _OF_WHAT_IS_THERE: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
 
 
 class Admin:
-    """The catalog of one cluster, for whoever acts. The other side, its records, is `EmbeddedCluster`."""
+    """The catalog of one cluster, for the process that acts. The other side, its records, is `EmbeddedCluster`."""
 
     def __init__(
         self,

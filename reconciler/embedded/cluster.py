@@ -164,7 +164,7 @@ class EmbeddedCluster(Admin):
         )
 
     def sweep(self, *, unless_recent: bool = False) -> Swept:
-        """Delete what nobody names and is older than a day by the store's own clock."""
+        """Delete what no process names and is older than a day by the store's own clock."""
         from reconciler.embedded.check.sweep import sweep
 
         return sweep(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)

@@ -73,7 +73,7 @@ class Linking:
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before every write, from any thread; may raise, and whoever comes next goes on."""
+    """Asked before every write, from any thread; may raise, and the next process goes on."""
 
     def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
         """Ask for a verb; a failover is done when it returns, what takes several steps has begun.
@@ -88,7 +88,7 @@ class Linking:
         return after
 
     def join(self, full_name: str, peer: Peer, verb: str, *, operation: str) -> MirrorEntry:
-        """Let an ordinary topic become the mirror of its own mirror: nobody appends to it from here on.
+        """Let an ordinary topic become the mirror of its own mirror: no process appends to it from here on.
 
         Where groups had got to in it is as if brought: from here on its source has the last word.
 

@@ -1,6 +1,6 @@
 """Cut the end of a log for `restore`, on both tiers.
 
-The heads belong to the link by then, so nobody appends. A head is cut by one swap, under the next epoch, and keeps
+The heads belong to the link by then, so no process appends. A head is cut by one swap, under the next epoch, and keeps
 which operation cut it, where, and how many records went: whoever does it again, also when new records were mirrored
 above the cut since, finds that and cuts nothing. Its manifest follows (`tiered/remote_retention.py`).
 
@@ -103,7 +103,7 @@ class Truncation:
         )
 
     def clear(self, *, is_done: bool) -> None:
-        """Delete what nobody names once the swap of the last `cut` holds (or, not `is_done`, another one does)."""
+        """Delete what no process names once the swap of the last `cut` holds (or, not `is_done`, another one does)."""
         split = self._split if is_done else _Split()
         named = {entry.key for entry in split.entries}
         self._store.delete([entry.key for entry in self._written.values() if entry.key not in named])

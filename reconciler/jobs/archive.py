@@ -1,7 +1,7 @@
 """Archive a log into object storage, and restore it.
 
 Most is copied and compared while producers go on. Then they are shut out, and the rest is copied and compared: where
-the source ends by then is the end of the archive. Whoever deletes the source looks once more, with
+the source ends by then is the end of the archive. A process that deletes the source looks once more, with
 `records.log.came_since`. An archive that was cut short is gone on with where its manifests end.
 """
 
@@ -158,7 +158,7 @@ def restore(job: Restoring) -> Copy:
     """Copy what is missing, and compare all of it.
 
     Raises:
-        UserError: What was restored differs, or somebody else has written to it.
+        UserError: What was restored differs, or another process has written to it.
         RetryableError: Spark gave up, or brokers do not answer.
         IncompleteError: It was stopped; what is committed stays.
     """

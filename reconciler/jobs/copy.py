@@ -112,7 +112,7 @@ class Committing(Following):
 def committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, Copied | LostRaceError]]:
-    """Do pieces of one flow, wherever it runs; a partition that somebody else took leaves the others alone."""
+    """Do pieces of one flow, wherever it runs; a partition that another process took leaves the others alone."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):
@@ -163,7 +163,7 @@ def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
     Raises:
         UserError: The sink is no copy of the source, or an executor does not see one of them.
         IncompleteError: It was stopped; what is published stays.
-        RetryableError: Spark gave up, or somebody else kept publishing.
+        RetryableError: Spark gave up, or another process kept publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
     little = stage.LITTLE_BYTES if little_bytes is None else little_bytes
@@ -352,7 +352,7 @@ def fill(job: Moving) -> Copy:
     """Copy what is missing up to the source's end as it is now, and compare all there is.
 
     Raises:
-        UserError: The copy differs, or somebody else has written to it.
+        UserError: The copy differs, or another process has written to it.
         RetryableError: Spark gave up, or brokers do not answer.
         IncompleteError: It was stopped; what is committed stays.
     """
@@ -362,7 +362,7 @@ def fill(job: Moving) -> Copy:
 
 
 def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
-    """Copy what came since up to `ends`, where nobody writes any more, and compare.
+    """Copy what came since up to `ends`, where no process writes any more, and compare.
 
     Raises:
         As of `fill`.

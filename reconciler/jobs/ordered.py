@@ -253,7 +253,7 @@ def _mask(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 # A copy that numbers its records anew, read by the offsets of its source: so both are compared offset by offset.
 #
-# What its map does not know was written by somebody else, and no compaction explains it.
+# What its map does not know was written by another process, and no compaction explains it.
 
 
 def compacted_to(log: TopicLog, partition: int) -> int:

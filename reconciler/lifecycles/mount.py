@@ -1,7 +1,7 @@
 """The lifecycle of mounts and unmounts.
 
 Both directions walk the same states; what each state does differs. With auto-advance, which every mount and unmount
-uses, `prepare`, `execute` and `finish` are asked for by whoever drives the migration.
+uses, `prepare`, `execute` and `finish` are asked for by the process that drives the migration.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def put_back(store: ObjectStore, key: str) -> bool:
     before = next((body for body in store.versions(key) if body is None or not is_cut_off(body)), None)
     if before is None or not _is_object(before):
         return False
-    with suppress(LostRaceError):  # somebody else has mended it, or goes on with it
+    with suppress(LostRaceError):  # another process has mended it, or goes on with it
         store.swap(key, before, expected=there.version)
     return True
 

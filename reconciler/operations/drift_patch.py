@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Resource
 
 
-# What is on a cluster and nobody declares, as a new manifest.
+# What is on a cluster and no file declares, as a new manifest.
 
 
 FOLDER: Final = "accepted"
@@ -66,7 +66,7 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory) -> None:
-    """Write a manifest for something nobody declares, into a file of its own.
+    """Write a manifest for something no file declares, into a file of its own.
 
     Raises:
         ElsewhereError: It has no manifest of its own, or there is no folder for it.

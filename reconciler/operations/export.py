@@ -168,7 +168,7 @@ def _separator(cluster: Cluster) -> str | None:
 
 
 def _unseen(name: str, provider: Provider) -> Iterator[LeftOut]:
-    """Yield what may be there and was not shown to whoever acts."""
+    """Yield what may be there and was not shown to the process that acts."""
     capabilities = provider.capabilities
     address: Address = cluster_address(name)
     if not capabilities.acls and "acls" in capabilities.lacks:

@@ -293,7 +293,7 @@ def accept_field(manifests: Manifests, address: Address, path: str, observed: Va
 
 
 def field_by_hand(loaded: Loaded, address: Address, path: str, observed: Value, place: Place) -> str:
-    """Return what to write where, for whoever does by hand what no patch says: file, line, field, value."""
+    """Return what to write where, for the process that does by hand what no patch says: file, line, field, value."""
     where = _RULES if path.startswith(ACLS) else place_of(address, path)
     line = explain_origin(loaded, address).get(path_text(where), str(place))
     if observed is None:

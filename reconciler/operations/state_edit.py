@@ -277,7 +277,7 @@ def state_repair(
     """Make the lockfile anew from what is beside it; `confirm` is asked with what would be done.
 
     Raises:
-        UserError: The state is somebody else's, of a newer version, or a person has to decide; or not confirmed.
+        UserError: The state is another's, of a newer version, or a person has to decide; or not confirmed.
         LeaseError: Somebody is applying.
     """
     site = open_state(invocation, select)

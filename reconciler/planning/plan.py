@@ -47,7 +47,7 @@ class DriftFinding:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A key that nobody declares, set on a topic of ours, and the declared value of a tier that it hides."""
+    """A key that no file declares, set on a topic of ours, and the declared value of a tier that it hides."""
 
     address: Address
     path: str
@@ -102,7 +102,7 @@ class PlanInput:
     detached: Mapping[Address, str] = field(default_factory=dict)
     """Where recorded topics lie that are gone, and that somebody unmounted by hand."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
-    """What is there and may not be seen by whoever plans: it is not among the observed."""
+    """What is there and may not be seen by the process that plans: it is not among the observed."""
     lost: Mapping[str, str] = field(default_factory=dict)
     """The clusters that could not be read and are done without, and why each."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)

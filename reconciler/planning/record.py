@@ -121,7 +121,7 @@ def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
 
 
 def _owned(action: Adopt, last: Recorded | None) -> Ownership:
-    """Return whose it is: what somebody else made under a name that was ours is not ours to delete."""
+    """Return whose it is: what another process made under a name that was ours is not ours to delete."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"

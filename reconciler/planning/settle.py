@@ -1,7 +1,7 @@
 """Decide from what is observed whether an action in doubt has happened.
 
 A run that died between "about to" and "done" leaves actions of which nobody knows. Names are deterministic, so looking
-at their addresses tells: it has not happened, it has, or a part of it has. What fits neither is somebody else's doing.
+at their addresses tells: it has not happened, it has, or a part of it has. What fits neither is another's doing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
     """Return a link of a cluster as it was declared, without its mirrors.
 
     Raises:
-        UserError: Whoever declared it calls its source what this cluster is called here.
+        UserError: The workspace that declared it calls its source what this cluster is called here.
     """
     spec = MirrorLinkSpec.model_validate(entry.declared, context=KEPT)
     if spec.source == cluster:

@@ -87,7 +87,7 @@ def _of_file(path: Path) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-# Object stores that clusters declare, opened for whoever acts.
+# Object stores that clusters declare, opened for the process that acts.
 
 
 def opened(location: LocationSpec, edge: Edge, patience: Patience | None = None) -> ObjectStore:

@@ -91,7 +91,7 @@ class Capabilities:
     batch: int = 100
     """Actions one `apply` call takes."""
     may_hide: bool = False
-    """Whoever acts does not see every topic, and what is hidden is not told apart from what is missing: that something
+    """The principal does not see every topic, and what is hidden is not told apart from what is missing: that something
     is absent proves nothing. What is recorded and absent is then neither made again, deleted nor forgotten."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Why this very cluster lacks something: the name of a field that is off (`tiering`, `untiering`, `acls`,

@@ -232,7 +232,7 @@ def _as_of(name: str, changed: Mapping[str, Mapping[str, Any]]) -> ConfigKey:
     return replace(known, **changed[name]) if name in changed else known
 
 
-# Topics that Kafka and its tools keep for themselves: nobody declares them, and nothing of them is managed.
+# Topics that Kafka and its tools keep for themselves: no file declares them, and nothing of them is managed.
 
 
 LEDGER: Final = "__reconciler"

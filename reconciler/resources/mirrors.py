@@ -518,7 +518,7 @@ def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> OperationE
 
 
 def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
-    """Return what is said to whoever comes late."""
+    """Return what is said to the process that comes late."""
     message = f"mirror {full_name} is {mirror.state}, and that operation is over"
     return UserError(message, hint="It was failed over or finished in the meantime: look again.")
 

@@ -50,7 +50,7 @@ class Effects(Protocol):
         ...
 
 
-# Notes for whoever looks at a run from outside: what was asked, how long it took, who won a race.
+# Notes for the process that looks at a run from outside: what was asked, how long it took, who won a race.
 #
 # Each layer has a logger of its name and notes facts: numbers, keys, names. Never contents, never secrets. Where nobody
 # listens (`--verbose`) a note costs one comparison.

@@ -135,7 +135,7 @@ class ThreadEffects:
     def __init__(self, parallelism: int = 8) -> None:
         """Have a thread for each of `parallelism` calls to platforms, and some for what goes on beside them.
 
-        Whoever makes the calls makes no more of them at once.
+        A process that makes the calls makes no more of them at once.
         """
         self._workers = Workers(parallelism + _BESIDE, name="effects")
         self._hurried_at: float | None = None

@@ -155,7 +155,7 @@ class Symptoms:
     """Whether what it says of the lease is so: it is no old copy."""
 
     def check_unheld(self) -> None:
-        """Go on where nobody holds the lease.
+        """Go on where no process holds the lease.
 
         Raises:
             LeaseError: Somebody does, and the lockfile is no old copy.
@@ -172,7 +172,7 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
     """Return what is wrong with a state.
 
     Raises:
-        UserError: It is somebody else's, or of a newer version.
+        UserError: It is another's, or of a newer version.
     """
     if remains.is_nothing:
         return Symptoms()

@@ -109,7 +109,7 @@ class ActionEnded(_Entry):
     incarnation: str | None = None
     physical_name: str | None = None
     is_settled: bool = False
-    """Found done by whoever came after, not told by the platform."""
+    """Found done by the process that came after, not told by the platform."""
 
 
 class ActionRefused(_Entry):
@@ -354,7 +354,7 @@ class Journal:
 
 
 def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
-    """Write a page into its slot; return what is in that slot then: it, or what somebody else wrote there."""
+    """Write a page into its slot; return what is in that slot then: it, or what another process wrote there."""
     key = journal_key(page.run, page.seq)
     for attempt in range(_ATTEMPTS):
         check()

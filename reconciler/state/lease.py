@@ -472,7 +472,7 @@ async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: 
 
     Raises:
         LeaseError: Someone else held it all the time.
-        UserError: The state is lost, damaged, somebody else's, or its store does not honour conditions.
+        UserError: The state is lost, damaged, another's, or its store does not honour conditions.
         InterruptedRunError: Asked to stop while waiting.
     """
     return await _Acquiring(store, effects, claim, patience or Patience()).run()

@@ -133,7 +133,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
     """Return the lockfile; `None` where nothing was ever written.
 
     Raises:
-        UserError: It is lost while its state is there, damaged, of a newer version, or somebody else's.
+        UserError: It is lost while its state is there, damaged, of a newer version, or another's.
     """
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
@@ -179,7 +179,7 @@ def _has_remains(store: ObjectStore) -> bool:
 
 
 def check_owner(found: Owner, owner: Owner, url: str) -> None:
-    """Refuse a state that is somebody else's. Raises UserError: says whose."""
+    """Refuse a state that is another's. Raises UserError: says whose."""
     if found != owner:
         message = f"{url} holds the state of {found}, not of {owner}"
         raise UserError(message, hint="Name another `spec.state` in reconciler.yaml, or give the right `-e`.")

@@ -430,7 +430,7 @@ def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *,
     `lineage` is the state's identity where nothing is left that says it.
 
     Raises:
-        UserError: It is somebody else's, of a newer version, or a person has to decide: the hint says how.
+        UserError: It is another's, of a newer version, or a person has to decide: the hint says how.
         LeaseError: Somebody holds the lease of a lockfile that is no old copy.
     """
     symptoms = find_symptoms(store, remains, owner)
@@ -489,7 +489,7 @@ class _Judging:
         self._reached = reached(store, remains, self._last)
 
     def check_owner(self, owner: Owner) -> None:
-        """Refuse a state whose runs were somebody else's."""
+        """Refuse a state whose runs were another's."""
         file = self._last.file if self._last is not None else None
         if file is not None:
             check_owner(Owner(file.workspace, file.environment), owner, self._store.url)

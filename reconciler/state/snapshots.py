@@ -67,7 +67,7 @@ def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot
     """Return the state as it is now; `None` where nothing was ever applied. Takes no lock.
 
     Raises:
-        UserError: The state is somebody else's, lost, damaged, or written by a newer version.
+        UserError: The state is another's, lost, damaged, or written by a newer version.
     """
     found = read_lockfile(store, owner=owner)
     return None if found is None else snapshot_of(store, found.lockfile)
@@ -274,7 +274,7 @@ def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> 
     """Return the incarnation of every recorded resource of a kind; empty where nothing was ever applied.
 
     Raises:
-        UserError: The state is somebody else's, lost, damaged, or written by a newer version.
+        UserError: The state is another's, lost, damaged, or written by a newer version.
     """
     found = read_lockfile(store, owner=owner)
     if found is None or found.lockfile.state is None:

@@ -40,7 +40,7 @@ _SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "unmanaged": ("?", Tone.QUIET),
 }
 _FEW: Final = 3
-"""So many resources that nobody declares are named; of more only their number is told, as a plan does."""
+"""So many resources that no file declares are named; of more only their number is told, as a plan does."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
@@ -73,9 +73,9 @@ def drift_lines(drifted: Drifted) -> list[Line]:
 
 
 def _named(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], int]:
-    """Return what is told one by one, and how many more there are that nobody declares.
+    """Return what is told one by one, and how many more there are that no file declares.
 
-    A topic that is one of many somebody else's is told by itself only where that fails, or is news.
+    A topic that is one of many another's is told by itself only where that fails, or is news.
     """
     if drifted.known is not None:
         return rows, 0

@@ -146,7 +146,7 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
 
 
 def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
-    """Remove topics of a migration that are somebody else's by now; what lies in object storage stays."""
+    """Remove topics of a migration that are another's by now; what lies in object storage stays."""
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 

@@ -1,7 +1,7 @@
 """The entries of the catalog: namespaces, topics, links and migrations.
 
 A key that is absent has its default, so what comes later (tiering, migrations) reads what is written now.
-Whoever adds one raises the catalog's format: an older writer would drop it, and refuses a newer format instead.
+A process that adds one raises the catalog's format: an older writer would drop it, and refuses a newer format instead.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Quotas: how many topics and partitions may lie below a namespace, counted within the commit that adds one.
 #
-# Bytes are not counted here: no commit knows them. Whoever plans measures them first.
+# Bytes are not counted here: no commit knows them. A process that plans measures them first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +389,7 @@ def unknown_namespace(name: str) -> InvalidNamespaceError:
     return InvalidNamespaceError(f"namespace {name} does not exist", hint="Create it first; none is made implicitly.")
 
 
-# Topics in the hands of a migration: their shape and configs stay, and from the cut on nobody reads or writes them.
+# Topics in the hands of a migration: their shape and configs stay, and from the cut on no process reads or writes them.
 #
 # Kafka has no error of its own for that: records are refused with INVALID_TOPIC_EXCEPTION, changes of the topic with
 # POLICY_VIOLATION (redpanda: "resource is being migrated").

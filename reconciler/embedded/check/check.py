@@ -112,7 +112,7 @@ class Checked:
     serial: int | None = None
     """Of the catalog; `None` where it cannot be read."""
     is_sure: bool = True
-    """Whether all that names objects was read and agrees: only then is what nobody names known."""
+    """Whether all that names objects was read and agrees: only then is what no process names known."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
         """Keep findings, as long as there is room."""

@@ -324,7 +324,7 @@ def _run(run: Sequence[Entry], place: Place) -> CheckFinding:
     )
 
 
-# What nobody names: parts, pages and pieces of the catalog whose writer is about to name them, or has died.
+# What no process names: parts, pages and pieces of the catalog whose writer is about to name them, or has died.
 
 
 _HOUR_MS: Final = 3_600_000
@@ -333,7 +333,7 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(slots=True)
 class _Folder:
-    """What nobody names of one folder."""
+    """What no process names of one folder."""
 
     first: str
     objects: int
@@ -344,7 +344,7 @@ class _Folder:
 def unnamed_findings(
     store: ObjectStore, stored: Stored, prefixes: Sequence[str], heads: Heads | None
 ) -> Iterator[CheckFinding]:
-    """Yield one finding for each folder with objects that nobody names: lists again only where there are any.
+    """Yield one finding for each folder with objects that no process names: lists again only where there are any.
 
     What is left of partitions that have no head is told apart, where topics are known.
     """

@@ -216,7 +216,7 @@ class Heads:
     left: dict[Partition, _Left] = field(default_factory=dict)
 
     def take(self, listed: Listed) -> bool:
-        """Count an object that nobody names; say whether it is of a partition without head."""
+        """Count an object that no process names; say whether it is of a partition without head."""
         places = self.headless.partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Left(listed.key, listed.modified_ms, listed.modified_ms))

@@ -60,7 +60,7 @@ class Swept:
 def sweep(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> Swept:
-    """Delete what nobody names and is older than a day. Safe beside any writer, and to be repeated.
+    """Delete what no process names and is older than a day. Safe beside any writer, and to be repeated.
 
     `unless_recent`: only where the last sweep is hours ago, for it reads every head. `storage`: the cluster's object
     storage, which is swept after the cluster itself.
@@ -104,7 +104,7 @@ def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore |
 
 
 def _shared(store: ObjectStore, key: str) -> UserError:
-    """Return the error for a root in which what nobody names here is the remote tier of some cluster."""
+    """Return the error for a root in which what no process names here is the remote tier of some cluster."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
         hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",

@@ -245,7 +245,7 @@ class Groups:
 
         Raises:
             UserError: There is no such group, topic or partition.
-            NotAuthorizedError: Whoever asks may not do it, whether anything would be set or not.
+            NotAuthorizedError: The caller may not do it, whether anything would be set or not.
         """
         if topic is None:
             self._check_all_read(self._checked(Operation.READ, group), group)

@@ -179,7 +179,7 @@ def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBa
 
     Raises:
         InvalidNamespaceError: The topic's namespace does not exist.
-        NotAuthorizedError: Whoever acts may not write to it.
+        NotAuthorizedError: The principal may not write to it.
         UserError: The topic does not exist, is a mirror, or refuses a record.
     """
     catalog = cluster.catalog.read()
@@ -283,7 +283,7 @@ class Producer:
 
         Raises:
             InvalidNamespaceError: The namespace of a topic does not exist.
-            NotAuthorizedError: Whoever acts may not write to a topic.
+            NotAuthorizedError: The principal may not write to a topic.
             UserError: A topic does not exist, is a mirror (only its link writes to it), or refuses a record.
             RetryableError: It was not possible in time; says whether records may be there.
         """
@@ -401,7 +401,7 @@ class SequencedProducer:
         Raises:
             OutOfOrderSequenceError: It does not follow on the last number the partition has, and is not wholly there.
             ProducerFencedError: The partition knows a later epoch of the producer.
-            NotAuthorizedError: Whoever acts may not write to the topic.
+            NotAuthorizedError: The principal may not write to the topic.
             UserError: The topic does not exist, is a mirror, or refuses a record.
             RetryableError: It was not possible in time. Append the same again: it will be there once.
         """

@@ -98,7 +98,7 @@ class TransactionalProducer(Producer):
 
         Raises:
             InvalidNamespaceError: The namespace of the transactional id does not exist.
-            NotAuthorizedError: Whoever acts may not write under it.
+            NotAuthorizedError: The principal may not write under it.
             UserError: The time-out cannot be.
         """
         catalog = self._cluster.catalog.read()
@@ -123,7 +123,7 @@ class TransactionalProducer(Producer):
 
         Raises:
             InvalidNamespaceError: The group's namespace does not exist.
-            NotAuthorizedError: Whoever acts may not read as that group, or not that topic.
+            NotAuthorizedError: The principal may not read as that group, or not that topic.
             UserError: A topic or partition does not exist, or an offset cannot be.
         """
         self._check_phase(_Phase.OPEN)

@@ -160,7 +160,7 @@ def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
 
 
 def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
-    """Let go of a claim that came to nothing; what is somebody else's stays so."""
+    """Let go of a claim that came to nothing; what is another's stays so."""
     unclaim_topic(archive.storage, archive.location, archive.owner, mark, now_ms)
 
 
@@ -274,7 +274,7 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 def tidy(archive: Archive) -> int:
     """Delete what a whole archive does not name, left by earlier times and by tasks that died; return how many.
 
-    Only while it is ours, or nobody's by our own hand: nobody writes there then.
+    Only while it is ours, or nobody's by our own hand: no process writes there then.
     """
     place, storage = archive.location, archive.storage
     listed = [each.key for each in storage.list(location_prefix(place.cluster_id, place.revision))]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MigrationContext:
-    """One cluster and its object storage, for whoever drives a migration. Safe to use from any thread."""
+    """One cluster and its object storage, for the process that drives a migration. Safe to use from any thread."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -51,7 +51,7 @@ class MigrationContext:
 # Manifests that change hands, all those of a topic: what is swapped was read before it was asked whether we may.
 #
 # Whoever sleeps between asking and swapping finds a manifest that has changed, reads it once more and asks once more.
-# So nobody who wakes up late takes anything, be the topic somebody else's by then, or here again.
+# So nobody who wakes up late takes anything, be the topic another's by then, or here again.
 
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
 
 @contextmanager
 def until_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Do the work of a state; what goes wrong with it after somebody else has done it is left unsaid."""
+    """Do the work of a state; what goes wrong with it after another process has done it is left unsaid."""
     with suppress(OvertakenError):
         try:
             yield

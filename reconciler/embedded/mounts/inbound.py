@@ -59,7 +59,7 @@ class Inbound:
     migration: MigrationEntry
 
     def work(self, state: MigrationState) -> None:
-        """Do what a state is there for, and say that it is done; nothing, where somebody else was faster.
+        """Do what a state is there for, and say that it is done; nothing, where another process was faster.
 
         Raises:
             OwnershipLostError: Another cluster has a topic.
@@ -93,7 +93,7 @@ class Inbound:
     def _cut_over(self) -> OwnershipLostError | None:
         """Make the topics ours; those that were released meanwhile are dropped here, for nothing else ends it.
 
-        Return what is to be said of these; where somebody else was faster, they say it. The others are mounted.
+        Return what is to be said of these; where another process was faster, they say it. The others are mounted.
         """
         lost = [each for each in self._each(self._lost) if each is not None]
         gone = [topic for topic, _ in lost]

@@ -95,7 +95,7 @@ class Mounts:
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before every write, from any thread; may raise, and whoever comes next goes on."""
+    """Asked before every write, from any thread; may raise, and the next process goes on."""
     spread: Spread | None = field(default=None, repr=False)
     """Where much is uploaded; `None`: in threads of this process."""
     flushed: Callable[[int], object] = lambda _stored: None

@@ -64,7 +64,7 @@ class Flush:
     """What one topic has that object storage lacks, and how it gets there."""
 
     upkeep: Upkeep
-    """Whose `may_go_on` is asked between rounds; may raise, and whoever comes next goes on."""
+    """Whose `may_go_on` is asked between rounds; may raise, and the next process goes on."""
     remote: RemoteTier
     full_name: str
     topic_id: str
@@ -215,7 +215,7 @@ class Outbound:
     migration: MigrationEntry
 
     def work(self, state: MigrationState) -> None:
-        """Do what a state is there for, and say that it is done; nothing, where somebody else was faster.
+        """Do what a state is there for, and say that it is done; nothing, where another process was faster.
 
         Raises:
             UserError: It cannot be done as things are; says what it needs.
@@ -239,12 +239,12 @@ class Outbound:
                 self._each(self._detach_or_see)
                 self._follow(MigrationState.FINISHED)
             case MigrationState.CANCELING:
-                self._follow(MigrationState.CANCELLED)  # Whoever appends next takes the seals off.
+                self._follow(MigrationState.CANCELLED)  # A process that appends next takes the seals off.
             case _:
                 pass
 
     def _each(self, do: Callable[[MigrantEntry], object]) -> None:
-        """Do something with each topic, side by side: nobody writes meanwhile."""
+        """Do something with each topic, side by side: no process writes meanwhile."""
         all_side_by_side(do, self._here(), name="topics")
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:

@@ -207,7 +207,7 @@ class Recovery:
             self.storage.put(index_key(key), footer, kms_key_id=self.kms_key_id)
 
     def _named(self, own: RemotePartition, found: Manifest, entries: list[Entry], present: set[str]) -> Manifest | None:
-        """Name the copies, unless somebody else was faster; drop those that nobody names."""
+        """Name the copies, unless another process was faster; drop those that no process names."""
         made = Manifest(
             self.cluster_id,
             start=found.start,
@@ -268,7 +268,7 @@ class Recoveries:
     remote: RemoteTier | None
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None]
-    """Asked before each copy and each swap, from any thread; may raise, and the rest is done by whoever comes next."""
+    """Asked before each copy and each swap, from any thread; may raise, and the rest is done by the next process."""
     copied: Callable[[Entry], object] = lambda _segment: None
     """Told, from any thread, of each segment that was copied."""
 

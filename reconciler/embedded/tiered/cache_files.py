@@ -176,7 +176,7 @@ def _write(descriptor: int, content: bytes | memoryview) -> None:
 
 # Where the cache lies: a folder of its own within the one that is given, or a private one among temporary files.
 #
-# Everything in it may be deleted by whoever trims, so nothing else ever lies there.
+# Everything in it may be deleted by the process that trims, so nothing else ever lies there.
 
 
 _OURS: Final = "remote-chunks"

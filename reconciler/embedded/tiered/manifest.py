@@ -320,7 +320,7 @@ class ManifestSpill:
         return page
 
     def superfluous(self, held: Manifest | None) -> list[str]:
-        """Return what nobody names, once `held` is the manifest (`None`: it stayed as it was): to be deleted."""
+        """Return what no process names, once `held` is the manifest (`None`: it stayed as it was): to be deleted."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]

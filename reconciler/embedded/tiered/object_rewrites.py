@@ -1,7 +1,7 @@
 """Roll segments, and replace parts and remote segments by other objects at the same offsets.
 
 What it names no more becomes garbage in the same swap, and is deleted after it. A reader that misses an object reads
-the manifest again. Whoever dies in between leaves garbage, or pages that nobody names, to the next.
+the manifest again. A process that dies in between leaves garbage, or pages that no process names, to the next.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class _Change:
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
     def superfluous(self, after: Manifest | None) -> list[str]:
-        """Return the pages nobody names once `after` is the manifest (`None`: it stayed as it was)."""
+        """Return the pages no process names once `after` is the manifest (`None`: it stayed as it was)."""
         return [*(() if after is None else self._gone_pages), *self._spill.superfluous(after)]
 
     def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:

@@ -259,7 +259,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
     """Let go of a claim, also of one that is still on its way: whoever is late finds that it was made already.
 
-    What is somebody else's stays so.
+    What is another's stays so.
     """
     update_ownership(storage, location, lambda found: found, mark=_claiming(claim))
 
@@ -282,7 +282,7 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
         if found is None:
             return detached
         if found.claim == detached.claim:
-            return None  # Done before, by whoever was here.
+            return None  # Done before, by the process that was here.
         if found.owner != detached.owner or found.state is not Owning.MOUNTED:
             message = f"{location} belongs to cluster {found.owner} now"
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
@@ -308,7 +308,7 @@ def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership
 
 
 def check_seized(location: TopicLocation, found: Ownership | None, owner: str, claim: str) -> None:
-    """Refuse to go on releasing what was let go of meanwhile, or what somebody else is releasing.
+    """Refuse to go on releasing what was let go of meanwhile, or what another process is releasing.
 
     Raises:
         UserError: It was, or somebody is.

@@ -311,7 +311,7 @@ class _RemoteCut:
         return written
 
     def clear(self, after: Manifest | None) -> None:
-        """Delete what nobody names now that the manifest is `after` (`None`: as it was)."""
+        """Delete what no process names now that the manifest is `after` (`None`: as it was)."""
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -516,7 +516,7 @@ class TieredPartition:
         """
         manifest = self.manifest()
         if self.remote is not None and is_uncut(manifest, head):
-            # Whoever cut the log died before its remote part was.
+            # A process that cut the log died before its remote part was.
             found = settle(self._swap(self.remote), self.place, head)
             manifest = Manifest(manifest.owner) if found is None else found
         if self.remote is None or not is_behind(manifest, head):
@@ -588,7 +588,7 @@ class TieredPartition:
             else Expired(head.start)
         )
         if local is None:
-            return None  # Whoever sealed the head acts on all of it.
+            return None  # A process that sealed the head acts on all of it.
         cut = self._cut(manifest, local.start)
         after = manifest if cut is None else cut.manifest
         is_purged = self.remote is not None and purge(self._swap(self.remote), self.place, after.garbage)

@@ -236,7 +236,7 @@ def _is_cluster(store: ObjectStore, key: str) -> bool:
     return found is not None and _MARK in found.body
 
 
-# `storage.json`: which object storage this is. Written once, by whoever binds the first cluster to it.
+# `storage.json`: which object storage this is. Written once, by the process that binds the first cluster to it.
 
 
 _FORMAT: Final = "reconciler.object-storage/1"

@@ -1,7 +1,7 @@
 """Scrub: check a manifest against the objects that are there.
 
 The manifest is read first, then the place is listed. What seems wrong is looked at once more by the manifest as it is
-then: what others have replaced meanwhile is not missing. Objects that nobody names are left to the sweep.
+then: what others have replaced meanwhile is not missing. Objects that no process names are left to the sweep.
 """
 
 from __future__ import annotations

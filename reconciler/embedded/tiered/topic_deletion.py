@@ -2,7 +2,7 @@
 
 What lies in object storage goes after it, where the mark says so: by then nobody can upload to it any more.
 
-Every step may be repeated: a run that died is finished by whoever comes next.
+Every step may be repeated: a run that died is finished by the next process.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class MountSite:
     """How a command gets at clusters: by the files of a workspace or, where those are gone, by what a state recorded.
 
     Nothing that is done to a migration is in any state: a migration is the cluster's own, and whoever drives it may
-    hold the lease while somebody else stops it.
+    hold the lease while another process stops it.
     """
 
     invocation: Invocation

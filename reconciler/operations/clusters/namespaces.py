@@ -51,7 +51,7 @@ def observe_on(provider: Provider, cluster: str, *patterns: str) -> Inventory:
 
     Raises:
         UserError: The cluster was never made.
-        NotAuthorizedError: Something there may not be seen by whoever acts: it would be overlooked.
+        NotAuthorizedError: Something there may not be seen by the process that acts: it would be overlooked.
     """
     if provider.identify() is None:
         raise UserError(f"cluster {cluster} is not there yet", hint="Create it with: reconciler apply")

@@ -62,7 +62,7 @@ class ChangedPlanError(StalePlanError):
     """What would happen now is not what was approved, so nothing was done; `held` says in what."""
 
     def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
-        """Keep the difference for whoever shows it."""
+        """Keep the difference for the process that shows it."""
         super().__init__(message, hint=hint)
         self.held = held
 
@@ -122,7 +122,7 @@ def _base(document: PlanDocument) -> tuple[int, str]:
     return (document.base.serial, document.base.sha256) if document.base else (0, "")
 
 
-# What an open run had left, and whether its result is there all the same: somebody else may have done it.
+# What an open run had left, and whether its result is there all the same: another process may have done it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A link with both its clusters: is its source reached, and which tasks are due.
 
-Whoever starts anew looks once more: that is all that is lost.
+A process that starts anew looks once more: that is all that is lost.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _check(name: str, found: Comparison) -> None:
 # Most is archived while producers go on. Then they are shut out, the rest is archived, and the topic is deleted. Where
 # that fails they are let in again, unless the lease is lost: whoever has it goes on.
 #
-# Each step is kept by its cluster before it begins. Whoever comes next, after a crash at any point, finds how far it
+# Each step is kept by its cluster before it begins. The next process, after a crash at any point, finds how far it
 # is: what is named in object storage stays, a topic that is there still is looked at anew, and one that is gone was
 # deleted by us, after all of it had been compared.
 
@@ -502,7 +502,7 @@ class Relocation:
     def switch_groups(self) -> Moved:
         """Shut everybody out of the old topic, bring what came since, and give each group its place.
 
-        Where that fails producers are let in again; who lost the lease leaves that to whoever has it.
+        Where that fails producers are let in again; who lost the lease leaves that to the process that has it.
 
         Raises:
             RetryableError: Somebody cannot be shut out, or a transaction stays open. Also as of `fill`.

@@ -285,7 +285,7 @@ def _names(provider: Provider) -> Sequence[str] | None:
         return None
 
 
-# Topics that a cluster has still and object storage calls somebody else's: released while their cluster lived.
+# Topics that a cluster has still and object storage calls another's: released while their cluster lived.
 
 
 def leaving(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:

@@ -299,7 +299,7 @@ class Stop:
             except Empty:
                 left -= _LOOK_S
             else:
-                self._bell.put(None)  # for whoever else waits
+                self._bell.put(None)  # for the process that else waits
         return self._is_requested
 
     @contextmanager

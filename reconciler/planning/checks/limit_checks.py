@@ -66,7 +66,7 @@ def _replicas(situation: Situation, address: Address, topic: Topic, brokers: int
 # Quotas of namespaces: what lies below each once a plan is done, nested tiers included, against what may lie there.
 #
 # Growth beyond a quota is an error. What is too much already and does not grow is only told: the quota was lowered, or
-# somebody else's topics lie there.
+# another's topics lie there.
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def _speakers(situation: Situation) -> frozenset[Address]:
     return frozenset({*topics, *situation.mountings, *swapped})
 
 
-# What is on the clusters and nobody declares: listed, never touched.
+# What is on the clusters and no file declares: listed, never touched.
 
 
 def unmanaged(situation: Situation) -> tuple[Address, ...]:

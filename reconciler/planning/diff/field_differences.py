@@ -210,7 +210,7 @@ def _record_changes(wanted: WantedResource, last: Recorded | None, how: Comparis
     return tuple(changes)
 
 
-# Configs that nobody declares and that hide declared ones: set on a topic by hand, above what its tiers say.
+# Configs that no file declares and that hide declared ones: set on a topic by hand, above what its tiers say.
 #
 # A key we never set is left alone, so this is told and not mended; silence would let the files say one thing and the
 # cluster do another.

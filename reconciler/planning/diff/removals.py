@@ -128,7 +128,7 @@ _LEFT_THERE: Final = frozenset({"namespace", "topic", "mirror", "link"})
 
 
 def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
-    """Say that destroying deletes nothing on a cluster nobody declares: how to reach it is not known any more."""
+    """Say that destroying deletes nothing on a cluster no file declares: how to reach it is not known any more."""
     if count:
         decision.warn(
             cluster_address(cluster),
@@ -152,7 +152,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
         say_rules_stay(address, last, situation, decision)
     elif before is None or is_another(last, before):
-        # What is there now under its name was made by somebody else: it is not ours to delete.
+        # What is there now under its name was made by another process: it is not ours to delete.
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         leave_to_link(address, before, situation, decision)

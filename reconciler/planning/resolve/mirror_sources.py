@@ -411,7 +411,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
 
 
 def _declared(mirror: MirrorTopic, situation: Situation) -> str:
-    """Return what makes a source known: where names are flat a namespace that nobody names is none."""
+    """Return what makes a source known: where names are flat a namespace that nothing names is none."""
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
     is_flat = cluster is not None and cluster.spec.provider != "embedded"

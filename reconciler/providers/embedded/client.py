@@ -447,7 +447,7 @@ def switched_off(
     """Finish what the actions of a batch left DISABLING; one whose topics are not done has failed, and may be repeated.
 
     Raises:
-        LeaseError: By `may_go_on`; what is left is finished by whoever comes next.
+        LeaseError: By `may_go_on`; what is left is finished by the next process.
     """
     if not _concerned(actions, disabling(cluster.catalog.known())):
         return list(outcomes)
@@ -505,7 +505,7 @@ def carried_out(
     """Do a batch on the cluster called `name` and yield one outcome each; `recoveries` is what its new topics may take.
 
     Raises:
-        LeaseError: By `may_go_on`; what was begun is finished by whoever comes next.
+        LeaseError: By `may_go_on`; what was begun is finished by the next process.
     """
     attaching = _attaching(cluster, actions)
     batch = Batch(actions, cluster, recoveries, attaching)

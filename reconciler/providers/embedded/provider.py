@@ -87,7 +87,7 @@ def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> Se
         if found is None and bound is not None:
             check_not_lost(storage, bound)
         if found is None or found != bound:
-            check_place(storage, root)  # Whoever may not list cannot tier there, and learns it in the plan.
+            check_place(storage, root)  # A caller that may not list cannot tier there, and learns it in the plan.
     except UserError as error:
         return SeenStorage(bound, None, tiered, error)
     return SeenStorage(bound, found, tiered)

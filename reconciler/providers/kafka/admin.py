@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Waiting until brokers show what the controller has done: their metadata lag behind its answer (6.2).
 #
-# Whoever looks next must see it, or it would be decided on what was there before.
+# A process that looks next must see it, or it would be decided on what was there before.
 
 
 _PATIENCE_S: Final = 30.0

@@ -488,7 +488,7 @@ def swept(client: KafkaClient) -> int:
     """Lift the limits that moves left which nobody waited for to the end; return of how many topics."""
     there = client.broker_configs()
     if not any((found := there.get(key)) is not None and found.value == str(RATE) for key in _RATES):
-        return 0  # The limits of topics are somebody else's, if there are any.
+        return 0  # The limits of topics are another's, if there are any.
     moving = {name for name, _ in reassigning(client)}
     names = sorted(name for name, seen in client.topics().items() if not seen.error and name not in moving)
     limits = client.configs(names, (LEADERS, FOLLOWERS))

@@ -65,7 +65,7 @@ def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
 
 
 def let_go(admin: Any) -> None:
-    """Close a client that nobody holds any more: its own thread may be who notices, and cannot await itself."""
+    """Close a client that no process holds any more: its own thread may be who notices, and cannot await itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:

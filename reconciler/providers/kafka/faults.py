@@ -112,7 +112,7 @@ LOGIN: Final = {-169: "the credentials are not accepted", -181: "TLS with a brok
 # What a producer died of: once it is dead every call says only that it is, or fails without a word.
 
 
-# Whoever copies nothing imports no client.
+# A process that copies nothing imports no client.
 # ruff: noqa: PLC0415
 # The library has no public names for what it finds wrong itself.
 # ruff: noqa: SLF001

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # How the ledger is read and written: one partition, to its end, and small transactions, over confluent-kafka.
 
 
-# Whoever has no links imports no client.
+# A process that has no links imports no client.
 # ruff: noqa: PLC0415
 # The library has no public names for what it finds wrong itself.
 # ruff: noqa: SLF001
@@ -267,7 +267,7 @@ REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
 """An entry for each link and each mirror."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
-"""What grows with every copy. All the rest is small, and kept whole by whoever reads any of it."""
+"""What grows with every copy. All the rest is small, and kept whole by the process that reads any of it."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
@@ -376,7 +376,7 @@ class Ledger:
     def change(self, writer: str, decide: Callable[[Entries], Changes], *kinds: str) -> Entries:
         """Write what is decided over what is there, all or nothing, and return what is there then.
 
-        `decide` is asked again where somebody else was faster; it may raise, and then nothing is written. What it
+        `decide` is asked again where another process was faster; it may raise, and then nothing is written. What it
         returns may be empty. `kinds`: those it looks at, by default `STATES`.
 
         Raises:

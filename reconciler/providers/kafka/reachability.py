@@ -142,7 +142,7 @@ class Route:
         self.greetings[address] = self.greetings.get(address, 0) + 1
 
     def failed(self, address: Address, error: BaseException) -> None:
-        """Note what a connection died of, and let the error tell it to whoever catches it."""
+        """Note what a connection died of, and let the error tell it to the process that catches it."""
         self.deaths[address] = error
         if "refused" in str(error).lower():
             self.refused_since.setdefault(address, self.now())

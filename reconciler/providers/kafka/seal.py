@@ -61,7 +61,7 @@ class Seals:
 
         Raises:
             StalePlanError: It is another topic, or gone.
-            NotAuthorizedError: Whoever acts may not write to it: nobody else is told whether records are refused.
+            NotAuthorizedError: The principal may not write to it: nobody else is told whether records are refused.
             RetryableError: A broker does not answer or does not learn of it, or a transaction stays open.
         """
         self._same(name, topic_id)
@@ -219,7 +219,7 @@ class Seals:
             try:
                 answer = self.client.send(request, doing="reading offsets", node=leader, is_only_once=True)
             except RetryableError:
-                continue  # Whoever leads then is asked again.
+                continue  # A process that leads then is asked again.
             partitions = answer.topics[0].partitions
             found.update({each.partition_index: each.offset for each in partitions if not each.error_code})
         return found

@@ -72,7 +72,7 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
 
     Raises:
         RetryableError: A coordinator does not answer.
-        NotAuthorizedError: Whoever acts may not write with such ids.
+        NotAuthorizedError: The principal may not write with such ids.
     """
     left = sorted(transactional_ids)
     until = monotonic() + WAIT_S
@@ -114,7 +114,7 @@ class Changing:
 
     site: Site
     may_go_on: Callable[[], None] = go_on
-    """Asked before every write; may raise, and whoever comes next goes on."""
+    """Asked before every write; may raise, and the next process goes on."""
 
     def ask(self, full_names: Mapping[str, str], verb: str, operation: str = "") -> dict[str, str | ReconcilerError]:
         """Ask a verb of mirrors, by full name with their links; return the id of each topic, or why it is not legal.
@@ -259,7 +259,7 @@ class Changing:
         return shut
 
     def _open(self, link: str, topics: Iterable[str]) -> None:
-        """Tell that mirrors are ordinary topics: nobody copies to them any more."""
+        """Tell that mirrors are ordinary topics: no process copies to them any more."""
         opened = {mirror_key(topic) for topic in topics}
         if not opened:
             return

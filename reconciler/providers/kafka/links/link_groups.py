@@ -239,7 +239,7 @@ def rules(site: Site) -> AccessRules:
     """Return the access rules of topics and of known namespaces, in two requests.
 
     Raises:
-        NotAuthorizedError: Whoever acts may not see them.
+        NotAuthorizedError: The principal may not see them.
     """
     return _rules(site, site.seen())
 

@@ -1,7 +1,7 @@
 """States of links and mirrors in the ledger, and as an inventory. Pure.
 
 A mirror is kept by the name its broker gives it, with the id of its topic: one that was deleted and created again under
-that name is no mirror. `CREATING` is one whose topic may not be there yet; nobody sees it, and nobody copies to it.
+that name is no mirror. `CREATING` is one whose topic may not be there yet; nobody sees it, and no process copies to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KeptMirror:
     """A mirror: what is kept of it everywhere, and what a ledger needs beside that.
 
     `opening`: it was decided that its mirroring is over, and copiers may not be shut out yet; the operation is the one
-    that ended so. Whoever comes next shuts them out.
+    that ended so. The next process shuts them out.
     """
 
     name: str
@@ -54,7 +54,7 @@ class KeptMirror:
 
     @property
     def operation(self) -> OperationEntry | None:
-        """What it goes through; a failover is over for whoever drives operations, and is asked for again."""
+        """What it goes through; a failover is over for the process that drives operations, and is asked for again."""
         ended = self.opening if self.opening is not None and self.opening.id else None
         return self.entry.operation or ended
 

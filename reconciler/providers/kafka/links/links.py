@@ -296,7 +296,7 @@ def carried_out(site: Site, actions: Sequence[ControlAction], may_go_on: Callabl
     """Do actions about links and mirrors and yield one outcome each; what was done before is done once.
 
     Raises:
-        LeaseError: By `may_go_on`; what was begun is finished by whoever comes next.
+        LeaseError: By `may_go_on`; what was begun is finished by the next process.
     """
     carrying = _Carrying(site, may_go_on)
     ordered = sorted(actions, key=lambda action: not isinstance(action, _FIRST))

@@ -135,7 +135,7 @@ class Ledgers:
         return {number: progress for number, progress in found.items() if progress is not None}
 
     def put(self, known: Mapping[int, Progress]) -> None:
-        """Begin with what somebody else has read up to where this reader begins."""
+        """Begin with what another process has read up to where this reader begins."""
         for number, progress in known.items():
             self._progress[number] = progress.document()
             self._last[number] = progress.last

@@ -258,7 +258,7 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
 # What `transaction.py` does, by the protocol itself: for records that librdkafka cannot write as they are.
 
 
-# Whoever meets no such record imports no client.
+# A process that meets no such record imports no client.
 # ruff: noqa: PLC0415
 
 _TRANSACTIONAL_ID: Final = 1

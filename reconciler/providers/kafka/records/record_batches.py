@@ -264,7 +264,7 @@ def _snappy(block: bytes) -> bytes:
 
 T = TypeVar("T")
 
-# Whoever meets no such record imports no client.
+# A process that meets no such record imports no client.
 # ruff: noqa: PLC0415
 
 _FETCH_BYTES: Final = 4 << 20
@@ -396,7 +396,7 @@ class HeadersOf:
 # Records that librdkafka cannot write, written as batches packed here: once each, in their order.
 
 
-# Whoever meets no such record imports no client.
+# A process that meets no such record imports no client.
 # ruff: noqa: PLC0415
 
 _BATCH_BYTES: Final = 1_000_000

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 _IDLE: Final = 4
-"""Consumers of the same settings that are kept open while nobody reads through them."""
+"""Consumers of the same settings that are kept open while no process reads through them."""
 _CONSUMER: Final = {
     "group.id": "reconciler",  # the library demands one; nothing is ever committed, so no group exists
     "enable.auto.commit": False,
@@ -58,7 +58,7 @@ _CONSUMER: Final = {
 
 
 class _Pool:
-    """Consumers that nobody reads through at the moment, by settings; those of a parent process are left alone."""
+    """Consumers that no process reads through at the moment, by settings; those of a parent process are left alone."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
