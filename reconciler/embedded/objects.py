@@ -12,7 +12,7 @@ import orjson
 
 from reconciler.embedded.keys import CLUSTER, STORAGE
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
-from reconciler.objectstore.probe import PROBE
+from reconciler.objectstore.base import PROBE
 from reconciler.objectstore.register import create, cut_off, is_cut_off
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ raise `LostRaceError`; where several may write, the caller looks for its own mar
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
 
-from reconciler.errors import LostRaceError, UserError
+from reconciler.errors import LostRaceError, ReconcilerError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -259,3 +260,52 @@ def refuse_key(url: str, kms_key_id: str | None) -> None:
     if kms_key_id is not None:
         message = f"{url} cannot encrypt objects under key {kms_key_id}"
         raise UserError(message, hint="Keep the cluster on s3://, or take `encryption` out of the namespace.")
+
+
+# Whether a store honours conditional writes: tried before a state or a cluster is put into it.
+
+
+PROBE: Final = ".probe-"
+"""What the keys of a probe begin with: they mean nothing to anyone who sees one."""
+
+
+def probe_conditions(store: ObjectStore) -> list[str]:
+    """Return what `store` does not honour: create, create again, a stale swap, the right swap.
+
+    Leaves nothing behind. Errors of the store itself (no permission, disk full) are raised as they are.
+    """
+    key = PROBE + nonce()
+    try:
+        problems = _probe(store, key)
+    except ReconcilerError:
+        with suppress(ReconcilerError):  # what failed first is what is told
+            store.delete([key])
+        raise
+    store.delete([key])
+    return problems
+
+
+def _probe(store: ObjectStore, key: str) -> list[str]:
+    first, second, third = (nonce().encode() for _ in range(3))
+    created = _swap(store, key, first, None)
+    if created is None:
+        return ["it does not create an object that is not there"]
+    problems = []
+    if _swap(store, key, second, None) is not None:
+        problems.append("it overwrites an object that was to be created only if absent")
+    swapped = _swap(store, key, second, created)
+    if swapped is None:
+        problems.append("it refuses a swap based on the version it returned")
+    if _swap(store, key, third, created) is not None:
+        problems.append("it accepts a swap based on an old version")
+    found = store.get(key)
+    if not problems and (found is None or found.body != second):
+        problems.append("it does not return what was written last")
+    return problems
+
+
+def _swap(store: ObjectStore, key: str, body: bytes, expected: Version | None) -> Version | None:
+    try:
+        return store.swap(key, body, expected=expected)
+    except LostRaceError:
+        return None

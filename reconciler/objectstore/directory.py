@@ -25,8 +25,17 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.objectstore.base import RESERVED, Listed, Stored, Version, check_key, mine_or_lost, nonce, refuse_key
-from reconciler.objectstore.probe import probe_conditions
+from reconciler.objectstore.base import (
+    RESERVED,
+    Listed,
+    Stored,
+    Version,
+    check_key,
+    mine_or_lost,
+    nonce,
+    probe_conditions,
+    refuse_key,
+)
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:

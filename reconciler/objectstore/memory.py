@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from reconciler.errors import MissingObjectError
-from reconciler.objectstore.base import Listed, Stored, Version, check_key, mine_or_lost, nonce, refuse_key
-from reconciler.objectstore.probe import probe_conditions
+from reconciler.objectstore.base import (
+    Listed,
+    Stored,
+    Version,
+    check_key,
+    mine_or_lost,
+    nonce,
+    probe_conditions,
+    refuse_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

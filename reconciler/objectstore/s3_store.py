@@ -16,8 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import MissingObjectError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore.base import Listed, Stored, Version, mine_or_lost
-from reconciler.objectstore.probe import PROBE, probe_conditions
+from reconciler.objectstore.base import PROBE, Listed, Stored, Version, mine_or_lost, probe_conditions
 from reconciler.objectstore.s3_client import Clients, Place, copied_from
 from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
 from reconciler.runtime.retry import Backoff, Tries

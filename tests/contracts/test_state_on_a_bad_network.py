@@ -15,8 +15,8 @@ import pytest
 
 from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore.base import PROBE
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.probe import PROBE
 from reconciler.runtime.retry import Backoff
 from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
 from reconciler.state.lease import Patience, acquire
