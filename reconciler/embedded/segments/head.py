@@ -34,7 +34,7 @@ _SHAPE: Final = {
     "producers": {str: {"epoch": int, "last": int, "at_ms": int}},
     "transactions": {str: {"epoch": int, "base": int}},
     "compacted_to?": int,
-    "source": (None, dict),
+    "source": (None, {"topic_id?": (None, str), "epochs?": [[int]], "fetched?": int}),
     "pages": list,
     "entries": list,
     "kms_key_id?": str,
@@ -294,9 +294,9 @@ def position_of(head: Head | None) -> Position:
     source = head.source
     if source is None:
         return Position(head.start, head.end, head.epochs)
-    epochs = tuple((epoch, start) for epoch, start in source["epochs"])
+    epochs = tuple((epoch, start) for epoch, start in source.get("epochs", ()))
     fetched = source.get("fetched", NEVER_FETCHED)
-    return Position(head.start, head.end, head.epochs, source["topic_id"], epochs, fetched)
+    return Position(head.start, head.end, head.epochs, source.get("topic_id"), epochs, fetched)
 
 
 # Heads as their writer left them: whoever writes alone swaps again without reading first.
