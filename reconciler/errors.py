@@ -64,6 +64,10 @@ class UserError(ReconcilerError):
     """The manifests or the command name something that cannot be: fix them."""
 
 
+class MissingSparkError(UserError):
+    """Work that runs on Spark, and no PySpark, Java or Spark Connect server that could do it."""
+
+
 class InvalidNamespaceError(UserError):
     """The namespace used does not exist (KIP-37); namespaces are never made implicitly."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 
-from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, LeaseLost
+from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, LeaseLost
 from reconciler.applying.ports import Moved
 from reconciler.errors import (
     BrokenInvariantError,
@@ -31,7 +31,7 @@ from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.applying.events import Event
+    from reconciler.applying.events import Event, Ran
     from reconciler.applying.ports import DataAction, Jobs, LeasePort, RunPorts
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.protocol import Outcome, Provider
@@ -271,6 +271,7 @@ class Ledger:
         self.in_doubt: list[Action] = []
         self.unwritten: list[Entry] = []
         self.unanswered: list[str] = []
+        self.ran = NOWHERE
         self.trouble: Exception | None = None
         self._run = run
         self._report = report
@@ -299,7 +300,8 @@ class Ledger:
         self.is_changed |= bool(changes)
         self.done.append(action.id)
         seconds = now - self._started.pop(action.id, now)
-        self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes))
+        self.ran += moved.ran
+        self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
 
     def book_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
         """Note a failure and the actions that cannot be tried because of it."""
@@ -344,6 +346,8 @@ class RunResult:
     """Why nothing can be written any more; then `record` must not be committed by this run."""
     unwritten: tuple[Entry, ...] = ()
     """What is known and could not be written to the journal."""
+    ran: Ran = NOWHERE
+    """Where its jobs ran."""
     trouble: Exception | None = None
     """What ended the run beside all plans: a bug, a closed pipe. To be raised once `record` is committed."""
 
@@ -395,6 +399,7 @@ class Engine:
             is_changed=ledger.is_changed,
             ended_by=self._ended_by,
             unwritten=tuple(ledger.unwritten),
+            ran=ledger.ran,
             trouble=ledger.trouble,
         )
 

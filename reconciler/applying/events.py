@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.planning.plan import Plan
 from reconciler.planning.saved_plan import ONLY_WHEN_SAVED, to_document
@@ -97,6 +97,28 @@ class ActionStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Ran:
+    """Where the tasks of a job ran, so far or in all."""
+
+    engine: str = ""
+    """As the plan names it: `in process`, `Spark local[*]`; empty where no task ran."""
+    spark_tasks: int = 0
+    """Tasks that Spark was given."""
+    starting_s: float = 0.0
+    """How long was waited for Spark to start; no record moved meanwhile."""
+
+    def __add__(self, other: Ran) -> Ran:
+        """Return where both ran; Spark is named where one of them ran there."""
+        first = self if self.spark_tasks or not other.spark_tasks else other
+        tasks, starting_s = self.spark_tasks + other.spark_tasks, self.starting_s + other.starting_s
+        return Ran(first.engine or other.engine, tasks, starting_s)
+
+
+NOWHERE: Final = Ran()
+"""No task ran."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far long work is. Totals are estimates; `seconds_left` is `None` until a rate is known."""
 
@@ -107,6 +129,7 @@ class Progress:
     bytes_total: int
     seconds: float
     seconds_left: float | None = None
+    ran: Ran = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +141,7 @@ class ActionDone:
     seconds: float
     records: int = 0
     bytes: int = 0
+    ran: Ran = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +202,8 @@ class Summary:
     failures: tuple[Alike, ...] = ()
     in_doubt: tuple[str, ...] = ()
     """Among the failed: nobody knows whether they happen."""
+    ran: Ran = NOWHERE
+    """Where its jobs ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from reconciler.applying.events import Event, Progress
+from reconciler.applying.events import NOWHERE, Event, Progress, Ran
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider, go_on
@@ -29,6 +29,7 @@ class Moved:
     """Which one a transition left at its address."""
     physical_name: str | None = None
     """What it is called there, where that is not its address: of what is mounted, its location."""
+    ran: Ran = NOWHERE
 
 
 class Jobs(Protocol):

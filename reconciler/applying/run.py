@@ -167,6 +167,7 @@ class Ending:
                 skipped_because={item.id: item.because for item in result.skipped},
                 failures=alike(result.failed),
                 in_doubt=tuple(action.id for action in result.in_doubt),
+                ran=result.ran,
             )
         )
 

@@ -148,16 +148,16 @@ EXPLANATIONS: Final = (
         "E016",
         r"would be fewer",
         "Partitions cannot be taken away",
-        "No platform takes partitions from a topic, since records lie in them. Set the number back. To "
-        "have fewer: declare a new topic with `movedFrom` naming the old one, and the plan copies the "
-        "records.",
+        "No platform takes partitions from a topic, since records lie in them. Set the number back. On "
+        "Kafka a topic of another name can have fewer: declare it with `movedFrom` naming the old one, "
+        "and the plan copies the records.",
     ),
     Explanation(
         "E017",
         r"lockfile\.json is gone",
         "The state is lost",
-        "`lockfile.json` is missing while other files of the state are there. Starting anew would forget "
-        "what you own, so nothing is done. Restore the file from a version of the bucket, or rebuild it "
+        "`lockfile.json` is missing while other files of the state are there. To begin with an empty state "
+        "would forget what you own, so nothing is done. Restore the file from a version of the bucket, or rebuild it "
         "from the files beside it: `reconciler state repair`. It shows what it would do before it writes.",
     ),
     Explanation(

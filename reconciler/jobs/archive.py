@@ -7,14 +7,14 @@ the source ends by then is the end of the archive. A process that deletes the so
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
 from reconciler.jobs.copy import mirror
-from reconciler.jobs.ordered import Pairing, Where, differing
+from reconciler.jobs.flows import MIB
+from reconciler.jobs.ordered import Pairing, differing
 from reconciler.jobs.progress import unseen
-from reconciler.jobs.stage import LITTLE_BYTES
 from reconciler.jobs.verify import Since, verify
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
@@ -22,10 +22,9 @@ from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import SparkSession
-
     from reconciler.jobs.flows import Copy
     from reconciler.jobs.progress import Report
+    from reconciler.jobs.stage import Engine
     from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 
 
@@ -41,14 +40,14 @@ class Archiving:
     source: TopicLog
     sink: StagedSink
     copy: TopicLog
-    session: Callable[[], SparkSession]
+    engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
     """Keeps everybody from writing to the source, and returns where each partition ends. Asked once; may raise."""
     progress: Report = unseen
-    is_stopped: Callable[[], bool] = lambda: False
     before_pass: Callable[[], None] = lambda: None
     """Asked before each pass; may raise."""
-    little_bytes: int = field(default_factory=lambda: LITTLE_BYTES)
+    little: int = 64 * MIB
+    """Stored bytes: a pass that copies no more than that is the last one before producers are shut out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def archive(job: Archiving) -> Archived:
         now = {number: bounds.stable for number, bounds in job.source.bounds().items()}
         copied = _brought(job, topic_id, now, compared)
         records, stored, compared = records + copied.records, stored + copied.bytes, now
-        if copied.bytes <= job.little_bytes:
+        if copied.bytes <= job.little:
             break
     ends = job.shut_out()
     copied = _brought(job, topic_id, ends, compared)
@@ -88,26 +87,17 @@ def archive(job: Archiving) -> Archived:
 def _brought(job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]) -> Copy:
     """Copy up to `ends`, and compare what was not compared before."""
     job.before_pass()
-    copied = mirror(
-        job.session,
-        job.source,
-        job.sink,
-        until=ends,
-        progress=job.progress,
-        is_stopped=job.is_stopped,
-        little_bytes=job.little_bytes,
-    )
+    copied = mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
     _check_same(job, topic_id)
-    _compare(job, compared, copied)
+    _compare(job, compared)
     return copied
 
 
-def _compare(job: Archiving, since: Mapping[int, int], copied: Copy) -> None:
+def _compare(job: Archiving, since: Mapping[int, int]) -> None:
     """Read both sides, all that was not compared before, and refuse what differs."""
-    if job.is_stopped():
+    if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
-    session = job.session() if copied.bytes > job.little_bytes else None
-    found = verify(session, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
+    found = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
     wrong = [part for part in found.partitions if {"partition", "records", "digest"} & set(part.differences)]
     if wrong:
         named = ", ".join(
@@ -148,10 +138,8 @@ class Restoring:
     source: TopicLog
     sink: TransactionalSink
     copy: TopicLog
-    session: Callable[[], SparkSession]
+    engine: Engine
     progress: Report = unseen
-    is_stopped: Callable[[], bool] = lambda: False
-    little_bytes: int = field(default_factory=lambda: LITTLE_BYTES)
 
 
 def restore(job: Restoring) -> Copy:
@@ -162,15 +150,8 @@ def restore(job: Restoring) -> Copy:
         RetryableError: Spark gave up, or brokers do not answer.
         IncompleteError: It was stopped; what is committed stays.
     """
-    copied = mirror(
-        job.session,
-        job.source,
-        job.sink,
-        progress=job.progress,
-        is_stopped=job.is_stopped,
-        little_bytes=job.little_bytes,
-    )
-    if job.is_stopped():
+    copied = mirror(job.engine, job.source, job.sink, progress=job.progress)
+    if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
     _compare_restored(job)
     return copied
@@ -187,7 +168,7 @@ def _compare_restored(job: Restoring) -> None:
         )
         for number in sorted(ours)
     ]
-    wrong = differing(job.source, job.copy, work, Where(job.session, job.is_stopped, job.little_bytes))
+    wrong = differing(job.source, job.copy, work, job.engine)
     if wrong:
         named = ", ".join(map(str, wrong))
         message = f"{job.name}: what was restored differs from what lies in object storage in partitions {named}"

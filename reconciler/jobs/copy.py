@@ -9,27 +9,24 @@ Many flows are copied side by side, in the same rounds; what fails for one does 
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, RetryableError, UserError
-from reconciler.jobs import stage
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
-from reconciler.jobs.ordered import Pairing, Where, differing
+from reconciler.jobs.ordered import Pairing, differing
 from reconciler.jobs.progress import unseen
-from reconciler.jobs.stage import LITTLE_BYTES, Tasks
+from reconciler.jobs.stage import Tasks
 from reconciler.records.log import OffsetRange, TransactionalSink
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from reconciler.jobs.progress import Report
+    from reconciler.jobs.stage import Engine
     from reconciler.records.log import Copied, Digest, Staged, StagedSink, TopicLog
 
 
@@ -125,16 +122,6 @@ _WORDS: Final = "reconciler: mirror"
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
-    """How a job copies: where Spark comes from, who may stop it, and when it does without."""
-
-    session: Callable[[], SparkSession]
-    is_stopped: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.monotonic
-    little_bytes: int = field(default_factory=lambda: stage.LITTLE_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of one flow: what it got, and why it did not get all where there is an error."""
 
@@ -142,23 +129,19 @@ class Outcome:
     error: ReconcilerError | None = None
 
 
-def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
-    session: Callable[[], SparkSession],
+def mirror(
+    engine: Engine,
     source: TopicLog,
     sink: StagedSink | TransactionalSink,
     *,
     until: Mapping[int, int] | None = None,
     is_wanted: Callable[[], bool] = always,
     progress: Report = unseen,
-    is_stopped: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float] = time.monotonic,
-    little_bytes: int | None = None,
 ) -> Copy:
     """Copy what `sink` lacks of `source`, up to its end as it is now, and mark the first copy as complete.
 
-    `until` are offsets beyond which nothing is copied; then no first copy is complete. `session` is called only where
-    more than `little_bytes` (64 MiB) are missing. `is_wanted` is asked before each publishing; a copy that is not
-    wanted any more ends there, and says that it is not whole.
+    `until` are offsets beyond which nothing is copied; then no first copy is complete. `is_wanted` is asked before
+    each publishing; a copy that is not wanted any more ends there, and says that it is not whole.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor does not see one of them.
@@ -166,16 +149,15 @@ def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
         RetryableError: Spark gave up, or another process kept publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
-    little = stage.LITTLE_BYTES if little_bytes is None else little_bytes
-    (outcome,) = mirrors([flow], Copying(session, is_stopped, clock, little))
+    (outcome,) = mirrors([flow], engine)
     if outcome.error is not None:
         raise outcome.error
     return outcome.copy
 
 
-def mirrors(flows: Sequence[Flow], how: Copying) -> list[Outcome]:
+def mirrors(flows: Sequence[Flow], engine: Engine) -> list[Outcome]:
     """Copy what each sink lacks of its source, as `mirror` does, all side by side; return what came of each."""
-    return _Job([_following(number, flow, how.clock) for number, flow in enumerate(flows)], how).run()
+    return _Job([_following(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
 def _following(number: int, flow: Flow, clock: Callable[[], float]) -> Following:
@@ -209,9 +191,9 @@ class _Staged:
 class _Job:
     """Passes over what is missing, each in rounds, until nothing is."""
 
-    def __init__(self, flows: list[Following], how: Copying) -> None:
-        self._flows, self._how = flows, how
-        self._tasks = Tasks(how.session, how.is_stopped, how.little_bytes)
+    def __init__(self, flows: list[Following], engine: Engine) -> None:
+        self._flows, self._engine = flows, engine
+        self._tasks = Tasks(engine)
 
     def run(self) -> list[Outcome]:
         self._each(lambda flow: flow.begin(), self._flows)
@@ -246,18 +228,22 @@ class _Job:
         self._each(cut, active)
         work = [_Work(number, piece) for number in sorted(found) for piece in found[number]]
         try:
-            with self._tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
-                for taken in rounds(work, self._tasks.budget):
-                    began = self._how.clock()
-                    self._round(taken)
-                    self._tasks.budget.learn(taken, self._how.clock() - began, cores=self._tasks.cores)
+            if work:
+                self._rounds(work)
         except ReconcilerError as error:
             for flow in active:
                 flow.cut_short(error)
         self._each(lambda flow: flow.end_pass(), active)
 
+    def _rounds(self, work: Sequence[_Work]) -> None:
+        with self._tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
+            for taken in rounds(work, self._tasks.budget):
+                began = self._engine.clock()
+                self._round(taken)
+                self._tasks.budget.learn(taken, self._engine.clock() - began, cores=self._tasks.cores)
+
     def _round(self, taken: Sequence[_Work]) -> None:
-        if self._how.is_stopped():
+        if self._engine.is_stopped():
             raise _stopped()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
         self._each(lambda flow: flow.look_again(), flows)
@@ -292,7 +278,7 @@ class _Job:
             staged, error = self._tasks.run(work, do, what="copying records")
         except RetryableError as failure:
             # A cancelled round looks like a failed one.
-            raise (_stopped() if self._how.is_stopped() else failure) from failure
+            raise (_stopped() if self._engine.is_stopped() else failure) from failure
         if error is not None:
             raise error
         return staged
@@ -340,12 +326,10 @@ class Moving:
     source: TopicLog
     sink: TransactionalSink
     copy: TopicLog
-    session: Callable[[], SparkSession]
+    engine: Engine
     written: Callable[[], Digest] | None = None
     """What was written in all, where records find their partitions by key; `None`: they lie as they lay."""
     progress: Report = unseen
-    is_stopped: Callable[[], bool] = lambda: False
-    little_bytes: int = field(default_factory=lambda: LITTLE_BYTES)
 
 
 def fill(job: Moving) -> Copy:
@@ -373,19 +357,11 @@ def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
 
 
 def _brought(job: Moving, ends: Mapping[int, int]) -> Copy:
-    return mirror(
-        job.session,
-        job.source,
-        job.sink,
-        until=ends,
-        progress=job.progress,
-        is_stopped=job.is_stopped,
-        little_bytes=job.little_bytes,
-    )
+    return mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
 
 
 def _compare(job: Moving) -> None:
-    if job.is_stopped():
+    if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
     wrong = _differing(job) if job.written is None else _unlike(job, job.written())
     if wrong:
@@ -403,7 +379,7 @@ def _differing(job: Moving) -> str:
         for number, both in sorted(spans.items())
         if both.right.length or both.left.length
     ]
-    wrong = differing(job.source, job.copy, work, Where(job.session, job.is_stopped, job.little_bytes))
+    wrong = differing(job.source, job.copy, work, job.engine)
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
 

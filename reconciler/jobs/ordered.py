@@ -12,18 +12,18 @@ import pyarrow as pa
 
 from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed
 from reconciler.jobs.comparison import Comparison, Pair, PartitionComparison, Side
-from reconciler.jobs.flows import Piece, pieces_of, tasks_of
-from reconciler.jobs.stage import Cores, Tasks, described, run_stage
+from reconciler.jobs.flows import Piece, pieces_of
+from reconciler.jobs.stage import Tasks
 from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
-    from pyspark.sql import SparkSession
 
     from reconciler.jobs.comparison import Difference
+    from reconciler.jobs.stage import Engine
     from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
 
@@ -46,22 +46,13 @@ class Pairing:
         return cls(partition, source, copy, sum(each.stored_bytes for each in log.extents(partition, source)))
 
 
-@dataclass(frozen=True)
-class Where:
-    """Where records are compared: here where there is little, else in Spark."""
-
-    session: Callable[[], SparkSession]
-    is_stopped: Callable[[], bool]
-    little_bytes: int
-
-
-def differing(source: TopicLog, copy: TopicLog, work: Sequence[Pairing], where: Where) -> list[int]:
+def differing(source: TopicLog, copy: TopicLog, work: Sequence[Pairing], engine: Engine) -> list[int]:
     """Return the partitions whose records are not the same, sorted; every record of both sides is read.
 
     Raises:
         RetryableError: Spark gave up, or a log does not answer.
     """
-    tasks = Tasks(where.session, where.is_stopped, where.little_bytes)
+    tasks = Tasks(engine)
     with tasks.over(sum(each.cost for each in work), _WORDS):
         found, error = tasks.run(work, partial(_compared, source, copy), what="comparing records")
     if error is not None:
@@ -354,10 +345,8 @@ class _Read:
     digest: Digest
 
 
-def verify_renumbered(
-    session: SparkSession | None, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans]
-) -> Comparison:
-    """Compare ranges of two logs, record by record in their order; in Spark where there is a session.
+def verify_renumbered(engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans]) -> Comparison:
+    """Compare ranges of two logs, record by record in their order.
 
     Raises:
         UserError: A log is gone, or an executor does not see it.
@@ -372,7 +361,7 @@ def verify_renumbered(
         if both[side].length
         for piece in pieces_of(number, both[side], logs[side].extents(number, both[side]))
     ]
-    digests = _summed(_readings(session, logs, work))
+    digests = _summed(_readings(engine, logs, work))
     results = [_explained(logs, spans, _compared_in_order(number, both, digests)) for number, both in ranges]
     is_open = [result.partition for result in results if not result.is_equal and result.first_difference is None]
     located = is_open[:_LOCATED]
@@ -391,16 +380,12 @@ def whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict
     return {number: Spans(whole(left.get(number)), whole(right.get(number))) for number in sorted({*left, *right})}
 
 
-def _readings(session: SparkSession | None, logs: tuple[TopicLog, TopicLog], work: Sequence[_Work]) -> Iterator[_Read]:
-    read = partial(_read, logs)
-    if session is None:
-        for one in work:
-            yield from read([one])
-        return
+def _readings(engine: Engine, logs: tuple[TopicLog, TopicLog], work: Sequence[_Work]) -> Iterator[_Read]:
     if not work:
         return
-    with described(session, "reconciler: verify"):
-        found, error = run_stage(session, tasks_of(work, Cores(session).now), read, what="comparing records")
+    tasks = Tasks(engine)
+    with tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
+        found, error = tasks.run(work, partial(_read, logs), what="comparing records")
     if error is not None:
         raise error
     yield from found

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
-from reconciler.errors import UserError
+from reconciler.errors import MissingSparkError, UserError
 from reconciler.jobs.progress import refused
 from reconciler.jobs.stage import JOB_GROUP
 
@@ -57,13 +57,15 @@ def check_java(environ: Mapping[str, str]) -> None:
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
     if java is None or shutil.which(java) is None:
         where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is no java on the PATH"
-        raise UserError(f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {where}", hint=_advice(path))
+        raise MissingSparkError(
+            f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {where}", hint=_advice(path)
+        )
     version = _version(java, environ)
     if version is None:
-        raise UserError(f"{java} does not run: it does not say its version", hint=_advice(path))
+        raise MissingSparkError(f"{java} does not run: it does not say its version", hint=_advice(path))
     if version < OLDEST:
         message = f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {java} is Java {version}"
-        raise UserError(message, hint=_advice(path))
+        raise MissingSparkError(message, hint=_advice(path))
 
 
 def _version(java: str, environ: Mapping[str, str]) -> int | None:
@@ -106,7 +108,9 @@ def check_answers(url: str) -> None:
         raise UserError(f"no Spark Connect server answers at {url}: {error.strerror or error}", hint=hint) from error
     if importlib.util.find_spec("grpc") is None:
         hint = "Install it: pip install 'stream-reconciler[connect]'."
-        raise UserError(f"Data jobs run through Spark Connect at {url}, and its client is not installed", hint=hint)
+        raise MissingSparkError(
+            f"Data jobs run through Spark Connect at {url}, and its client is not installed", hint=hint
+        )
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -241,7 +245,7 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
         import pyspark  # noqa: F401, PLC0415 - heavy, and an extra: only jobs need it
     except ImportError as error:
         hint = "Install it: pip install 'stream-reconciler[spark]'; to use a Spark Connect server: [connect]."
-        raise UserError("Data jobs run on Spark, and PySpark is not installed", hint=hint) from error
+        raise MissingSparkError("Data jobs run on Spark, and PySpark is not installed", hint=hint) from error
     if spark.remote is None:
         check_java(environ)
     else:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from reconciler.errors import IncompleteError, ReconcilerError, RetryableError
-from reconciler.jobs.flows import MIB, Budget, Costly, rounds, tasks_of
+from reconciler.errors import IncompleteError, MissingSparkError, ReconcilerError, RetryableError
+from reconciler.jobs.flows import Budget, Costly, rounds, tasks_of
 from reconciler.jobs.progress import failed
+from reconciler.resources.workspace import IN_PROCESS_BELOW
 from reconciler.runtime.effects import ms_since, note, now
+from reconciler.runtime.text import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -147,19 +150,70 @@ def _is_remote(session: Any) -> bool:
 
 T = TypeVar("T", bound="Costly")
 
-LITTLE_BYTES: Final = 64 * MIB
-"""What is copied without Spark: a fraction of a second here, where a JVM takes seconds to start."""
 _AT_ONCE: Final = 16
 """Threads: they wait for stores and disks."""
 
 
 @dataclass(slots=True)
-class Tasks:
-    """How a job runs its tasks. `session` starts Spark, or returns it where it runs; little work never asks."""
+class Used:
+    """Where tasks ran so far. Safe to share between threads."""
+
+    spark_tasks: int = 0
+    here: int = 0
+    """Tasks that ran in threads of this process."""
+    starting_s: float = 0.0
+    """How long was waited for Spark to start."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count(self, *, spark_tasks: int = 0, here: int = 0) -> None:
+        """Add tasks that are about to run."""
+        with self._lock:
+            self.spark_tasks += spark_tasks
+            self.here += here
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where one job runs, who may stop it, and what has run. `session` starts Spark, or returns it where it runs."""
 
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
-    little_bytes: int = LITTLE_BYTES
+    below: int = IN_PROCESS_BELOW
+    """Stored bytes. Less than that is done in threads of this process, without Spark; of 0, all runs in Spark."""
+    clock: Callable[[], float] = time.monotonic
+    used: Used = field(default_factory=Used)
+
+    def starts_spark(self, stored_bytes: int) -> bool:
+        """Tell whether work on so many bytes runs in Spark."""
+        return stored_bytes >= self.below
+
+    def spark(self, stored_bytes: int) -> SparkSession:
+        """Return Spark for work on so many bytes.
+
+        Raises:
+            MissingSparkError: Java or Spark are not there; says how many bytes made them necessary.
+            IncompleteError: It was stopped.
+        """
+        began = self.clock()
+        try:
+            found = self.session()
+            self.used.starting_s += self.clock() - began
+            return found  # noqa: TRY300 - what follows is about errors
+        except MissingSparkError as error:
+            if not self.below:
+                raise
+            message = (
+                f"{bytes_text(stored_bytes)} are to be read, and {bytes_text(self.below)} or more run on Spark "
+                f"(spec.spark.inProcessBelow). {error.message}"
+            )
+            raise MissingSparkError(message, hint=error.hint) from error
+
+
+@dataclass(slots=True)
+class Tasks:
+    """How a job runs its tasks: in threads of this process, and in Spark from the first pass that is large enough."""
+
+    engine: Engine
     budget: Budget = field(default_factory=lambda: Budget(_own_cores()))
     """How much a round may cost."""
     _spark: SparkSession | None = None
@@ -178,11 +232,11 @@ class Tasks:
     @contextmanager
     def over(self, stored_bytes: int, words: str) -> Iterator[None]:
         """Be ready for work on so many bytes; in Spark's own UI it is called `words`."""
-        if self._spark is None and stored_bytes <= self.little_bytes:
+        if self._spark is None and not self.engine.starts_spark(stored_bytes):
             yield
             return
         if self._spark is None:
-            self._spark = self.session()
+            self._spark = self.engine.spark(stored_bytes)
             self._cores = Cores(self._spark)
             self.budget = Budget(self._cores.now)
         with described(self._spark, words):
@@ -196,11 +250,15 @@ class Tasks:
         Raises:
             RetryableError: Spark gave up.
         """
+        used = self.engine.used
         if self._spark is not None:
-            return run_stage(self._spark, tasks_of(work, self.cores), do, what=what)
+            tasks = tasks_of(work, self.cores)
+            used.count(spark_tasks=len(tasks))
+            return run_stage(self._spark, tasks, do, what=what)
+        used.count(here=len(work))
 
         def in_thread(piece: T) -> list[R | Refused]:
-            return [] if self.is_stopped() else list(attempt(do, (piece,)))
+            return [] if self.engine.is_stopped() else list(attempt(do, (piece,)))
 
         if len(work) == 1:
             return told_apart(in_thread(work[0]))
@@ -215,17 +273,19 @@ def _own_cores() -> int:
 # Work on many partitions in few stages: dealt out to tasks by what it costs, its results handed back in rounds.
 
 
-C = TypeVar("C", bound=Costly)
+class Stored(Costly, Protocol):
+    """A piece of work that says how many stored bytes it reads."""
+
+    @property
+    def bytes(self) -> int:
+        """Return them."""
+        ...
 
 
-def spread(
-    session: SparkSession,
-    work: Sequence[C],
-    do: Callable[[Sequence[C]], Iterable[R]],
-    *,
-    is_stopped: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[list[R]]:
+C = TypeVar("C", bound=Stored)
+
+
+def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[list[R]]:
     """Do work in Spark and yield what came of each round, to be made durable before the next begins.
 
     Thousands of small pieces are one stage: a task gets as many as are worth it. `do` and the work are pickled.
@@ -234,22 +294,21 @@ def spread(
         IncompleteError: It was stopped; what was yielded stands.
         ReconcilerError: A task was refused, or Spark gave up.
     """
-    cores = Cores(session)
-    budget = Budget(cores.now)
-    with described(session, "reconciler: upkeep"):
-        for taken in rounds(work, budget):
-            if is_stopped():
+    tasks = Tasks(engine)
+    with tasks.over(sum(each.bytes for each in work), "reconciler: upkeep"):
+        for taken in rounds(work, tasks.budget):
+            if engine.is_stopped():
                 raise _stopped()
-            began = clock()
+            began = engine.clock()
             try:
-                found, error = run_stage(session, tasks_of(taken, cores.now), do, what="upkeep")
+                found, error = tasks.run(taken, do, what="upkeep")
             except RetryableError as failure:
                 # A cancelled stage looks like a failed one.
-                raise (_stopped() if is_stopped() else failure) from failure
+                raise (_stopped() if engine.is_stopped() else failure) from failure
             yield found
             if error is not None:
                 raise error
-            budget.learn(taken, clock() - began, cores=cores.now)
+            tasks.budget.learn(taken, engine.clock() - began, cores=tasks.cores)
 
 
 def _stopped() -> IncompleteError:

@@ -1,32 +1,30 @@
 """Compare two logs: counts, ends and digests by partition.
 
-By default digests that the logs keep are added up, which reads no whole parts; `deep` reads every record, in Spark
-where there is a session.
+By default digests that the logs keep are added up, which reads no whole parts; `deep` reads every record.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.jobs.comparison import Comparison, Tally, first_difference, kept_digest, pairs, read_digest
-from reconciler.jobs.flows import Budget, pieces_of, rounds, tasks_of
+from reconciler.jobs.flows import pieces_of, rounds
 from reconciler.jobs.ordered import explained
 from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.jobs.stage import Cores, described, run_stage
+from reconciler.jobs.stage import Tasks
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from reconciler.jobs.comparison import Pair, PartitionComparison
     from reconciler.jobs.flows import Piece
     from reconciler.jobs.progress import Report
+    from reconciler.jobs.stage import Engine
     from reconciler.records.log import Bounds, Extent, TopicLog
 
 
@@ -52,19 +50,11 @@ def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iter
             yield Reading(pair.partition, stretch, ours, theirs)
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who is told how far it is, and whose clock says how long it took."""
-
-    progress: Report
-    clock: Callable[[], float]
-
-
 class DeepReading:
     """Reads every record of both logs, each range of both in one task, and digests them."""
 
-    def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], progress: Report) -> None:
+        self._progress = progress
         self._pieces = [piece for pair in both for piece in _pieces(left, right, pair)]
         lacking = (
             frozenset(pair.partition for pair in both if pair.left is None),
@@ -72,36 +62,33 @@ class DeepReading:
         )
         self._read = partial(read_pieces, left, right, lacking)
 
-    def readings(self, session: SparkSession | None) -> Iterator[Reading]:
-        """Yield what was read, in rounds where Spark reads."""
-        began = self._watch.clock()
+    def readings(self, engine: Engine) -> Iterator[Reading]:
+        """Yield what was read, in rounds."""
+        began = engine.clock()
         done: list[Reading] = []
-        for taken in self._rounds(session):
+        for taken in self._rounds(engine):
             for reading in taken:
                 done.append(reading)
                 yield reading
-            self._tell(done, self._watch.clock() - began)
+            self._tell(done, engine.clock() - began)
 
-    def _rounds(self, session: SparkSession | None) -> Iterator[list[Reading]]:
-        if session is None:
-            for piece in self._pieces:
-                yield list(self._read([piece]))
+    def _rounds(self, engine: Engine) -> Iterator[list[Reading]]:
+        if not self._pieces:
             return
-        cores = Cores(session)
-        budget = Budget(cores.now)
-        with described(session, "reconciler: verify"):
-            for pieces in rounds(self._pieces, budget):
-                began = self._watch.clock()
-                found, error = run_stage(session, tasks_of(pieces, cores.now), self._read, what="comparing records")
+        tasks = Tasks(engine)
+        with tasks.over(sum(piece.stored_bytes for piece in self._pieces), "reconciler: verify"):
+            for pieces in rounds(self._pieces, tasks.budget):
+                began = engine.clock()
+                found, error = tasks.run(pieces, self._read, what="comparing records")
                 if error is not None:
                     raise error
-                budget.learn(pieces, self._watch.clock() - began, cores=cores.now)
+                tasks.budget.learn(pieces, engine.clock() - began, cores=tasks.cores)
                 yield found
 
     def _tell(self, done: Sequence[Reading], seconds: float) -> None:
         share = sum(reading.offsets.length for reading in done) / sum(piece.offsets.length for piece in self._pieces)
         stored = sum(piece.stored_bytes for piece in self._pieces)
-        self._watch.progress(
+        self._progress(
             JobProgress(
                 records=sum(reading.left.records for reading in done),
                 records_total=sum(piece.records for piece in self._pieces),
@@ -184,7 +171,7 @@ _LOCATED: Final = 10
 
 
 def verify(
-    session: SparkSession | None,
+    engine: Engine,
     left: TopicLog,
     right: TopicLog,
     *,
@@ -194,9 +181,8 @@ def verify(
 ) -> Comparison:
     """Compare two logs up to their last stable offsets as they are now.
 
-    `session` is used only when `deep`; without one the records are read here. Where a partition was compacted, kept
-    digests tell less, and records are read to see that what only one log has is superseded in the other; `since` says
-    from which offset on that is of interest.
+    `engine` is used only when `deep`. Where a partition was compacted, kept digests tell less, and records are read to
+    see that what only one log has is superseded in the other; `since` says from which offset on that is of interest.
 
     Raises:
         UserError: A log is gone, or an executor does not see it.
@@ -207,7 +193,7 @@ def verify(
         for pair in pairs(left.bounds(), right.bounds())
     )
     if deep:
-        readings = list(DeepReading(left, right, both, Watch(progress, time.monotonic)).readings(session))
+        readings = list(DeepReading(left, right, both, progress).readings(engine))
     else:
         readings = list(kept_readings(left, right, both))
     tallies = _tallied(both, readings)

@@ -65,10 +65,16 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _definitions() -> dict[str, Any]:
+def definitions_of_models() -> Mapping[str, Any]:
+    """Return what each model of a manifest says of its fields, by the model's name; no variables stand for values."""
     models = [(model, "validation") for model in WRITABLE.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
-    definitions = {name: _written(definition) for name, definition in schema["$defs"].items()}
+    found: Mapping[str, Any] = schema["$defs"]
+    return found
+
+
+def _definitions() -> dict[str, Any]:
+    definitions = {name: _written(definition) for name, definition in definitions_of_models().items()}
     for kind in WRITABLE:
         definitions[kind]["required"] = [*_FIXED, *definitions[kind]["required"]]
     return {**definitions, "Variable": dict(_VARIABLE)}

@@ -145,22 +145,28 @@ class ManifestError(UserError):
         super().__init__("\n".join([heading, *map(str, self.problems)]), hint=hint)
 
 
-_SECRETS: Final = re.compile(r"password|secret|token|key", re.IGNORECASE)
-"""A line with one of these words is not shown: it may hold what must not stand in a log."""
+_SECRETS: Final = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+"""What must not stand in a log may follow one of these words, on its line or on the next one."""
 _WIDEST: Final = 100
-_NAME: Final = re.compile(r"[\w.-]*")
+_NAME: Final = re.compile(r"[\w.-]+")
 
 
 def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a file that a problem is about, and marks below its field; nothing where it may be secret."""
-    if problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
+    """Return the line of a file that a problem is about, and marks below its field; nothing where it may be secret.
+
+    A problem without a field is one of syntax: what stands there may be the rest of a value, and is not shown.
+    """
+    if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
-    line = visible(text[problem.line - 1].rstrip())
-    start = problem.column - 1
-    if _SECRETS.search(line) or not line[start:].strip() or start >= _WIDEST:
+    before = next((each for each in reversed(text[: problem.line - 1]) if each.strip()), "")
+    written = text[problem.line - 1].rstrip()
+    if any(map(_SECRETS.search, (before, written, problem.field))) or not written[problem.column - 1 :].strip():
+        return ()
+    line, start = visible(written), len(visible(written[: problem.column - 1]))
+    if start >= _WIDEST:
         return ()
     name = _NAME.match(line, start)
-    marks = "^" * max(1, len(name[0]) if name else 1)
+    marks = "^" * (len(name[0]) if name else 1)
     number = str(problem.line)
     shown = line if len(line) <= _WIDEST else f"{line[:_WIDEST]}…"
     return (f"  {number} | {shown}", f"  {' ' * len(number)} | {' ' * start}{marks}"[: _WIDEST + 10])

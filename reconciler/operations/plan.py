@@ -131,6 +131,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=workspace.spec.guards,
+        spark=workspace.spec.spark,
         selection=selection(invocation, work.select, work.folder),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         environment=work.select.environment,

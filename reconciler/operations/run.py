@@ -107,7 +107,7 @@ class _Pass:
 
     def done(self, *, is_asked: bool) -> Upkeep:
         now_ms = self.work.invocation.now_ms
-        began_ms = now_ms()
+        began_ms, before = now_ms(), self.jobs.tasks()
         found = answering(self.work)
         for lost in found.lost:
             for error in lost.errors:
@@ -126,12 +126,14 @@ class _Pass:
             for outcome in self._tended(name, is_asked=is_asked)
         )
         seconds = max(0, now_ms() - began_ms) / 1000
+        ran = self.jobs.ran_since(before)
         return Upkeep(
             brought.synced,
             (*found.lost, *linked, *failed, *done),
             seconds,
             is_stopped=self.stop.is_requested,
             left=brought.left,
+            ran=ran,
         )
 
     def _begun(self, clusters: Iterable[str]) -> Iterator[Begun]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.verify import verify as compare_logs
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison
     from reconciler.jobs.progress import JobProgress
+    from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.workspace import Work
     from reconciler.records.log import Spans, TopicLog
@@ -46,7 +47,7 @@ class Verified:
 def verify(
     invocation: Invocation, select: Select, left: str, right: str | None, *, deep: bool, report: Callable[[Event], None]
 ) -> Verified:
-    """Compare two logs by the digests they keep; with `deep` every record is read anew, in Spark.
+    """Compare two logs by the digests they keep; with `deep` every record is read anew.
 
     One address alone is a mirror, which is compared with its source: that it began later is no difference.
 
@@ -64,11 +65,11 @@ def verify(
 
     spans = _spans(work, (ours, theirs), logs, mirror)
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
-        session = jobs.session().session if deep else None
+        engine = jobs.engine()
         if spans is None:
-            comparison = compare_logs(session, *logs, deep=deep, progress=tell)
+            comparison = compare_logs(engine, *logs, deep=deep, progress=tell)
         else:
-            comparison = renumbered(session, logs, spans, begins=mirror.begins if mirror is not None else None)
+            comparison = renumbered(engine, logs, spans, begins=mirror.begins if mirror is not None else None)
     if mirror is not None and spans is None:
         comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
     named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
@@ -95,7 +96,7 @@ def _spans(
 
 
 def renumbered(
-    session: Any,
+    engine: Engine,
     logs: tuple[TopicLog, TopicLog],
     spans: Mapping[int, Spans],
     *,
@@ -109,7 +110,7 @@ def renumbered(
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
     left, right = (log.bounds() for log in logs)
-    comparison = verify_renumbered(session, *logs, spans)
+    comparison = verify_renumbered(engine, *logs, spans)
 
     def behind(each: PartitionComparison) -> PartitionComparison:
         bounds, compared = right.get(each.partition), spans[each.partition].right

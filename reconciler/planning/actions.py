@@ -74,6 +74,8 @@ class Estimate:
     """Of a mirror that gets another role; `None`: that neither loses nor copies anything."""
     replicated: int = 0
     """Stored bytes that brokers copy to each other for another replication factor, where that was measured."""
+    engine: str = ""
+    """Where a job will run by what was measured: `in process`, `Spark local[*]`; empty where that cannot be told."""
 
 
 NO_COST: Final = Estimate()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.resources.address import kind_of
-from reconciler.resources.workspace import Guards
+from reconciler.resources.workspace import Guards, SparkSpec
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
@@ -94,6 +94,8 @@ class PlanInput:
     today: date
     now_ms: int
     guards: Guards = field(default_factory=Guards)
+    spark: SparkSpec = field(default_factory=SparkSpec)
+    """Where jobs run."""
     selection: Selection = field(default_factory=Selection)
     recoveries: Recoveries = field(default_factory=dict)
     """What object storage has of the new topics that are to be made from it."""

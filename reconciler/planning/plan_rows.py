@@ -140,6 +140,7 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
             "no_writes_seconds": action.estimate.no_writes_seconds,
             "role": _role(action.estimate.role),
             "replicated": action.estimate.replicated,
+            "engine": action.estimate.engine or None,
         },
         "blocked": _block(action),
         "grant": action.granted_by,

@@ -139,6 +139,11 @@ class EstimateDocument(_Part):
     replicated: int = Field(
         0, description="Stored bytes that brokers copy to each other for another replication factor."
     )
+    engine: str | None = Field(
+        None,
+        description="Where a job will run by its size: `in process`, or Spark and its master. Null: no job, or its "
+        "size is not known.",
+    )
 
 
 class BlockDocument(_Part):

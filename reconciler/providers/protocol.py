@@ -828,9 +828,14 @@ class Costly(Protocol):
         """Return it."""
         ...
 
+    @property
+    def bytes(self) -> int:
+        """Return how many stored bytes it reads."""
+        ...
+
 
 class Spread(Protocol):
-    """Does much work on executors and yields what came of it in rounds: it takes seconds to begin."""
+    """Does work, in threads of this process or on executors, and yields what came of it in rounds."""
 
     def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
         """Do all of it; `do` and the work are pickled, and what is asked for in between is published by the caller.

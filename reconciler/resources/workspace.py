@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.resources.base import Complaint, Many, Model, NameOnly, refusal
+from reconciler.resources.base import Complaint, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.cluster import Location, LocationSpec
 from reconciler.resources.configs import Properties, canonical_value
 
@@ -216,9 +216,27 @@ class Guards(Model):
 _ALLOWED: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file:.+")
 
 
-class SparkSpec(Model):
-    """Where data jobs run: a master URL, or a Spark Connect server."""
+IN_PROCESS: Final = "in process"
+"""The engine of jobs that run in threads of this process."""
+IN_PROCESS_BELOW: Final = 64 << 20
+"""Stored bytes that threads of one process copy in less time than a JVM takes to start."""
 
+
+class SparkSpec(Model):
+    """Where data jobs run: in this process, on a Spark master, or on a Spark Connect server."""
+
+    engine: Literal["auto", "spark"] = Field(
+        default="auto",
+        description="`auto`: what is smaller than `inProcessBelow` runs in threads of this process; `spark`: all jobs "
+        "run on Spark.",
+        examples=["spark"],
+    )
+    in_process_below: SizeBytes = Field(
+        default=IN_PROCESS_BELOW,
+        ge=0,
+        description="With `auto`: jobs that read fewer stored bytes than this need neither PySpark nor Java.",
+        examples=["64MiB", 0],
+    )
     master: str = Field(
         default="local[*]", description="Any Spark master.", examples=["local[*]", "k8s://https://host"]
     )
@@ -228,6 +246,27 @@ class SparkSpec(Model):
     conf: Properties = Field(
         default_factory=dict, description="Spark's own settings.", examples=[{"spark.executor.memory": "4g"}]
     )
+
+    @model_validator(mode="after")
+    def _threshold_has_a_use(self) -> Self:
+        if self.engine == "spark" and "in_process_below" in self.model_fields_set:
+            what, hint = "engine: spark runs every job on Spark", "Leave inProcessBelow out, or write engine: auto"
+            raise refusal(Complaint(what, hint, ("inProcessBelow",)))
+        return self
+
+    @property
+    def below(self) -> int:
+        """Stored bytes: a job that reads fewer runs in this process; of 0, none does."""
+        return 0 if self.engine == "spark" else self.in_process_below
+
+    @property
+    def name(self) -> str:
+        """What people call it: `Spark local[*]`. Of a Connect URL only host and port: it may hold a token."""
+        return f"Spark {self.master if self.remote is None else self.remote.partition(';')[0].rstrip('/')}"
+
+    def engine_for(self, stored_bytes: int) -> str:
+        """Return where a job runs that reads so many bytes."""
+        return IN_PROCESS if stored_bytes < self.below else self.name
 
 
 def _check_allowed(allow: tuple[str, ...]) -> tuple[str, ...]:

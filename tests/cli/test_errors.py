@@ -331,16 +331,43 @@ def test_a_code_that_is_not_there_and_another_form_are_refused(
         ("  configs: {retention.ms: x}", 13, ("  1 |   configs: {retention.ms: x}", "    |             ^^^^^^^^^^^^")),
         ("  - a", 3, ("  1 |   - a", "    |   ^")),
         ("a: \x1b[31mred", 1, ("  1 | a: \\x1b[31mred", "    | ^")),
+        ("{\x1b: 1, b: 2}", 9, ("  1 | {\\x1b: 1, b: 2}", "    |            ^")),
         ("x: " + "y" * 500, 1, ("  1 | x: " + "y" * 97 + "…", "    | ^")),
         ("    password: hunter2", 5, ()),
         ("security: {mechanism: WRONG, clientSecret: hunter2}", 12, ()),
         ("y" * 500 + ": 1", 501, ()),
         ("", 1, ()),
     ],
-    ids=["field", "inside", "no-name", "escapes", "long", "password", "secret-beside", "beyond", "empty"],
+    ids=[
+        "field",
+        "inside",
+        "no-name",
+        "escapes",
+        "after-escapes",
+        "long",
+        "password",
+        "secret-beside",
+        "beyond",
+        "empty",
+    ],
 )
 def test_a_problem_shows_its_line_and_marks_the_field(line: str, column: int, shown: tuple[str, ...]) -> None:
     assert excerpt_of(Problem("a.yaml", 1, column, "x", "is wrong", "Correct it"), [line]) == shown
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "field"),
+    [
+        ("security: {password:", "  hunter2, mechanism: WRONG}", "spec.kafka.security.mechanism"),
+        ("  password:\n", "    x: hunter2", "spec.kafka.security.mechanism"),
+        ("  - a", "  x: hunter2", "spec.kafka.security.password"),
+        ("  - a", "hunter2: x: y", ""),
+    ],
+    ids=["flow", "blank-between", "by-its-field", "syntax"],
+)
+def test_no_line_is_shown_that_may_go_on_with_a_secret(before: str, line: str, field: str) -> None:
+    text = [*before.split("\n"), line]
+    assert excerpt_of(Problem("a.yaml", len(text), 3, field, "is wrong", "Correct it"), text) == ()
 
 
 def test_a_problem_of_a_file_that_is_gone_shows_no_line() -> None:

@@ -23,6 +23,7 @@ from reconciler.applying.events import (
     LeaseLost,
     PlanMade,
     Progress,
+    Ran,
     Recovered,
     ResultMissing,
     Summary,
@@ -289,7 +290,7 @@ EVENTS: tuple[Event, ...] = (
     ActionStarted(MIRROR, ADDRESS),
     Progress(MIRROR, 1_200_000, 4_100_000, 10, 40, 10.0, 24.2),
     Progress(MIRROR, 0, 0, 0, 0, 0.0),
-    ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20),
+    ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, Ran("Spark local[*]", 12)),
     ActionDone("create:topic/west/a", Address("topic/west/a"), 0.1),
     ActionFailed("create:topic/west/[red]\x1b", Address("topic/west/b"), "no", "Mend it."),
     LeaseLost("run 7 took over"),
@@ -360,7 +361,9 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
 
 def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str]) -> None:
     Lines(clock=lambda: 0.0).take(EVENTS[6])
-    assert capsys.readouterr().err == f"✓ {MIRROR}: 336,776 records, 30 MiB in 12.3 s\n"
+    assert capsys.readouterr().err == (
+        f"✓ {MIRROR}: 336,776 records, 30 MiB in 12.3 s (27,279 records/s), Spark local[*], 12 tasks\n"
+    )
 
 
 def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:

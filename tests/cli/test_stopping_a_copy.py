@@ -6,7 +6,6 @@ import io
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,6 @@ from tests.soak.runs import invocation, run_apply
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 INCOMPLETE = 4
-IN_SPARK = (
-    sys.executable,
-    "-c",
-    (
-        "import sys; from reconciler.jobs import stage as tasks; tasks.LITTLE_BYTES = -1; "
-        "from reconciler.cli.main import main; sys.exit(main())"
-    ),
-)
-"""The command, which copies in Spark however little there is."""
 WITHIN_S = 5.0
 """It is done in three; a pipeline kills after seven, and the machine of a test may be busy."""
 DEADLINE_S = 120.0
@@ -43,7 +33,7 @@ WORKSPACE = """\
 apiVersion: reconciler/v1
 kind: Workspace
 metadata: {name: copies}
-spec: {state: "file://state"}
+spec: {state: "file://state", spark: {engine: spark}}
 """
 MANIFESTS = """\
 apiVersion: reconciler/v1
@@ -88,7 +78,7 @@ def workspace(tmp_path: Path) -> Path:
 def stopped_at(folder: Path, event: str, by: signal.Signals) -> tuple[int, list[dict[str, Any]]]:
     """Apply, send a signal at an event of the copy, and return the exit code and every event."""
     with subprocess.Popen(
-        [*IN_SPARK, "apply", "--yes", "--format", "json"],
+        [*COMMAND, "apply", "--yes", "--format", "json"],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,

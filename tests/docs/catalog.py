@@ -17,7 +17,7 @@ FILE: Final = Path(__file__).with_name("messages.txt")
 _REPORTS: Final = re.compile(r"(Error|Complaint|Finding|Remark|Trouble)$|^(warn|warning|beyond|refusal|_refused)$")
 _HEAD: Final = """\
 Every message of the code with its hint, by module. Written by `make schemas`; do not edit.
-Read it from top to bottom as somebody who does not know the code: each should say what is wrong and what to do.
+Read it from top to bottom as a reader who does not know the code: each should say what is wrong and what to do.
 """
 
 

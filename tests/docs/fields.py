@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic.json_schema import models_json_schema
-
-from reconciler.manifests.json_schema import _Generator as Generator
+from reconciler.manifests.json_schema import definitions_of_models
 from reconciler.manifests.models import flow
 from reconciler.providers.embedded.provider import CAPABILITIES as EMBEDDED
 from reconciler.providers.kafka.capabilities import KAFKA
 from reconciler.resources.base import LONG_MAX, format_duration, format_size
 from reconciler.resources.cluster import TIERING_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS
-from reconciler.resources.inventory import WRITABLE
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 from reconciler.resources.tiering_policy import TieringPolicySpec, unsayable
 from tests.docs.programs import table
@@ -103,14 +100,14 @@ ON_KAFKA: Final[Mapping[str, tuple[bool, str]]] = {
     "Namespace.spec.encryption": (KAFKA.encryption, "Refused."),
     "Namespace.spec.quotas": (KAFKA.keeps_quotas, "Checked by each plan; the brokers do not know them."),
     "Namespace.spec.configs": (KAFKA.inherits_configs, "Written to each topic below."),
-    "Cluster.spec.tiering": ("cloud_storage_enabled" in KAFKA.properties, "Refused: set the brokers' properties."),
+    "Cluster.spec.tiering": (False, "Refused: brokers have no such properties."),
     "MirrorLink.spec.mirrorTopics[].state": (
         "reversed" in KAFKA.mirror_states,
         f"{', '.join(sorted(KAFKA.mirror_states))} only.",
     ),
     "MirrorLink.spec.mode": ("source-mode" in KAFKA.link_features, "`destination` only."),
 }
-"""Field → whether Kafka does the same as an embedded cluster, and what it does where not."""
+"""Field → whether Kafka does the same as an embedded cluster, by its capabilities, and what it does where not."""
 
 _KINDS: Final = ("Workspace", "Cluster", "Namespace", "Topic", "TieringPolicy", "Mounting", "MirrorLink")
 _HEAD: Final = "Written by `make schemas` from the models in the code; do not edit."
@@ -118,8 +115,7 @@ _HEAD: Final = "Written by `make schemas` from the models in the code; do not ed
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page below docs/reference/manifests."""
-    _, schema = models_json_schema([(model, "validation") for model in WRITABLE.values()], schema_generator=Generator)  # type: ignore[misc,arg-type]
-    definitions = schema["$defs"]
+    definitions = definitions_of_models()
     for kind in _KINDS:
         yield f"{kind.lower()}.md", _page(kind, definitions)
     yield "topic-configs.md", _configs()
@@ -128,14 +124,14 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def _page(kind: str, definitions: Mapping[str, Any]) -> str:
     about = definitions[kind]["description"]
-    rows = list(_rows(kind, kind, definitions, ""))
+    rows = list(_rows(kind, definitions, ""))
     fields = table(("field", "type", "default", "what it says"), rows)
     more = f"\n{_policy_words()}" if kind == "TieringPolicy" else f"\n{_tiering_words()}" if kind == "Cluster" else ""
     note = _notes(kind)
     return f"# {kind}\n\n{_HEAD}\n\n{about}\n\n```yaml\n{EXAMPLES[kind]}```\n\n{fields}{note}{more}"
 
 
-def _rows(kind: str, model: str, definitions: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
+def _rows(model: str, definitions: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
     definition = definitions[model]
     required = {*definition.get("required", ()), *(("apiVersion", "kind") if not prefix else ())}
     for name, field in definition["properties"].items():
@@ -150,7 +146,7 @@ def _rows(kind: str, model: str, definitions: Mapping[str, Any], prefix: str) ->
             f"{about}{example}",
         )
         if inner and inner != model:
-            yield from _rows(kind, inner, definitions, f"{path}[]." if is_list else f"{path}.")
+            yield from _rows(inner, definitions, f"{path}[]." if is_list else f"{path}.")
 
 
 def _inner(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple[str | None, bool]:

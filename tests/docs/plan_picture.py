@@ -67,9 +67,9 @@ def printed() -> str:
         )
         subprocess.run([_RECONCILER, "apply", "--yes"], cwd=folder, capture_output=True, check=True)
         edit(folder / "manifests" / "topics.yaml")
-        code, shown = on_terminal([str(_RECONCILER), "plan"], cwd=folder, environ=environment(TERM="xterm-256color"))
-        assert code == 0, shown
-        return shown.replace("\r\n", "\n")
+        code, text = on_terminal([str(_RECONCILER), "plan"], cwd=folder, environ=environment(TERM="xterm-256color"))
+        assert code == 0, text
+        return text.replace("\r\n", "\n")
 
 
 def edit(topics: Path) -> None:
@@ -80,10 +80,10 @@ def edit(topics: Path) -> None:
     topics.write_text(f"{namespace}---\n{orders}{_REFUNDS}", encoding="utf-8")
 
 
-def picture(shown: str) -> str:
+def picture(text: str) -> str:
     """Return the picture of what a terminal shows."""
     console = Console(record=True, width=_COLUMNS, file=StringIO(), force_terminal=True)
-    console.print(Text.from_ansi(shown))
+    console.print(Text.from_ansi(text))
     svg = console.export_svg(title=COMMAND, theme=MONOKAI, code_format=_FORM, unique_id="plan")
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 

@@ -79,7 +79,11 @@ def test_a_guide_is_about_one_task(page: Path) -> None:
     assert len(markdown.without_blocks(page).split()) <= MOST
 
 
-@pytest.mark.parametrize("page", sorted((markdown.ROOT / "docs").glob("de*/*.md")), ids=_name)
+@pytest.mark.parametrize(
+    "page",
+    sorted(page for folder in ("decisions", "development") for page in (markdown.ROOT / "docs" / folder).glob("*.md")),
+    ids=_name,
+)
 def test_a_decision_says_who_does_what(page: Path) -> None:
     assert [line for line in markdown.without_blocks(page).splitlines() if AVOIDED.search(line)] == []
 

@@ -16,6 +16,7 @@ from reconciler.errors import UserError
 from reconciler.jobs.copy import mirror
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
+from tests.engines import on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +114,8 @@ class Unlucky(Wrapped):
 
 def in_spark(spark: SparkSession, source: TopicLog, sink: StagedSink, **options: Any) -> Copy:
     """Mirror in Spark, however little there is to copy."""
-    return mirror(lambda: spark, source, sink, little_bytes=-1, **options)
+    how = {name: options.pop(name) for name in ("is_stopped", "clock") if name in options}
+    return mirror(on(spark, **how), source, sink, **options)
 
 
 def fill(cluster: EmbeddedCluster, *, partitions: int = 3, count: int = 40, parts: int = 2) -> None:

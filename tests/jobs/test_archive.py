@@ -29,6 +29,7 @@ from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify
 from reconciler.records.log import came_since
 from tests.embedded.mounts.shared_bucket import Bucket
+from tests.engines import here
 from tests.jobs.doubles import Interrupted
 
 if TYPE_CHECKING:
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 KAFKA = "0a55f1d2-57c2-4a34-9f34-000000000009"
 NAME = "shop:clicks"
 CLAIM = "c1"
-
-
-def never() -> Any:
-    raise AssertionError
 
 
 @pytest.fixture
@@ -87,7 +84,7 @@ def job(source: TopicLog, place: Archive, sink: Any = None, meanwhile: Callable[
         meanwhile()
         return {number: bounds.end for number, bounds in source.bounds().items()}
 
-    return Archiving(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), never, shut_out)
+    return Archiving(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), here(), shut_out)
 
 
 TOPIC = ArchivedTopic(NAME, 3, 2, {"retention.ms": "-1"}, {"retention.ms": "-1"}, {"readers": {0: 3, 1: 4}})
@@ -109,7 +106,7 @@ def test_what_was_archived_is_mounted_elsewhere_record_by_record(bucket: Bucket)
     done = archived(bucket, source)
     assert done.records == 42
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(None, source, bucket.east.log(NAME), deep=True).is_equal
+    assert verify(here(), source, bucket.east.log(NAME), deep=True).is_equal
     offsets = bucket.east.groups.committed("readers", [NAME])
     assert offsets == {(NAME, 0): 3, (NAME, 1): 4}
 
@@ -122,7 +119,7 @@ def test_a_mounted_archive_is_unmounted_again_and_keeps_its_place(bucket: Bucket
     place = archive_of(bucket)
     topic = claim(place, NAME, "back", now_ms=1)
     assert (topic.partitions, list(topic.groups)) == (3, ["readers"])
-    assert verify(None, source, ArchiveLog(place), deep=True).is_equal
+    assert verify(here(), source, ArchiveLog(place), deep=True).is_equal
     settle(place, NAME, "back", now_ms=2)
     found = read_ownership(bucket.storage, place.location)
     assert found is not None
@@ -167,7 +164,7 @@ def test_what_is_written_meanwhile_is_archived_too(bucket: Bucket) -> None:
     )
     assert done.records == 42 + 9 + 6
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(None, cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+    assert verify(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
 
 
 def test_what_comes_after_the_end_is_seen_and_ends_of_transactions_are_no_records(bucket: Bucket) -> None:
@@ -228,7 +225,7 @@ def test_another_time_replaces_what_the_place_held(bucket: Bucket) -> None:
     more(cluster, 10)
     assert archived(bucket, cluster.log(NAME), mark="c2").records == 52
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
-    assert verify(None, cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+    assert verify(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
     lying = [each.key for each in bucket.storage.list(f"topics/{KAFKA}/") if each.key.endswith(".parquet")]
     assert len(lying) == 3
 

@@ -11,6 +11,7 @@ from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import numbered, read
+from tests.engines import here
 from tests.jobs.doubles import TOPIC, Broken, Interrupted, Refusing, Unlucky, Unshared, append, fill, in_spark
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def test_a_copy_has_the_same_offsets_times_keys_headers_and_bytes(
     for partition in range(3):
         assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
         assert len(read(east.log(TOPIC), partition)) == 80
-    assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
@@ -46,7 +47,7 @@ def test_only_what_is_missing_is_copied(spark: SparkSession, west: EmbeddedClust
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
     append(west, partitions=2, count=5)
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 10
-    assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 def test_gaps_and_an_end_without_records_are_kept(
@@ -72,7 +73,7 @@ def test_dozens_of_small_partitions_are_one_round(
     assert len(seen) == 2
     assert (seen[0].records, seen[0].records_total) == (0, 120)
     assert seen[1].ends == dict.fromkeys(range(60), 2)
-    assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
@@ -96,7 +97,7 @@ def test_two_mirrors_at_once_publish_nothing_twice(
     with ThreadPoolExecutor(2) as runners:
         copies = list(runners.map(lambda _: in_spark(spark, west.log(TOPIC), east.sink(TOPIC)), range(2)))
     assert sum(copy.records for copy in copies) == 240
-    assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")
@@ -109,7 +110,7 @@ def test_what_somebody_else_published_meanwhile_is_not_published_again(
 
     copied = in_spark(spark, west.log(TOPIC), Interrupted(east.sink(TOPIC), faster))
     assert copied.records == 240 - 33
-    assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 @pytest.mark.usefixtures("filled")

@@ -14,6 +14,7 @@ import pytest
 
 from reconciler.jobs.verify import verify
 from tests.embedded.samples import read
+from tests.engines import here
 from tests.jobs.doubles import TOPIC, append, in_spark
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
     assert said == ""
     assert sum(east.sink(TOPIC).ends().values()) == published
     assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 80 - published
-    assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
     for partition in range(4):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(20))
 

@@ -12,6 +12,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
 from tests.embedded.samples import NOW, cluster_in, read
+from tests.engines import on
 from tests.jobs.doubles import TOPIC, fill, in_spark
 from tests.servers.proxy import Proxy
 
@@ -50,7 +51,7 @@ def copied(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) ->
     for partition in range(3):
         assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
         assert len(read(east.log(TOPIC), partition)) == 80
-    assert verify(spark, west.log(TOPIC), east.log(TOPIC)).is_equal
+    assert verify(on(spark), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
 def test_parts_are_copied_within_the_bucket_and_pass_through_nobody(
@@ -73,4 +74,4 @@ def test_a_folder_is_copied_into_a_bucket_and_back(spark: SparkSession, bucket: 
     back = cluster_in(DirectoryStore(tmp_path / "back"), now_ms=NOW + 2)
     back.create_topic(TOPIC, partitions=3)
     assert in_spark(spark, inside.log(TOPIC), back.sink(TOPIC)).records == 240
-    assert verify(spark, folder.log(TOPIC), back.log(TOPIC)).is_equal
+    assert verify(on(spark), folder.log(TOPIC), back.log(TOPIC)).is_equal

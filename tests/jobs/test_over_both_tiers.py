@@ -12,6 +12,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import numbered, read, rows_of
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, cached_in, evict, tiered_cluster
+from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, in_spark
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def test_a_comparison_covers_both(
     east.create_topic(TOPIC)
     sink = east.sink(TOPIC)
     sink.publish([sink.stage(0, [numbered(0, COUNT)], at=OffsetRange(0, COUNT))])
-    session = request.getfixturevalue("spark") if how == "read in Spark" else None
-    assert verify(session, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
+    engine = on(request.getfixturevalue("spark")) if how == "read in Spark" else here()
+    assert verify(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
     sink.publish([sink.stage(0, [numbered(COUNT, 1)], at=OffsetRange(COUNT, COUNT + 1))])
-    assert not verify(session, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
+    assert not verify(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal

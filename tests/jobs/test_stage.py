@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.maintenance import chores
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.segments.head import Partition
-from reconciler.errors import IncompleteError, UserError
+from reconciler.errors import IncompleteError, MissingSparkError, UserError
 from reconciler.jobs.flows import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
 from reconciler.jobs.progress import JobProgress
-from reconciler.jobs.stage import spread
+from reconciler.jobs.stage import Engine, Tasks, spread
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Bounds, Extent, OffsetRange
@@ -31,6 +31,7 @@ from tests.embedded.maintenance.tiny_segments import (
     with_topic,
 )
 from tests.embedded.samples import NOW, cluster_in
+from tests.engines import on
 from tests.jobs.doubles import tiered_west
 
 if TYPE_CHECKING:
@@ -179,9 +180,8 @@ PARTITIONS = 40
 
 
 @pytest.fixture
-def much(west: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
-    """A topic of many partitions; what there is to do counts as much."""
-    monkeypatch.setattr(chores, "_LITTLE", -1)
+def much(west: EmbeddedCluster) -> EmbeddedCluster:
+    """A topic of many partitions."""
     with_topic(west, partitions=PARTITIONS, segment_bytes=TWO_PARTS, min_cleanable_dirty_ratio="0")
     for partition in range(PARTITIONS):
         append_parts(west, 3, partition=partition)
@@ -194,7 +194,7 @@ def test_all_partitions_are_rolled_by_one_stage(much: EmbeddedCluster, spark: Sp
     begun: list[int] = []
 
     def counted(work: object, do: object) -> object:
-        for found in spread(spark, work, do):  # type: ignore[type-var]  # chores and their task
+        for found in spread(on(spark), work, do):  # type: ignore[type-var]  # chores and their task
             begun.append(len(found))
             yield found
 
@@ -212,27 +212,24 @@ def test_keys_are_compacted_on_executors(much: EmbeddedCluster, spark: SparkSess
     append(much, ("z", "1"), partition=7)
     append(much, ("z", "2"), partition=7)
     append(much, ("z", "3"), partition=7)
-    done = much.upkeep().compact(partial(spread, spark))
+    done = much.upkeep().compact(partial(spread, on(spark)))
     assert done.failed == 0
     assert done.records == 3
     assert [row["key"] for row in held(much, 7)][:6] == [b"a1", b"b1", b"a2", b"b2", b"a0", b"b0"]
 
 
 @pytest.mark.spark
-def test_segments_are_uploaded_and_merged_on_executors(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chores, "_LITTLE", -1)
+def test_segments_are_uploaded_and_merged_on_executors(spark: SparkSession, tmp_path: Path) -> None:
     storage = DirectoryStore(tmp_path / "storage")
     cluster = tiered_west(tmp_path / "west", storage, partitions=PARTITIONS, parts=9, now_ms=NOW)
     before = {partition: held(cluster, partition) for partition in range(PARTITIONS)}
-    done = cluster.upkeep().upload(partial(spread, spark))
+    done = cluster.upkeep().upload(partial(spread, on(spark)))
     assert (done.partitions, done.failed) == (PARTITIONS, 0)
     assert all(head_of(cluster, partition).uploaded_to > 10 for partition in range(PARTITIONS))
     uploaded = len(list(storage.list("topics/")))
     sizes = {"cloud_storage_segment_size_target": str(1 << 20), "cloud_storage_segment_size_min": "1"}
     cluster.alter_cluster(sizes)
-    merged = cluster.upkeep().merge(partial(spread, spark))
+    merged = cluster.upkeep().merge(partial(spread, on(spark)))
     assert (merged.partitions, merged.failed) == (PARTITIONS, 0)
     assert len(list(storage.list("topics/"))) < uploaded
     assert {partition: held(cluster, partition) for partition in range(PARTITIONS)} == before
@@ -246,10 +243,31 @@ def test_an_executor_that_does_not_see_the_cluster_ends_it(spark: SparkSession) 
     chore = Chore(Partition(TOPIC, cluster.topic(TOPIC).id, 0), 1)
     # A memory store is there in this process only.
     with pytest.raises(UserError, match="not shared with this executor"):
-        list(spread(spark, [chore], task))
+        list(spread(on(spark), [chore], task))
 
 
 @pytest.mark.spark
 def test_what_is_stopped_begins_no_round(spark: SparkSession) -> None:
     with pytest.raises(IncompleteError, match="stopped"):
-        list(spread(spark, [Chore(Partition(TOPIC, "x", 0), 1)], list, is_stopped=lambda: True))
+        list(spread(on(spark, is_stopped=lambda: True), [Chore(Partition(TOPIC, "x", 0), 1)], list))
+
+
+def no_java() -> Any:
+    raise MissingSparkError("Data jobs run on Spark, and PySpark is not installed", hint="Install it: pip install it.")
+
+
+@pytest.mark.parametrize(
+    ("below", "message"),
+    [
+        (64 << 10, "96 KiB are to be read, and 64 KiB or more run on Spark (spec.spark.inProcessBelow). Data jobs run"),
+        (0, "Data jobs run on Spark, and PySpark is not installed"),
+    ],
+)
+def test_work_that_is_larger_than_expected_says_what_to_install(below: int, message: str) -> None:
+    tasks = Tasks(Engine(no_java, below=below))
+    with tasks.over(0, "nothing yet") if below else nullcontext():
+        assert tasks.is_here
+    with pytest.raises(MissingSparkError) as refused, tasks.over(96 << 10, "more than that"):
+        pytest.fail("it ran without Spark")
+    assert refused.value.message.startswith(message)
+    assert refused.value.hint == "Install it: pip install it."

@@ -30,6 +30,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.maintenance.tiny_segments import DAY, LateStore
 from tests.embedded.samples import NOW, ids, read, rows_of
+from tests.engines import here, on
 from tests.jobs import doubles
 from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, Lingering, Signalling, append, fill, in_spark, tiered_west
 from tests.jobs.standalone import standalone
@@ -75,7 +76,7 @@ def test_executors_run_the_package_that_was_sent(cluster: RunningSpark) -> None:
 @pytest.mark.usefixtures("topics")
 def test_a_copy_is_done_by_all_executors(cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     assert in_spark(cluster.session, west.log(TOPIC), east.sink(TOPIC)).records == 2400
-    assert verify(cluster.session, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert verify(on(cluster.session), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
 
 
 @pytest.mark.usefixtures("topics")
@@ -87,7 +88,7 @@ def test_a_task_that_is_killed_is_done_again_and_nothing_is_there_twice(
     assert copied.records == 2400
     for partition in range(4):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
-    assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
 
 
 @pytest.mark.fact("F-R-033")
@@ -139,7 +140,7 @@ def test_a_copy_one_of_whose_workers_is_killed_ends_and_nothing_is_there_twice(
         assert in_spark(running.spark.session, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
     for partition in range(8):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
-    assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
 
 
 def kill_when(said: Path, worker: subprocess.Popen[str], over: threading.Event) -> None:

@@ -12,6 +12,7 @@ from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.records.log import OffsetRange
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, append, clocked, head_of, held, with_topic
 from tests.embedded.samples import numbered
+from tests.engines import here
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -47,7 +48,7 @@ def copy(west: EmbeddedCluster, east: EmbeddedCluster) -> dict[int, int]:
 
 
 def compared(west: EmbeddedCluster, east: EmbeddedCluster, *, deep: bool = False) -> PartitionComparison:
-    (found,) = verify(None, west.log(TOPIC), east.log(TOPIC), deep=deep).partitions
+    (found,) = verify(here(), west.log(TOPIC), east.log(TOPIC), deep=deep).partitions
     return found
 
 
@@ -167,9 +168,9 @@ def test_after_a_copy_only_what_was_copied_is_compared(both: tuple[EmbeddedClust
     copy(west, east)
     write(west, 4)
     since = copy(west, east)
-    check_equal("mirror:x", west.log(TOPIC), east.log(TOPIC), since=since)
+    check_equal("mirror:x", west.log(TOPIC), east.log(TOPIC), here(), since=since)
     with pytest.raises(UserError, match="differs from its source in partitions 0"):
-        check_equal("mirror:x", west.log(TOPIC), east.log(TOPIC))
+        check_equal("mirror:x", west.log(TOPIC), east.log(TOPIC), here())
 
 
 def test_a_mirror_keeps_the_gaps_of_a_compacted_source() -> None:

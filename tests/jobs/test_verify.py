@@ -14,6 +14,7 @@ from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.samples import numbered
+from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ Check = Callable[[], "Comparison"]
 @pytest.fixture(params=["kept", "read here", pytest.param("read in Spark", marks=pytest.mark.spark)])
 def check(request: pytest.FixtureRequest, west: EmbeddedCluster, east: EmbeddedCluster) -> Check:
     """Compare the topic of both clusters, in every way there is."""
-    session = request.getfixturevalue("spark") if request.param == "read in Spark" else None
-    return lambda: verify(session, west.log(TOPIC), east.log(TOPIC), deep=request.param != "kept")
+    engine = on(request.getfixturevalue("spark")) if request.param == "read in Spark" else here()
+    return lambda: verify(engine, west.log(TOPIC), east.log(TOPIC), deep=request.param != "kept")
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +159,7 @@ def test_a_damaged_record_behind_a_kept_digest_is_found_only_by_reading(
     # As many bytes as before: all that a head says of the part still holds.
     other = east.sink(TOPIC).stage(1, [altered(numbered(0, 10), 6, value=b"w6")], at=OffsetRange(0, 10))
     replace_part(east, other.entries)
-    kept, deep = (verify(None, west.log(TOPIC), east.log(TOPIC), deep=deep) for deep in (False, True))
+    kept, deep = (verify(here(), west.log(TOPIC), east.log(TOPIC), deep=deep) for deep in (False, True))
     assert kept.is_equal
     assert deep.partitions[0].first_difference == 6
 
@@ -177,7 +178,7 @@ def test_a_deep_comparison_tells_how_far_it_is(west: EmbeddedCluster, east: Embe
     for cluster in (west, east):
         put(cluster, numbered(0, 100), 0, 100)
     seen: list[JobProgress] = []
-    verify(None, west.log(TOPIC), east.log(TOPIC), deep=True, progress=seen.append)
+    verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True, progress=seen.append)
     assert (seen[-1].records, seen[-1].records_total) == (100, 100)
     assert seen[-1].bytes == seen[-1].bytes_total
 
@@ -186,7 +187,7 @@ def test_a_topic_that_is_gone_is_said_so(west: EmbeddedCluster, east: EmbeddedCl
     log = west.log(TOPIC)
     west.delete_topic(TOPIC)
     with pytest.raises(UserError, match="orders was deleted"):
-        verify(None, log, east.log(TOPIC))
+        verify(here(), log, east.log(TOPIC))
 
 
 @pytest.mark.spark
@@ -196,4 +197,4 @@ def test_many_partitions_are_compared_in_spark(
     for cluster in (west, east):
         cluster.delete_topic(TOPIC)
         fill(cluster, partitions=5)
-    assert verify(spark, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+    assert verify(on(spark), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal

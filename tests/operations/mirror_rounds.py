@@ -13,6 +13,7 @@ from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
+from tests.engines import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
     from tests.embedded.links.linked import Linked
 
 
-def no_spark() -> Any:
-    """Fail: so little is copied in threads."""
-    raise AssertionError("Spark was asked for")
-
-
 def copier(linked: Linked, **options: Any) -> Copier:
     """Return what copies between clusters opened anew."""
     providers = {name: linked.provider(name) for name, store in linked.stores.items() if not isinstance(store, Away)}
@@ -36,7 +32,7 @@ def copier(linked: Linked, **options: Any) -> Copier:
         declared = Cluster.model_validate({"metadata": {"name": name}, "spec": spec})
         edge = Edge(Path(), {}, linked.new_id, linked.clock)
         providers[name] = EmbeddedProvider(declared, linked.stores[name], edge)
-    return Copier(providers, no_spark, options=options)
+    return Copier(providers, here(**options))
 
 
 def rounds(linked: Linked, **options: Any) -> Rounds:

@@ -18,6 +18,7 @@ from reconciler.resources.inventory import Observed
 from reconciler.resources.mirror_link import ALWAYS_SYNCED, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, CONSUMER_OFFSET_SYNC, TOPIC_CONFIGS_SYNC, LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
+from tests.engines import here
 from tests.operations.link_syncs import ALL, MINUTE, Counting, Refusing, Runner, denied, runner
 from tests.operations.linked_shop import CLUSTER, TOPIC, opened, produce, upkeep, values
 
@@ -549,16 +550,12 @@ def test_a_group_goes_along_when_roles_are_swapped_and_swapped_back() -> None:
 # The pass over a link and the round that copies, one after the other as `run` does them: neither undoes the other.
 
 
-def no_spark() -> None:
-    raise AssertionError("so little is copied without Spark")
-
-
 def passes(run: Runner) -> Iterator[str]:
     """Do both, again and again, and yield what is shown of the mirror."""
     while True:
         run()
         providers = {name: run.provider(name) for name in run.linked.stores}
-        Rounds(Copier(providers, no_spark), run.linked.clock).once(["east"])
+        Rounds(Copier(providers, here()), run.linked.clock).once(["east"])
         yield run.linked.status("east")
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.errors import PartialError, ReconcilerError, UserError
-from reconciler.jobs import stage
+from reconciler.applying.events import ActionDone, Ran
+from reconciler.errors import MissingSparkError, PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.drift import drift
@@ -21,6 +22,7 @@ from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.verify import verify
+from reconciler.planning.actions import RunJob
 from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
@@ -56,7 +58,6 @@ CHILD = """
 import os, sys, threading, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionDone, ActionStarted, Progress
-from reconciler.jobs import stage as tasks
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.run import run_once
@@ -64,11 +65,10 @@ from reconciler.operations.steps.runner import Stop
 
 folder, command = sys.argv[1:]
 stop = Stop()
-tasks.LITTLE_BYTES = -1  # However little there is: in Spark.
 
 def report(event):
     if isinstance(event, ActionDone | Progress):
-        print(type(event).__name__, event.id, event.records)
+        print(type(event).__name__, event.id, event.records, event.ran.engine, event.ran.spark_tasks)
     if command == "stopped-apply" and isinstance(event, ActionStarted) and event.id.startswith("mirror:"):
         threading.Timer(0.5, stop.request).start()
 
@@ -191,14 +191,61 @@ def test_a_mirror_takes_over_configs_and_takes_no_records_but_its_source_s(linke
         feed(linked, 1, to=MIRROR)
 
 
-def test_without_java_a_plan_with_a_copy_is_refused_before_anything_is_done(linked: Bench) -> None:
-    without = linked.with_(environ=NO_JAVA)
-    with pytest.raises(UserError, match="Java") as caught:
+# Where a job runs: in this process where it is small and the workspace allows that, else in Spark.
+
+
+def with_spark(bench: Bench, spark: str) -> Bench:
+    """Say in the workspace where jobs run."""
+    bench.write("reconciler.yaml", f"{(bench.folder / 'reconciler.yaml').read_text()}spec: {{spark: {spark}}}\n")
+    return bench
+
+
+def engine_planned(bench: Bench) -> str:
+    (job,) = (action for action in bench.plan().plan.actions if isinstance(action, RunJob))
+    return job.estimate.engine
+
+
+@pytest.mark.parametrize("count", [0, 10])
+def test_a_first_mirror_that_is_small_needs_no_java(linked: Bench, count: int) -> None:
+    if count:
+        feed(linked, count)
+    assert engine_planned(linked) == "in process"
+    assert linked.with_(environ=NO_JAVA).apply().verdict is None
+    (copied,) = (each for each in linked.events if isinstance(each, ActionDone) and each.id == f"mirror:{MIRROR}")
+    assert (copied.records, copied.ran) == (count, Ran("in process") if count else Ran())
+    assert linked.events[-1].ran == copied.ran
+    assert differences(linked) == set()
+
+
+@pytest.mark.parametrize("spark", ["{engine: spark}", "{inProcessBelow: 0}", "{inProcessBelow: 1KiB}"])
+def test_a_job_that_runs_on_spark_is_refused_without_java_before_anything_is_done(linked: Bench, spark: str) -> None:
+    feed(linked, 200)
+    without = with_spark(linked, spark).with_(environ=NO_JAVA)
+    assert engine_planned(linked) == "Spark local[*]"
+    with pytest.raises(MissingSparkError, match="Java") as caught:
         without.apply()
     assert caught.value.hint
     assert f"create:{MIRROR}" in [action.id for action in linked.plan().plan.actions]
     linked.write("manifests/refunds.yaml", (linked.folder / "manifests/orders.yaml").read_text().replace("orders", "r"))
     assert without.apply(Select(targets=("topic/west/shop:r",))).verdict is None
+
+
+def test_a_copy_that_grew_since_it_was_approved_is_refused_without_java_before_it_begins(linked: Bench) -> None:
+    with_spark(linked, "{inProcessBelow: 4KiB}")
+    saved = linked.folder / "plan.json"
+    linked.plan(out=saved)
+    feed(linked, 2000)
+    with pytest.raises(MissingSparkError, match="Java"):
+        linked.with_(environ=NO_JAVA).apply(options=ApplyOptions(file=saved))
+
+
+@pytest.mark.spark
+def test_with_engine_spark_a_small_copy_is_a_spark_stage(linked: Bench) -> None:
+    feed(linked, 10)
+    code, said = in_a_process_of_its_own(with_spark(linked, '{engine: spark, master: "local[2]"}'), "apply")
+    assert code == 0, said
+    assert f"ActionDone mirror:{MIRROR} 10 Spark local[2] 1" in said
+    assert differences(linked) == set()
 
 
 def test_a_little_is_copied_without_java(linked: Bench) -> None:
@@ -208,11 +255,11 @@ def test_a_little_is_copied_without_java(linked: Bench) -> None:
     assert differences(linked) == set()
 
 
-def test_upkeep_without_java_says_which_mirrors_stay_behind(linked: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "LITTLE_BYTES", 0)
+def test_upkeep_without_java_says_which_mirrors_stay_behind(linked: Bench) -> None:
     linked.apply()
     feed(linked, 10)
-    ((address, records, error),) = upkeep(linked.with_(environ=NO_JAVA))
+    without = with_spark(linked, "{engine: spark}").with_(environ=NO_JAVA)
+    ((address, records, error),) = upkeep(without)
     assert (address, records) == (MIRROR, 0)
     assert error is not None
     assert "Java" in error.message

@@ -19,6 +19,7 @@ from tests.embedded.maintenance.tiny_segments import Clock, copied
 from tests.embedded.mounts.migrants import Inline
 from tests.embedded.samples import read
 from tests.embedded.stores import DiedError
+from tests.engines import here
 from tests.operations.mirror_rounds import once
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def check(linked: Linked) -> None:
     for full_name in (ORDERS, "shop:clicks"):
         ours, theirs = linked.west.log(full_name), linked.east.log(full_name)
         assert [read(theirs, number) for number in theirs.bounds()] == [read(ours, number) for number in ours.bounds()]
-        assert verify(None, ours, theirs, deep=True).is_equal
+        assert verify(here(), ours, theirs, deep=True).is_equal
 
 
 def check_prefix(linked: Linked) -> None:

@@ -18,7 +18,8 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.links.linked import ORDERS, mirrored
 from tests.embedded.samples import ids, read
-from tests.operations.mirror_rounds import no_spark, once
+from tests.engines import here
+from tests.operations.mirror_rounds import once
 
 PARTITIONS = 3
 APPENDS = 30
@@ -44,7 +45,7 @@ def run(folder: Path) -> int:
     while not is_last:
         is_last = (folder / "done").exists()
         with suppress(RetryableError):  # The other was always faster: it has copied it.
-            copied += mirror(no_spark, west.log(ORDERS), east.sink(ORDERS)).records
+            copied += mirror(here(), west.log(ORDERS), east.sink(ORDERS)).records
     return copied
 
 
@@ -61,7 +62,7 @@ def check(folder: Path, copied: list[int]) -> None:
     ours, theirs = opened(folder, "west").log(ORDERS), opened(folder, "east").log(ORDERS)
     for partition in range(PARTITIONS):
         assert [row["offset"] for row in read(theirs, partition)] == list(range(3 * APPENDS))
-    assert verify(None, ours, theirs, deep=True).is_equal
+    assert verify(here(), ours, theirs, deep=True).is_equal
     assert sum(copied) == 3 * APPENDS * PARTITIONS
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from reconciler.applying.engine import LeaseTurn
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import UsageError, UserError
+from reconciler.errors import MissingSparkError, UsageError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import left_out, pair
-from reconciler.planning.actions import RunJob
+from reconciler.planning.actions import Estimate, RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.journal import Journal
 from reconciler.state.lease import Claim, acquire
 from reconciler.state.lockfile import Owner
+from tests.engines import here
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.topic_log import EmbeddedLog
@@ -119,17 +121,26 @@ def test_a_copy_that_differs_from_its_source_is_refused_and_one_that_is_behind_i
     ids = iter(f"{number:036}" for number in range(9))
     cluster = EmbeddedCluster.open(cluster.store, now_ms=lambda: 1, new_id=lambda: next(ids))
     source = log_of(cluster, "source", "a", "b", "c")
-    check_equal("mirror:x", source, log_of(cluster, "same", "a", "b", "c"))
-    check_equal("mirror:x", source, log_of(cluster, "behind", "a", "b"))
+    check_equal("mirror:x", source, log_of(cluster, "same", "a", "b", "c"), here())
+    check_equal("mirror:x", source, log_of(cluster, "behind", "a", "b"), here())
     with pytest.raises(UserError, match="mirror:x: the copy differs from its source in partitions 0"):
-        check_equal("mirror:x", source, log_of(cluster, "other", "a", "x", "c"))
+        check_equal("mirror:x", source, log_of(cluster, "other", "a", "x", "c"), here())
 
 
-def test_a_plan_without_a_copy_needs_no_java() -> None:
-    jobs = SparkJobs({}, SparkSpec(), {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"})
+@pytest.mark.parametrize(
+    ("spark", "stored", "needs_java"),
+    [({}, 0, False), ({}, 64 << 20, True), ({"inProcessBelow": 10}, 9, False), ({"engine": "spark"}, 0, True)],
+)
+def test_only_a_plan_with_a_job_on_spark_needs_java(spark: dict[str, Any], stored: int, *, needs_java: bool) -> None:
+    nothing = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
+    jobs = SparkJobs({}, SparkSpec.model_validate(spark), nothing)
     jobs.check([])
     job = RunJob(
-        address=Address("mirror/east/a"), job="mirror", source=Address("topic/west/a"), sink=Address("mirror/east/a")
+        address=Address("mirror/east/a"),
+        job="mirror",
+        source=Address("topic/west/a"),
+        sink=Address("mirror/east/a"),
+        estimate=Estimate(bytes=stored),
     )
-    with pytest.raises(UserError, match="Java"):
+    with pytest.raises(MissingSparkError, match="Java") if needs_java else nullcontext():
         jobs.check([job])

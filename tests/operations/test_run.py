@@ -177,8 +177,9 @@ def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -
     )  # fmt: skip
 
 
-def test_much_work_needs_spark_and_says_so(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.embedded.maintenance.chores._LITTLE", 1)
+@pytest.mark.parametrize("spark", ["{engine: spark}", "{inProcessBelow: 1}"])
+def test_much_work_needs_spark_and_says_so(two: Bench, spark: str) -> None:
+    two.write("reconciler.yaml", f"{(two.folder / 'reconciler.yaml').read_text()}spec: {{spark: {spark}}}\n")
     upkeep = once(two)
     failed = {outcome.name: outcome.errors[0].message for outcome in upkeep.jobs if outcome.errors}
     assert set(failed) == {"roll:east", "roll:west", "compact:east"}

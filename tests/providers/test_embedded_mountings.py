@@ -441,10 +441,7 @@ def test_run_finishes_what_was_left_and_counts_it(world: World) -> None:
     assert world.finish("west").done == 0
 
 
-def test_run_spreads_what_is_much_to_upload_one_topic_after_the_other(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reconciler.embedded.maintenance.chores._LITTLE", 0)
+def test_run_spreads_what_is_to_upload_one_topic_after_the_other(world: World) -> None:
     names = [f"shop:eu:t{number}" for number in range(6)]
     for name in names:
         world.bucket.filled(name)

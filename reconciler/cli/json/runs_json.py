@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, assert_never
 
 import orjson
 from pydantic import Field, RootModel
@@ -211,6 +211,10 @@ class ActionStartedEvent(_Event):
     address: str
 
 
+_ENGINE: Final = "Where jobs ran: `in process`, or Spark and its master. Null: no task ran."
+_SPARK_TASKS: Final = "Tasks that Spark was given."
+
+
 class ProgressEvent(_Event):
     """How far long work is; totals are estimates."""
 
@@ -222,6 +226,8 @@ class ProgressEvent(_Event):
     bytes_total: int
     seconds: float
     seconds_left: float | None = Field(description="Null until a rate is known.")
+    engine: str | None = Field(description=_ENGINE)
+    spark_tasks: int = Field(description=_SPARK_TASKS)
 
 
 class ActionDoneEvent(_Event):
@@ -233,6 +239,8 @@ class ActionDoneEvent(_Event):
     seconds: float
     records: int = Field(description="What a job moved.")
     bytes: int = Field(description="What a job moved.")
+    engine: str | None = Field(description=_ENGINE)
+    spark_tasks: int = Field(description=_SPARK_TASKS)
 
 
 class ActionFailedEvent(_Event):
@@ -295,6 +303,8 @@ class SummaryEvent(_Event):
     skipped_because: dict[str, str] = Field(description="Skipped id to the failed id that it depends on.")
     failures: tuple[FailuresPart, ...] = Field(description="The most frequent reason first.")
     in_doubt: tuple[str, ...] = Field(description="Ids of failed actions whose result is unknown; the run stays open.")
+    engine: str | None = Field(description=_ENGINE)
+    spark_tasks: int = Field(description=_SPARK_TASKS)
 
 
 class ResultMissingEvent(_Event):
@@ -348,6 +358,8 @@ def _said(event: Event) -> AnyEvent:
                 bytes_total=event.bytes_total,
                 seconds=round(event.seconds, 3),
                 seconds_left=None if event.seconds_left is None else round(event.seconds_left, 3),
+                engine=event.ran.engine or None,
+                spark_tasks=event.ran.spark_tasks,
             )
         case ActionDone():
             return ActionDoneEvent(
@@ -356,6 +368,8 @@ def _said(event: Event) -> AnyEvent:
                 seconds=round(event.seconds, 3),
                 records=event.records,
                 bytes=event.bytes,
+                engine=event.ran.engine or None,
+                spark_tasks=event.ran.spark_tasks,
             )
         case ActionFailed():
             return ActionFailedEvent(id=event.id, address=event.address, error=event.error, hint=event.hint)
@@ -379,6 +393,8 @@ def _said(event: Event) -> AnyEvent:
                     FailuresPart(error=group.error, hint=group.hint, ids=group.ids) for group in event.failures
                 ),
                 in_doubt=event.in_doubt,
+                engine=event.ran.engine or None,
+                spark_tasks=event.ran.spark_tasks,
             )
         case ResultMissing():
             return ResultMissingEvent(run=event.run, error=event.error, serial=event.serial)
@@ -459,6 +475,8 @@ class PipelineDocument(Document):
     jobs: tuple[JobPart, ...]
     seconds: float
     stopped: bool = Field(description="Whether it was asked to stop before it had finished.")
+    engine: str | None = Field(description=_ENGINE)
+    spark_tasks: int = Field(description=_SPARK_TASKS)
 
     @classmethod
     def of(cls, upkeep: Upkeep) -> PipelineDocument:
@@ -468,6 +486,8 @@ class PipelineDocument(Document):
             jobs=tuple(JobPart.of(each) for each in upkeep.jobs),
             seconds=round(upkeep.seconds, 3),
             stopped=upkeep.is_stopped,
+            engine=upkeep.ran.engine or None,
+            spark_tasks=upkeep.ran.spark_tasks,
         )
 
 

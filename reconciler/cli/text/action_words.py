@@ -264,6 +264,11 @@ def mount_headline(action: Transition, mounting: Mounting) -> str:
     return f"mount {_place(action, mounting)}{alias}"
 
 
+def _engine_words(estimate: Estimate) -> Iterator[str]:
+    if estimate.engine:
+        yield estimate.engine
+
+
 def mount_notes(action: Transition) -> Iterator[str]:
     """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while.
 
@@ -273,9 +278,11 @@ def mount_notes(action: Transition) -> Iterator[str]:
     if not _is_unmount(action):
         if found.partitions:
             yield f"{_size_words(found)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
+            yield from _engine_words(found)
         return
     if is_copied:
         yield "archived, compared, then deleted" if is_unmeasured(action) else f"{bytes_text(found.bytes)} to archive"
+        yield from _engine_words(found)
     elif not is_unmeasured(action):
         yield f"{bytes_text(found.uploads)} to flush"
         yield f"{about(found.no_writes_seconds)} without writes"
@@ -460,7 +467,7 @@ def amount(estimate: Estimate) -> str:
     parts = [f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:
         parts.append(bytes_text(estimate.bytes))
-    return ", ".join([*parts, about(estimate.seconds)])
+    return ", ".join([*parts, about(estimate.seconds), *([estimate.engine] if estimate.engine else [])])
 
 
 def _topic(topic: Topic) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.applying.engine import RunResult
-    from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Summary
+    from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Ran, Summary
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import Applied
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
@@ -106,20 +106,34 @@ def missing_line(event: ResultMissing) -> Line:
 def done_line(event: ActionDone) -> Line:
     """Return what a job moved."""
     moved = f"{counted(event.records, 'record')}, {bytes_text(event.bytes)}"
-    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}")
+    ran = f", {ran_text(event.ran)}" if event.ran.engine else ""
+    start = f", {took(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s else ""
+    rate = f" ({rough_count(_rate(event.records, event.seconds, event.ran))} records/s)" if event.records else ""
+    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}{start}{rate}{ran}")
+
+
+def _rate(records: int, seconds: float, ran: Ran) -> int:
+    """Return how many records a second moved, once they moved."""
+    return round(records / max(0.001, seconds - ran.starting_s))
+
+
+def ran_text(ran: Ran) -> str:
+    """Return where tasks ran: `Spark local[*], 12 tasks`."""
+    return f"{ran.engine}, {counted(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 
 
 def progress_text(event: Progress) -> str:
     """Return how far a job is, how fast, and how long it will still take."""
     total = f" of {rough_count(event.records_total)}" if event.records_total else ""
-    return f"{event.id}: {rough_count(event.records)}{total} records, {pace_text(event)}"
+    where = f", {event.ran.engine}" if event.ran.engine else ""
+    return f"{event.id}: {rough_count(event.records)}{total} records, {pace_text(event)}{where}"
 
 
 def pace_text(event: Progress) -> str:
     """Return rate and time left."""
-    rate = event.records / event.seconds if event.seconds > 0 else 0
+    rate = _rate(event.records, event.seconds, event.ran)
     left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"
-    return f"{rough_count(round(rate))} records/s{left}"
+    return f"{rough_count(rate)} records/s{left}"
 
 
 # Failures as they happen: the first few of a kind are told at once, the others are counted at the end.
@@ -191,6 +205,8 @@ def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Ite
     }
     yield from (f"{count_text(count)} {name}" for name, count in named.items() if count)
     yield from _left(applied.planned, result)
+    if result.ran.engine:
+        yield ran_text(result.ran)
     if summary is not None:
         if summary.serial is not None:
             yield f"state #{summary.serial}"
@@ -248,7 +264,8 @@ def _rest(reasons: Sequence[object], what: str) -> Iterator[Line]:
 def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     """Return what each mirror took over, what each job did, and what failed and why where that was not told before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
-    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), failures) if block]
+    ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
+    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), failures, ran) if block]
     if not blocks and not any(each.errors for each in upkeep.outcomes):
         did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
         return [line(f"{did} {_upkeep_left(upkeep)}".rstrip())]
@@ -266,7 +283,8 @@ def pass_line(upkeep: Upkeep, number: int) -> Line:
     did = [f"{counted(sum(each.records for each in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     did += [f"{each.job} {_amount(each)}" for each in upkeep.jobs if _is_news(each)]
     failed = [each.name for each in upkeep.outcomes if each.errors]
-    text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}"
+    ran = f", {ran_text(upkeep.ran)}" if upkeep.ran.engine else ""
+    text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}{ran}"
     return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
 
 

@@ -328,6 +328,7 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
             estimate.no_writes_seconds,
             _role(estimate.role),
             estimate.replicated,
+            estimate.engine or "",
         ),
         "source": document.source,
         "precondition": document.precondition,

@@ -18,7 +18,7 @@ from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.objects import check_shared
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate
-from reconciler.embedded.segments.head import PRODUCERS, Head, read_borders
+from reconciler.embedded.segments.head import PRODUCERS, Head, epochs_in, read_borders
 from reconciler.embedded.segments.parts import PartWriter, within
 from reconciler.embedded.tiered.remote_tier import unbounded
 from reconciler.errors import MissingObjectError, UserError
@@ -219,9 +219,9 @@ class _Publication:
 
 
 def _reached(head: Head) -> SinkPosition:
-    kept = head.source or {}
-    epochs = tuple((epoch, start) for epoch, start in kept.get("epochs", ()))
-    return SinkPosition(head.end, kept.get("topic_id"), epochs, kept.get("fetched", 0))
+    if head.source is None:
+        return SinkPosition(head.end, None, (), 0)
+    return SinkPosition(head.end, head.source["topic_id"], epochs_in(head.source), head.source.get("fetched", 0))
 
 
 def _kept(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:

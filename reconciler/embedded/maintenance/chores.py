@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from reconciler.embedded.maintenance.compaction import Compaction
 from reconciler.embedded.maintenance.roll import Merge
@@ -19,7 +19,7 @@ from reconciler.embedded.tiered.upload import Upload, reuploaded
 from reconciler.errors import MissingObjectError, ReconcilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 Job: TypeAlias = Literal["roll", "upload", "reupload", "compact", "merge"]
 
+W = TypeVar("W", bound="Costly")
+R = TypeVar("R")
+
 _COST: Final = 256 * 1024
-_LITTLE: Final = 64 * 1024 * 1024
-_FEW: Final = 4_000
-"""Partitions: of those that are only marked, or are tiny, so many take threads no longer than Spark takes to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,21 @@ class Chore:
         return self.bytes + _COST
 
 
+class Costly(Protocol):
+    """A piece of work that says how much of a round it takes, in bytes."""
+
+    @property
+    def cost(self) -> int:
+        """Return it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A partition that could not be written anew; the others stand for themselves."""
 
     partition: Partition
     error: ReconcilerError
-
-
-def is_little(chores: Sequence[Chore]) -> bool:
-    """Tell whether it is done here before executors would begin."""
-    return len(chores) <= _FEW and sum(chore.bytes for chore in chores) <= _LITTLE
 
 
 # What a task does with partitions that are to be rolled, uploaded, compacted or merged, wherever it runs.
@@ -157,7 +161,7 @@ class ChoreTask:
         return None if manifest is None else reuploaded(upload, head, manifest, self.remote, chore.offsets)
 
 
-def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Uploaded | Refused]]:
+def do_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
     """Do chores in a few threads of this process, and yield what came of them in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in rounds_of(chores, _ROUND_BYTES):
@@ -165,16 +169,16 @@ def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten
             yield [one for outcomes in done for one in outcomes]
 
 
-def _together(chores: Sequence[Chore]) -> Iterator[Sequence[Chore]]:
+def _together(chores: Sequence[W]) -> Iterator[Sequence[W]]:
     """Yield chores a few at a time: each task reads the catalog, and looks whether it is in the right place, once."""
     size = max(1, min(_TOGETHER, len(chores) // _THREADS))
     for at in range(0, len(chores), size):
         yield chores[at : at + size]
 
 
-def rounds_of(chores: Iterable[Chore], cost: int) -> Iterator[list[Chore]]:
+def rounds_of(chores: Iterable[W], cost: int) -> Iterator[list[W]]:
     """Yield chores in order, as many at a time as `cost` allows, always at least one."""
-    taken: list[Chore] = []
+    taken: list[W] = []
     left = cost
     for chore in chores:
         if taken and chore.cost > left:

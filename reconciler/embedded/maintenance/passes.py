@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from zlib import crc32
 
-from reconciler.embedded.maintenance.chores import Chore, Refused, is_little
+from reconciler.embedded.maintenance.chores import Chore, Refused
 from reconciler.embedded.maintenance.compaction import (
     is_reached,
     next_cleaning_ms,
@@ -202,7 +202,7 @@ class Upkeep:
             return
         put_ms = self.now_ms()
         task = ChoreTask(self.store, self.catalog, self.cluster_id, job, put_ms, self.remote)
-        do = do_here if spread is None or is_little(chores) else spread
+        do = spread or do_here
         try:
             for taken in do(chores, task):
                 self.may_go_on()

@@ -34,7 +34,7 @@ _SHAPE: Final = {
     "producers": {str: {"epoch": int, "last": int, "at_ms": int}},
     "transactions": {str: {"epoch": int, "base": int}},
     "compacted_to?": int,
-    "source": (None, {"topic_id?": (None, str), "epochs?": [[int]], "fetched?": int}),
+    "source": (None, {"topic_id": (None, str), "epochs": [[int]], "fetched?": int}),
     "pages": list,
     "entries": list,
     "kms_key_id?": str,
@@ -151,13 +151,15 @@ class Head:
     @classmethod
     def from_json(cls, kept: Json) -> Head:
         """Read it back."""
+        if kept["source"] is not None:
+            epochs_in(kept["source"])  # refused here, where it is said which head it is
         return cls(
             writer=kept["writer"],
             start=kept["start"],
             local_start=kept["local_start"],
             end=kept["end"],
             is_settled=kept["is_settled"],
-            epochs=tuple((epoch, start) for epoch, start in kept["epochs"]),
+            epochs=epochs_in(kept),
             pages=tuple(map(PageRef.from_json, kept["pages"])),
             entries=tuple(map(Entry.from_json, kept["entries"])),
             producers=kept["producers"],
@@ -169,6 +171,11 @@ class Head:
             tiered_epoch=kept.get("tiered_epoch", 0),
             truncated=kept.get("truncated"),
         )
+
+
+def epochs_in(kept: Json) -> tuple[tuple[int, int], ...]:
+    """Return the epochs of a head, or of the source that it keeps, each with its first offset."""
+    return tuple((epoch, start) for epoch, start in kept["epochs"])
 
 
 def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
@@ -294,9 +301,8 @@ def position_of(head: Head | None) -> Position:
     source = head.source
     if source is None:
         return Position(head.start, head.end, head.epochs)
-    epochs = tuple((epoch, start) for epoch, start in source.get("epochs", ()))
     fetched = source.get("fetched", NEVER_FETCHED)
-    return Position(head.start, head.end, head.epochs, source.get("topic_id"), epochs, fetched)
+    return Position(head.start, head.end, head.epochs, source["topic_id"], epochs_in(source), fetched)
 
 
 # Heads as their writer left them: whoever writes alone swaps again without reading first.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from reconciler.applying.events import NOWHERE, Ran
 from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.steps.mirror_copy import MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
@@ -250,6 +251,7 @@ class Upkeep:
     """Whether it was asked to stop before it had finished."""
     left: Mapping[str, int] = field(default_factory=dict)
     """How many mirrors are in states in which nothing is copied, by state."""
+    ran: Ran = NOWHERE
 
     @property
     def outcomes(self) -> Sequence[Synced | JobOutcome]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
+from reconciler.applying.events import Ran
 from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
 from reconciler.lifecycles.mount import UNMOUNT
@@ -26,6 +29,7 @@ from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.protocol import go_on
 from reconciler.resources.address import cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
+from reconciler.resources.workspace import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Progress
     from reconciler.applying.ports import DataAction
     from reconciler.jobs.session import RunningSpark
+    from reconciler.jobs.stage import Engine
     from reconciler.planning.actions import Action
     from reconciler.providers.protocol import Costly, Provider
     from reconciler.resources.address import Address
@@ -88,13 +93,16 @@ class SparkJobs:
         ending.join(_HURRIED_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Return if every first copy among `actions` finds what it needs here, so that nothing is begun in vain.
+        """Return if every job among `actions` that will start Spark finds it here, so that nothing is begun in vain.
 
         Raises:
-            UserError: Java or Spark are not there.
+            MissingSparkError: Java or Spark are not there.
         """
-        # Catching up and driving copy little, as a rule, which takes no Spark; where it is much, it fails by itself.
-        if any(isinstance(action, RunJob) and action.job == "mirror" for action in actions):
+        # What is expected to be little and turns out to be much fails by itself, and says so (`Engine.spark`).
+        on_spark = [
+            action for action in actions if isinstance(action, RunJob) and action.estimate.bytes >= self._spec.below
+        ]
+        if on_spark:
             from reconciler.jobs.session import check_ready
 
             check_ready(self._spec, environ=self._environ)
@@ -109,57 +117,79 @@ class SparkJobs:
             RetryableError: A mirror does not catch up, or one of the clusters does not answer.
             IncompleteError: It was stopped, or a transition is under way and cannot go on now.
         """
+        engine = self.engine()
+
+        def told(found: Progress) -> None:
+            progress(replace(found, ran=self.ran(engine)))
+
+        moved = self._moved(engine, action, told, may_go_on)
+        return replace(moved, ran=self.ran(engine))
+
+    def _moved(
+        self, engine: Engine, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+    ) -> Moved:
         match action:
             case Transition(after=Mounting() as mounting):
-                return self._mounting(action, mounting, progress, may_go_on)
+                return self._mounting(engine, action, mounting, progress, may_go_on)
             case Transition():
-                return self._transition(action, progress, may_go_on)
+                return self._transition(engine, action, progress, may_go_on)
             case RunJob(job="mirror"):
-                return self.mirror(action.id, (action.source, action.sink), progress)
+                return self._mirror(engine, action, progress)
             case RunJob(job="catch-up"):
-                return self._catch_up(action, progress)
+                return self._catch_up(engine, action, progress)
             case RunJob(job="move"):
-                return self._relocation(action, progress, may_go_on).fill()
+                return self._relocation(engine, action, progress, may_go_on).fill()
             case RunJob(job="switch-groups"):
-                return self._relocation(action, progress, may_go_on).switch_groups()
+                return self._relocation(engine, action, progress, may_go_on).switch_groups()
             case RunJob(job=other):
                 raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
             case _:
                 assert_never(action)
 
+    def engine(self) -> Engine:
+        """Return where one job of this command runs."""
+        from reconciler.jobs.stage import Engine
+
+        return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
+
+    def ran(self, engine: Engine) -> Ran:
+        """Return where the tasks of a job ran so far."""
+        used = engine.used
+        if used.spark_tasks:
+            return Ran(self._spec.name, used.spark_tasks, used.starting_s)
+        return Ran(IN_PROCESS if used.here else "")
+
     def _transition(
-        self, action: Transition, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+        self,
+        engine: Engine,
+        action: Transition,
+        progress: Callable[[Progress], None],
+        may_go_on: Callable[[], None],
     ) -> Moved:
-        copying = CopyTotals(self.copier(), action.id, progress)
+        copying = CopyTotals(self.copier(engine), action.id, progress)
         found = drive(self.driver(copying.copy, may_go_on), action)
         return Moved(copying.records, copying.bytes, found.topic_id)
 
     def _mounting(
         self,
+        engine: Engine,
         action: Transition,
         mounting: Mounting,
         progress: Callable[[Progress], None],
         may_go_on: Callable[[], None],
     ) -> Moved:
         """Mount or unmount a topic of a platform that cannot do it itself."""
-        means = MountPorts(
-            self._provider(action.address),
-            lambda: self.session().session,
-            progress,
-            lambda: self._is_stopped,
-            may_go_on,
-        )
+        means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
         kind = Unmount if action.machine == UNMOUNT.name else Mount
         return kind(means, action, mounting).run()
 
     def _relocation(
-        self, job: RunJob, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+        self, engine: Engine, job: RunJob, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> Relocation:
-        provider = self._provider(job.sink)
-        return Relocation(provider, job, lambda: self.session().session, progress, lambda: self._is_stopped, may_go_on)
+        return Relocation(self._provider(job.sink), job, engine, progress, may_go_on)
 
-    def _catch_up(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
-        copying = CopyTotals(self.copier(), job.id, progress)
+    def _catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        copying = CopyTotals(self.copier(engine), job.id, progress)
         timeout_ms = job.parameters.get("timeout_ms")
         CatchingUp(self._providers, copying.copy, lambda: self._is_stopped).run(
             cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
@@ -180,15 +210,15 @@ class SparkJobs:
 
         return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
-    def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
-        """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
-        source, sink = ends
+    def _mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        """Bring a mirror to the end that its source has now; what was copied is verified."""
+        name, source, sink = job.id, job.source, job.sink
         above, below = self._provider(source), self._provider(sink)
         from reconciler.records.log import TransactionalSink
 
         into = below.sink(sink)
         before = {number: reached.end for number, reached in into.reached().items()}
-        copying = CopyTotals(self.copier(), name, progress)
+        copying = CopyTotals(self.copier(engine), name, progress)
         found = below.links.mirror(full_name_of(sink))
         try:
             copying.copy(found)
@@ -196,27 +226,45 @@ class SparkJobs:
             note_refused(below.links, found, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
-            session = None if self._spark is None else self._spark.session
-            check_renumbered(name, (above.log(source), below.log(sink)), into, session)
+            check_renumbered(name, (above.log(source), below.log(sink)), into, engine)
         elif copying.offsets:
-            check_equal(name, above.log(source), below.log(sink), since=before)
+            check_equal(name, above.log(source), below.log(sink), engine, since=before)
         return Moved(copying.records, copying.bytes)
 
-    def copier(self) -> Copier:
-        """Return what copies mirrors in this command's Spark, and little without."""
-        return Copier(self._providers, lambda: self.session().session, lambda: self._is_stopped)
+    @cached_property
+    def shared(self) -> Engine:
+        """Where upkeep runs: all of it is one job."""
+        return self.engine()
+
+    def tasks(self) -> tuple[int, int]:
+        """Return how many tasks of upkeep ran so far: in Spark, and in this process."""
+        return self.shared.used.spark_tasks, self.shared.used.here
+
+    def ran_since(self, before: tuple[int, int]) -> Ran:
+        """Return where upkeep ran since `tasks` said so many."""
+        spark, here = (now - then for now, then in zip(self.tasks(), before, strict=True))
+        return Ran(self._spec.name, spark) if spark else Ran(IN_PROCESS if here else "")
+
+    def copier(self, engine: Engine | None = None) -> Copier:
+        """Return what copies mirrors."""
+        return Copier(self._providers, engine or self.shared)
 
     def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Do pieces of upkeep on executors and yield what came of them in rounds.
+        """Do pieces of upkeep and yield what came of them in rounds.
 
         Raises:
             UserError: Java or Spark are not there.
             IncompleteError: It was stopped.
         """
+        from reconciler.embedded.maintenance.chores import do_here
         from reconciler.jobs.stage import spread
 
-        session = self.session().session
-        yield from spread(session, work, do, is_stopped=lambda: self._is_stopped)
+        engine = self.shared
+        if engine.starts_spark(sum(each.bytes for each in work)):
+            yield from spread(engine, work, do)
+        else:
+            engine.used.count(here=len(work))
+            yield from do_here(work, do)
 
     def stop(self) -> None:
         """Let the running job end soon. Safe from any thread and from a signal handler."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.copy import Outcome
     from reconciler.jobs.flows import Copy, Flow
     from reconciler.jobs.progress import JobProgress
+    from reconciler.jobs.stage import Engine
     from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.records.log import TopicLog
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen
@@ -51,11 +52,7 @@ class Copier:
     """Copies mirrors of the clusters it knows. Safe to share between threads."""
 
     providers: Mapping[str, Provider]
-    session: Callable[[], Any]
-    """Starts Spark, or returns the session where it runs; little is copied without."""
-    is_stopped: Callable[[], bool] = lambda: False
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """More of what `jobs.mirror.Copying` takes."""
+    engine: Engine
 
     def copy(
         self,
@@ -76,13 +73,12 @@ class Copier:
 
     def copies(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
         """Copy many side by side and return what came of each; what fails for one does not stop the others."""
-        from reconciler.jobs.copy import Copying, Outcome, mirrors
+        from reconciler.jobs.copy import Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
 
         flows = list(side_by_side(self._flow, wanted, name="open"))
         ready = [flow for flow in flows if isinstance(flow, Flow)]
-        how = Copying(self.session, self.is_stopped, **self.options)
-        copied = iter(mirrors(ready, how))
+        copied = iter(mirrors(ready, self.engine))
         return [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
 
     def _flow(self, wanted: MirrorToCopy) -> Flow | ReconcilerError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.comparison import Comparison
     from reconciler.jobs.copy import Moving
     from reconciler.jobs.progress import JobProgress
+    from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.mirror_copy import Copier
     from reconciler.planning.actions import RunJob, Transition
     from reconciler.providers.protocol import CopyMove, CopyMoves, Hibernation, LiveTopic, Provider
@@ -82,7 +83,9 @@ def progress_event(name: str, found: JobProgress) -> Progress:
 # ruff: noqa: PLC0415
 
 
-def check_equal(name: str, source: TopicLog, copy: TopicLog, *, since: Mapping[int, int] | None = None) -> None:
+def check_equal(
+    name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
+) -> None:
     """Refuse a copy that differs from its source where it has offsets; that the source went on is no difference.
 
     Of partitions that were compacted only what was copied is compared, from the offsets `since` on.
@@ -92,13 +95,13 @@ def check_equal(name: str, source: TopicLog, copy: TopicLog, *, since: Mapping[i
     """
     from reconciler.jobs.verify import verify
 
-    _check(name, verify(None, source, copy, since=since))
+    _check(name, verify(engine, source, copy, since=since))
 
 
-def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, session: Any) -> None:
+def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
     """Refuse a copy (the second log) whose records differ from those of its source (the first), in their order.
 
-    The sink says by its map what of both is the same. All of it is read, in Spark where there is a session.
+    The sink says by its map what of both is the same. All of it is read.
 
     Raises:
         UserError: It differs.
@@ -106,7 +109,7 @@ def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: Transacti
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
-    _check(name, verify_renumbered(session, copy, source, into.spans(source.bounds())))
+    _check(name, verify_renumbered(engine, copy, source, into.spans(source.bounds())))
 
 
 def _check(name: str, found: Comparison) -> None:
@@ -141,9 +144,8 @@ class MountPorts:
     """What a mount or unmount by jobs is done with."""
 
     provider: Provider
-    session: Callable[[], Any]
+    engine: Engine
     progress: Callable[[Progress], None]
-    is_stopped: Callable[[], bool]
     may_go_on: Callable[[], None]
     """Asked before each step; may raise."""
 
@@ -292,10 +294,9 @@ class Unmount:
             log,
             ArchiveSink(archive, topic.archived.partitions, compression),
             ArchiveLog(archive),
-            self.means.session,
+            self.means.engine,
             lambda: self.means.by_jobs.shut_out(move, check),
             lambda found: self.means.progress(progress_event(self.action.id, found)),
-            self.means.is_stopped,
             check,
         )
 
@@ -435,9 +436,8 @@ class Mount:
             source,
             means.by_jobs.filler(move, begins),
             means.log(self.mounting.cluster, move.topic),
-            means.session,
+            means.engine,
             lambda told: means.progress(progress_event(self.action.id, told)),
-            means.is_stopped,
         )
         copied = restore(job)
         return copied.records, copied.bytes
@@ -477,9 +477,8 @@ class Relocation:
 
     provider: Provider
     job: RunJob
-    session: Callable[[], Any]
+    engine: Engine
     progress: Callable[[Progress], None]
-    is_stopped: Callable[[], bool]
     may_go_on: Callable[[], None]
     """Asked before each step; may raise."""
 
@@ -555,8 +554,7 @@ class Relocation:
             self.provider.log(self.job.source),
             self._copies.sink(move),
             self.provider.log(self.job.sink),
-            self.session,
+            self.engine,
             self._copies.written(move),
             lambda found: self.progress(progress_event(self.job.id, found)),
-            self.is_stopped,
         )

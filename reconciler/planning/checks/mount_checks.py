@@ -7,7 +7,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mount import UNMOUNT, is_under_way
+from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT, is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import Estimate, Reason, Unreadable
 from reconciler.planning.findings import Finding
@@ -46,7 +46,7 @@ def detached(action: Transition, situation: Situation, measure: Callable[[Addres
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
-        return replace(action, estimate=_mount(action.address, situation, measure))
+        return _with_engine(replace(action, estimate=_mount(action.address, situation, measure)), situation)
     topic = mounted_by(action.after)
     found, known = measure(topic), _known_of(topic, situation)
     if found is None:
@@ -62,7 +62,15 @@ def detached(action: Transition, situation: Situation, measure: Callable[[Addres
         uploads=found.local_only_bytes,
         no_writes_seconds=seconds,
     )
-    return replace(action, estimate=estimate)
+    return _with_engine(replace(action, estimate=estimate), situation)
+
+
+def _with_engine(action: Transition, situation: Situation) -> Transition:
+    """Return a mount or unmount with where its records are copied; where none are, as it is."""
+    if action.parameters.get("by") != BY_JOBS:
+        return action
+    engine = situation.given.spark.engine_for(action.estimate.bytes)
+    return replace(action, estimate=replace(action.estimate, engine=engine))
 
 
 def warnings_of_sealed(review: Review) -> Iterator[Finding]:

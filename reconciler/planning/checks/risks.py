@@ -327,8 +327,9 @@ class Impact:
         measure = self.measure(source) if is_there else None
         if measure is None:
             return action
-        seconds = max(1, measure.bytes // BYTES_A_SECOND)
-        return replace(action, estimate=Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds))
+        seconds, engine = max(1, measure.bytes // BYTES_A_SECOND), self._situation.given.spark.engine_for(measure.bytes)
+        estimate = Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds, engine=engine)
+        return replace(action, estimate=estimate)
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
         """Return what was measured of a topic; what was not is noted among `unmeasured`.

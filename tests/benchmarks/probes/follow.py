@@ -22,6 +22,7 @@ from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.samples import values
+from tests.engines import here
 
 TOPIC = "events"
 KIB_OF_MIB = 1024
@@ -57,11 +58,6 @@ def produce() -> None:
         producer.flush()
 
 
-def no_spark() -> None:
-    """Fail: rounds are small."""
-    raise AssertionError("Spark was asked for")
-
-
 folder, rate, seconds, interval = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
 if sys.argv[5:] == ["produce"]:
     produce()
@@ -71,7 +67,7 @@ west, east = opened("west"), opened("east")
 west.create_topic(TOPIC, partitions=4)
 east.create_link("dr", LinkEntry("link-1", "west", {"source": "west"}))
 east.create_mirror(TOPIC, MirrorShape(link="dr", source=TOPIC), west.source_topic(TOPIC))
-follower = Rounds(Copier({"west": provider("west"), "east": provider("east")}, no_spark), now_ms)
+follower = Rounds(Copier({"west": provider("west"), "east": provider("east")}, here()), now_ms)
 command = [sys.executable, __file__, *sys.argv[1:5], "produce"]
 lags, peaks, rates = [], [], []
 with subprocess.Popen(command) as producer:
@@ -86,7 +82,7 @@ with subprocess.Popen(command) as producer:
     if producer.wait():
         sys.exit("the producer failed")
 follower.once(["east"])
-if not verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal:
+if not verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal:
     sys.exit("the copy differs")
 third = len(peaks) // 3
 print(

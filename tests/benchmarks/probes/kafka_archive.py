@@ -23,6 +23,7 @@ from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.workspace import SparkSpec
+from tests.engines import on
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import kafka_log, make_topic
 
@@ -41,7 +42,7 @@ def place(name: str) -> Archive:
 
 def copied(kafka: Kafka, name: str) -> int:
     """Copy alone."""
-    return mirror(lambda: spark.session, kafka_log(kafka, TOPIC), ArchiveSink(place(name), PARTITIONS)).records
+    return mirror(on(spark.session), kafka_log(kafka, TOPIC), ArchiveSink(place(name), PARTITIONS)).records
 
 
 def compared(kafka: Kafka, name: str) -> int:
@@ -50,7 +51,7 @@ def compared(kafka: Kafka, name: str) -> int:
     sink, copy = ArchiveSink(there, PARTITIONS), ArchiveLog(there)
     log = kafka_log(kafka, TOPIC)
     ends = {number: bounds.end for number, bounds in log.bounds().items()}
-    return archive(Archiving(TOPIC, log, sink, copy, lambda: spark.session, lambda: ends)).records
+    return archive(Archiving(TOPIC, log, sink, copy, on(spark.session), lambda: ends)).records
 
 
 took: dict[str, list[float]] = {"floor": [], "copied": [], "compared": []}

@@ -19,6 +19,7 @@ from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
 from reconciler.providers.kafka.records.copy_sink import CopySink, Target
 from reconciler.resources.workspace import SparkSpec
+from tests.engines import on
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import kafka_log, make_topic, record_settings
 
@@ -65,7 +66,7 @@ def mirrored(west: Kafka, east: Kafka, name: str) -> float:
     make_topic(east, name, partitions=PARTITIONS)
     target = Target(record_settings(east), "east", name, None, PARTITIONS, "bench")
     began = time.perf_counter()
-    copy = mirror(lambda: spark.session, kafka_log(west, TOPIC), CopySink(target))
+    copy = mirror(on(spark.session), kafka_log(west, TOPIC), CopySink(target))
     if copy.records != records:
         sys.exit(f"{copy.records} records were copied, not {records}")
     return time.perf_counter() - began

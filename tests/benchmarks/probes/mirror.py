@@ -18,6 +18,7 @@ from probes.embedded import fill, providers, topic
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
 from reconciler.resources.workspace import SparkSpec
+from tests.engines import on
 
 FLOOR = str(Path(__file__).resolve().parents[1] / "floors" / "copy_files.py")
 folder, records, repetitions = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -47,7 +48,7 @@ def settled(seconds: float) -> float:
 def mirrored(number: int) -> float:
     """Mirror `events` once; return the seconds it took."""
     began = time.perf_counter()
-    copy = mirror(lambda: spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    copy = mirror(on(spark.session), west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
     if copy.records != records:
         sys.exit(f"{copy.records} records were copied, not {records}")
     return time.perf_counter() - began
@@ -58,7 +59,7 @@ def caught_up(number: int) -> float:
     fill(west.sink(topic("west", "events")), records // 100)
     settled(0)
     began = time.perf_counter()
-    copy = mirror(lambda: spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    copy = mirror(on(spark.session), west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
     took = time.perf_counter() - began
     if copy.records != records // 100:
         sys.exit(f"{copy.records} records were copied, not {records // 100}")
@@ -69,7 +70,7 @@ took: dict[str, list[float]] = {"ours": [], "floor": [], "synced": []}
 turns = deque(took)
 news: list[float] = []
 with start_session(SparkSpec(), environ=os.environ) as spark:
-    mirror(lambda: spark.session, west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
+    mirror(on(spark.session), west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
     settled(0)
     for number in range(repetitions):
         do = {"ours": partial(mirrored, number), "floor": copied, "synced": partial(copied, "--sync")}

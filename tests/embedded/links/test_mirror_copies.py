@@ -11,7 +11,7 @@ import pytest
 from reconciler.embedded.link_side import follow_starts
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import SourceChangedError
-from reconciler.jobs.copy import Copying, mirror, mirrors
+from reconciler.jobs.copy import mirror, mirrors
 from reconciler.jobs.flows import Flow
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
@@ -32,6 +32,7 @@ from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, head_of, parts_
 from tests.embedded.samples import numbered, read
 from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.test_tier_crashes import Ticking
+from tests.engines import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,20 +46,16 @@ def linked() -> Linked:
     return mirrored()
 
 
-def no_spark() -> None:
-    raise AssertionError("Spark was asked for")
-
-
 def copy(linked: Linked) -> Copy:
     linked.sync(linked.seen("east"))
-    return mirror(no_spark, linked.west.log(ORDERS), linked.east.sink(ORDERS))  # type: ignore[arg-type]  # never called
+    return mirror(here(), linked.west.log(ORDERS), linked.east.sink(ORDERS))
 
 
 def same(linked: Linked) -> bool:
     """Compare every field of every record, and what the logs say of themselves."""
     sides = linked.west.log(ORDERS), linked.east.log(ORDERS)
     ours, theirs = ([read(log, number) for number in log.bounds()] for log in sides)
-    return ours == theirs and verify(None, *sides, deep=True).is_equal
+    return ours == theirs and verify(here(), *sides, deep=True).is_equal
 
 
 def parts(linked: Linked, cluster: str) -> list[bytes]:
@@ -251,7 +248,7 @@ def test_a_source_of_the_same_name_made_anew_is_another_log(split: Linked) -> No
     # Also where nobody looked at the catalog: the head itself knows.
     before = split.read("east")
     with pytest.raises(SourceChangedError, match="its topic id changed"):
-        mirror(no_spark, split.west.log(ORDERS), split.east.sink(ORDERS))  # type: ignore[arg-type]  # never called
+        mirror(here(), split.west.log(ORDERS), split.east.sink(ORDERS))
     assert split.read("east") == before
 
 
@@ -265,7 +262,7 @@ def test_a_source_that_is_cut_while_it_is_copied_is_found_by_the_next_round(spli
         return True
 
     flow = Flow(split.west.log(ORDERS), split.east.sink(ORDERS), is_wanted=cut_meanwhile)
-    (outcome,) = mirrors([flow], Copying(no_spark))  # type: ignore[arg-type]  # never called
+    (outcome,) = mirrors([flow], here())
     # What was staged is the log as it was when the round began, and is published as that.
     assert (outcome.error, split.read("east")[-1]) == (None, (10, "x"))
     assert refused(split) == "UNEXPECTED_TRUNCATION"

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.maintenance import passes
-from reconciler.embedded.maintenance.chores import Chore, is_little
+from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.maintenance.survey import Survey
-from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.tiered.remote_tier import Connections, bounded, connections_to
 from reconciler.embedded.tiered.upload import Controller, connections_of, error_of, free_bytes
 from reconciler.jobs.flows import Budget, rounds, tasks_of
@@ -109,47 +107,6 @@ def test_a_job_that_is_done_once_more_lists_anew() -> None:
     assert store.count("list", "heads/") == 2
 
 
-# What is done here and what executors do: bytes decide, not partitions, as long as these are not very many.
-
-
-MIB = 1024 * 1024
-PARTITIONS = 300
-
-
-@pytest.mark.parametrize(
-    ("partitions", "each", "here"),
-    [
-        (1, 64 * MIB, True),
-        (1, 65 * MIB, False),
-        (300, 4 * 1024, True),
-        (3_000, 0, True),
-        (3_000, 20 * 1024, True),
-        (3_000, 30 * 1024, False),
-        (50_000, 0, False),
-    ],
-)
-def test_little_is_what_has_few_bytes_and_at_most_some_thousand_partitions(
-    partitions: int, each: int, *, here: bool
-) -> None:
-    chores = [Chore(Partition(TOPIC, "id", number), each) for number in range(partitions)]
-    assert is_little(chores) is here
-
-
-def nowhere(_chores: Sequence[Chore], _task: ChoreTask) -> Iterator[Sequence[object]]:
-    pytest.fail("it was handed to executors")
-
-
-def test_marks_of_hundreds_of_partitions_are_made_without_executors() -> None:
-    cluster, _ = clocked()
-    with_topic(cluster, partitions=PARTITIONS, segment_bytes="100")
-    for _ in range(2):
-        with cluster.producer() as producer:
-            for partition in range(PARTITIONS):
-                producer.send(TOPIC, "x" * 200, partition=partition)
-    cluster.upkeep().roll(nowhere)
-    assert all(head_of(cluster, partition).entries[0].is_segment for partition in range(PARTITIONS))
-
-
 # How much of the connections uploads get: by the backlog, within limits, and never all where readers wait.
 
 
@@ -215,8 +172,7 @@ def test_the_share_is_set_anew_once_an_interval_and_told() -> None:
     assert Survey.begun(tier.store, tier.cluster.cluster_id, "upload").notes["controller"] != noted
 
 
-def test_the_partition_with_most_to_upload_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "is_little", lambda _chores: False)
+def test_the_partition_with_most_to_upload_comes_first() -> None:
     tier = tiered(partitions=3)
     for partition, parts in ((0, 3), (1, 9), (2, 5)):
         tier.fill(parts, partition=partition)
@@ -384,8 +340,7 @@ MANY_PARTITIONS = 2_000
 
 
 @pytest.mark.soak
-def test_two_thousand_partitions_are_one_stage_and_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "is_little", lambda _chores: False)
+def test_two_thousand_partitions_are_one_stage_and_few_requests() -> None:
     store = WatchedStore(MemoryStore())
     cluster, _ = clocked(store)
     with_topic(cluster, partitions=MANY_PARTITIONS, segment_bytes="2000")

@@ -26,6 +26,7 @@ from tests.embedded.mounts.shared_bucket import Mount as BucketMount
 from tests.embedded.samples import ids
 from tests.embedded.stores import GIB, MIB, Counted, WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH
+from tests.engines import here
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
@@ -405,7 +406,7 @@ def test_a_round_trip_under_an_alias_changes_nothing(stored: Bucket) -> None:
         assert {**seen(stored, ALIAS, "east")} == before[name]
         assert stored.unmounted(ALIAS, "east") == location
         stored.mounted(location, name, "west")
-        assert verify(None, was.log(name), stored.west.log(name), deep=True).is_equal
+        assert verify(here(), was.log(name), stored.west.log(name), deep=True).is_equal
         assert seen(stored, name) == before[name]
     stored.west.finish_deletions()
     assert check_cluster(stored.west.store, deep=True, storage=stored.storage).findings == []
@@ -419,7 +420,7 @@ def test_a_topic_of_a_hundred_partitions_travels_whole(bucket: Bucket) -> None:
     bucket.mounted(location, ALIAS)
     bucket.unmounted(ALIAS, "east")
     bucket.mounted(location, cluster="west")
-    assert verify(None, was.log(CLICKS), bucket.west.log(CLICKS), deep=True).is_equal
+    assert verify(here(), was.log(CLICKS), bucket.west.log(CLICKS), deep=True).is_equal
     assert seen(bucket) == before
 
 

@@ -70,6 +70,31 @@ def test_a_head_reads_back_as_it_was(store: ObjectStore, cluster: EmbeddedCluste
     assert (found.writer, found.end, found.epochs, found.records) == (PRODUCERS, 2, ((0, 0),), 2)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"topic_id": "id", "fetched": 0},
+        {"epochs": [], "fetched": 0},
+        {"topic_id": "id", "epochs": [[1]], "fetched": 0},
+        {"topic_id": "id", "epochs": [[1, 0, 2]], "fetched": 0},
+        {"topic_id": "id", "epochs": 3, "fetched": 0},
+        {"topic_id": "id", "epochs": [], "fetched": "far"},
+    ],
+    ids=["empty", "no-epochs", "no-id", "half", "too-long", "number", "text"],
+)
+def test_a_head_whose_source_was_edited_is_refused_by_its_name(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str, source: dict[str, Any]
+) -> None:
+    produce(cluster, "a")
+    (key,) = keys(store, f"heads/{orders}/")
+    overwrite(store, key, orjson.dumps({**orjson.loads(store.get(key).body), "source": source}))
+    with pytest.raises(UserError, match="cannot be read") as refused:
+        read_head(store, orders, 0)
+    assert key in refused.value.message
+    assert refused.value.hint
+
+
 def test_a_head_has_a_place_for_what_follows(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
     produce(cluster, "a")
     held = head_register(store, orders, 0).read()

@@ -55,6 +55,7 @@ from tests.embedded.samples import ids, values
 from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.test_tier_crashes import Ticking
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
+from tests.engines import here
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
@@ -342,8 +343,8 @@ def test_a_mirror_compacts_by_itself_and_is_no_different_from_its_source(compact
                 assert linked.cluster(name).upkeep().compact().records
         after = {name: {offset for offset, _ in linked.read(name)} for name in ("west", "east")}
         assert all(after[name] <= before[name] for name in after)
-        assert verify(None, linked.west.log(ORDERS), linked.east.log(ORDERS), deep=False).is_equal
-        assert verify(None, linked.west.log(ORDERS), linked.east.log(ORDERS), deep=True).is_equal
+        assert verify(here(), linked.west.log(ORDERS), linked.east.log(ORDERS), deep=False).is_equal
+        assert verify(here(), linked.west.log(ORDERS), linked.east.log(ORDERS), deep=True).is_equal
 
 
 def copy(source: Tiered, mirror: Tiered) -> None:

@@ -375,7 +375,7 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
 
 def jobs_at_interval(keeping: Housekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
     """Return the jobs of a pass of `run --interval`, which nobody waits for."""
-    means = MaintenancePorts(lambda _work, _do: iter(()), lambda _address: True, lambda: False, is_asked)
+    means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked)
     return jobs_of("west", cluster, means, keeping)
 
 

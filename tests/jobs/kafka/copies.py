@@ -22,6 +22,7 @@ from reconciler.providers.kafka.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Led
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits, Target
 from reconciler.providers.kafka.records.record_log import KafkaLog
+from tests.engines import here
 from tests.servers.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -169,13 +170,9 @@ def shape(number: int) -> dict[str, Any]:
     }
 
 
-def never() -> Any:
-    raise AssertionError("Spark was asked for")
-
-
 def copied(source: TopicLog, sink: CopySink, **options: Any) -> Copy:
     """Copy in this process."""
-    return mirror(never, source, sink, little_bytes=1 << 40, **options)
+    return mirror(here(), source, sink, **options)
 
 
 def assert_copied(place: Place, source: str, target: str) -> int:

@@ -18,8 +18,9 @@ from reconciler.operations.verify import renumbered
 from reconciler.providers.kafka.records.copy_sink import Limits
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange, Spans
+from tests.engines import here, on
 from tests.jobs.doubles import TOPIC
-from tests.jobs.kafka.copies import Place, copied, never, produce
+from tests.jobs.kafka.copies import Place, copied, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,13 +36,13 @@ def test_a_kafka_topic_is_mirrored_to_an_embedded_cluster_at_the_same_offsets(
     source = place.create("orders", 2)
     produce(place, source, 200, partitions=2, each=30)
     east.create_topic(TOPIC, partitions=2)
-    copy = mirror(never, place.log(source), east.sink(TOPIC), little_bytes=1 << 40)
+    copy = mirror(here(), place.log(source), east.sink(TOPIC))
     ends = {number: bounds.stable for number, bounds in place.log(source).bounds().items()}
     assert {number: bounds.end for number, bounds in east.log(TOPIC).bounds().items()} == ends
-    comparison = verify(None, place.log(source), east.log(TOPIC), deep=True)
+    comparison = verify(here(), place.log(source), east.log(TOPIC), deep=True)
     assert comparison.is_equal
     assert sum(each.left.records for each in comparison.partitions if each.left) == copy.records
-    assert verify(None, place.log(source), east.log(TOPIC)).is_equal
+    assert verify(here(), place.log(source), east.log(TOPIC)).is_equal
 
 
 def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
@@ -50,11 +51,11 @@ def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
     sink = place.sink(target, limits=Limits(records=50))
     copied(place.log(source), sink)
     bounds = place.log(source).bounds()
-    comparison = verify_renumbered(None, place.log(target), place.log(source), sink.spans(bounds))
+    comparison = verify_renumbered(here(), place.log(target), place.log(source), sink.spans(bounds))
     assert comparison.is_equal
     assert [each.left.end for each in comparison.partitions if each.left] != [each.stable for each in bounds.values()]
     whole = whole_spans(place.log(target).bounds(), bounds)
-    assert verify_renumbered(None, place.log(target), place.log(source), whole).is_equal
+    assert verify_renumbered(here(), place.log(target), place.log(source), whole).is_equal
 
 
 def test_of_a_copy_that_is_behind_it_is_told_how_far_its_source_goes(place: Place) -> None:
@@ -76,7 +77,7 @@ def test_spark_reads_both_in_many_pieces_and_finds_the_same(place: Place, spark:
     sink = place.sink(target)
     copied(place.log(source), sink)
     logs = place.log(target), place.log(source)
-    assert verify_renumbered(spark, *logs, sink.spans(logs[1].bounds())).is_equal
+    assert verify_renumbered(on(spark), *logs, sink.spans(logs[1].bounds())).is_equal
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -91,7 +92,7 @@ def test_it_is_said_where_a_copy_begins_to_differ(place: Place, partition: int) 
     produce(place, source, 80, partitions=2, start=40)
     copied(place.log(source), sink)
     spans = sink.spans(place.log(source).bounds())
-    comparison = verify_renumbered(None, place.log(target), place.log(source), spans)
+    comparison = verify_renumbered(here(), place.log(target), place.log(source), spans)
     (differing,) = comparison.differing
     assert differing.partition == partition
     assert differing.differences == ("records", "digest")
@@ -150,7 +151,7 @@ class Pair:
     def without(self, copy: Sequence[str | None] = (), source: Sequence[str | None] = ()) -> Any:
         """Return what comes of comparing them, without records that were taken from either."""
         logs = (self._thinned(self.target, copy), self._thinned(self.source, source))
-        (found,) = verify_renumbered(None, *logs, self.spans).partitions
+        (found,) = verify_renumbered(here(), *logs, self.spans).partitions
         return found
 
     def _thinned(self, topic: str, taken: Sequence[str | None]) -> Thinned:

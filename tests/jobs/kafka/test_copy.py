@@ -14,8 +14,9 @@ from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
 from reconciler.providers.kafka.records.copy_sink import Limits
 from reconciler.providers.kafka.records.rekey_copy import KeyedSink
 from reconciler.records.log import OffsetRange
+from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
-from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
+from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.kafkatopics import forget_links
 from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
 
@@ -98,7 +99,7 @@ def test_spark_copies_as_threads_do(place: Place, spark: SparkSession) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 300, partitions=3)
     sink = place.sink(target, limits=Limits(records=120))
-    copy = mirror(lambda: spark, place.log(source), sink, little_bytes=-1)
+    copy = mirror(on(spark), place.log(source), sink)
     assert copy.records == 900
     assert assert_copied(place, source, target) == 900
 
@@ -219,7 +220,7 @@ def test_a_topic_keeps_them_whatever_it_is_compressed_with(place: Place, codec: 
 
 def test_they_go_to_an_embedded_cluster_and_back(place: Place, records: list[Raw], west: EmbeddedCluster) -> None:
     west.create_topic(TOPIC, partitions=1)
-    mirror(never, place.log(filled(place, records)), west.sink(TOPIC), little_bytes=1 << 40)
+    mirror(here(), place.log(filled(place, records)), west.sink(TOPIC))
     target = place.create("copy")
     copied(west.log(TOPIC), place.sink(target))
     assert read_raw(place.kafka, target) == records

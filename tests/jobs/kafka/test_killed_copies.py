@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from reconciler.errors import LostRaceError, RetryableError
-from reconciler.jobs.copy import Copying, mirrors
+from reconciler.jobs.copy import mirrors
 from reconciler.jobs.flows import Flow
 from reconciler.providers.kafka.ledger import TOPIC as LEDGER
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.records.log import OffsetRange
-from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
+from tests.engines import here
+from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, leader_of, read_raw, write_raw
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def test_of_two_copiers_at_once_the_later_wins_and_the_earlier_leaves_the_partit
     earlier = Slow(place.log(source), 0, hold)
     with ThreadPoolExecutor(1) as threads:
         flow = Flow(earlier, place.sink(target, limits=SMALL), only={0})
-        first = threads.submit(mirrors, [flow], Copying(never, little_bytes=1 << 40))
+        first = threads.submit(mirrors, [flow], here())
         assert is_there.wait(60)
         copied(place.log(source), place.sink(target, limits=SMALL), until={0: RECORDS * 3 // 4})
         goes_on.set()

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,6 +26,7 @@ from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrors import AccessRules, MirrorSeen
 from tests.embedded.samples import ids
+from tests.engines import here
 from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked
 from tests.servers.kafka import Kafka
 
@@ -45,7 +45,7 @@ class Driven:
 
     @property
     def copier(self) -> Copier:
-        return Copier(self.providers, _no_spark)
+        return Copier(self.providers, here())
 
     def driver(self) -> Driver:
         def copy(mirror: MirrorSeen, ends: Mapping[int, int] | None) -> object:
@@ -67,11 +67,6 @@ class Driven:
         clock = count(NOW_MS)
         (found,) = bring_groups(EAST, self.providers, Pace(), lambda: next(clock), [self.linked.link])
         return found
-
-
-def _no_spark() -> Any:
-    message = "a small copy starts no Spark"
-    raise AssertionError(message)
 
 
 @pytest.fixture
