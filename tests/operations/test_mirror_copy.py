@@ -165,7 +165,7 @@ def test_mirrors_are_kept_at_the_end_of_their_source(linked: Bench) -> None:
 @pytest.mark.spark
 def test_a_copy_that_is_stopped_while_spark_starts_is_left_for_the_next_run(linked: Bench) -> None:
     feed(linked, 10)
-    code, said = in_a_process_of_its_own(linked, "stopped-apply")
+    code, said = in_a_process_of_its_own(with_spark(linked, "{engine: spark}"), "stopped-apply")
     assert code == 4, said
     assert f"left mirror:{MIRROR}" in said
     assert [action.id for action in linked.plan().plan.actions] == [f"mirror:{MIRROR}"]
