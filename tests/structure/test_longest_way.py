@@ -13,7 +13,10 @@ from tests.structure.longest_way import EMBEDDED, Way, on_kafka, way_of_a_change
 pytestmark = pytest.mark.thorough
 
 LIMIT: Final = {"kafka": 115, "embedded": 120}
-"""How many modules a changed retention enters at most; see them with `python -m tests.structure.longest_way`."""
+"""How many modules a changed retention enters at most; see them with `python -m tests.structure.longest_way`.
+
+The last one is `resources.workspace`: it checks `spec.spark` of every workspace that is read.
+"""
 
 
 def test_a_changed_retention_reaches_brokers_through_few_modules(start_kafka: Callable[..., Kafka]) -> None:
