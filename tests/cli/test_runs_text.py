@@ -359,11 +359,18 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
     ]
 
 
-def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(clock=lambda: 0.0).take(EVENTS[6])
-    assert capsys.readouterr().err == (
-        f"✓ {MIRROR}: 336,776 records, 30 MiB in 12.3 s (27,279 records/s), Spark local[*], 12 tasks\n"
-    )
+@pytest.mark.parametrize(
+    ("starting_s", "said"),
+    [
+        (0.0, "in 12.3 s (27,279 records/s)"),
+        (0.04, "in 12.3 s (27,368 records/s)"),
+        (4.3, "in 12.3 s, 4.3 s of it to start Spark (41,858 records/s)"),
+    ],
+)
+def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str], starting_s: float, said: str) -> None:
+    ran = Ran("Spark local[*]", 12, starting_s)
+    Lines(clock=lambda: 0.0).take(ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, ran))
+    assert capsys.readouterr().err == f"✓ {MIRROR}: 336,776 records, 30 MiB {said}, Spark local[*], 12 tasks\n"
 
 
 def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,11 +103,15 @@ def missing_line(event: ResultMissing) -> Line:
     )
 
 
+_NOTABLE_S: Final = 0.1
+"""Who finds Spark running waits for less than that."""
+
+
 def done_line(event: ActionDone) -> Line:
     """Return what a job moved."""
     moved = f"{counted(event.records, 'record')}, {bytes_text(event.bytes)}"
     ran = f", {ran_text(event.ran)}" if event.ran.engine else ""
-    start = f", {took(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s else ""
+    start = f", {took(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
     rate = f" ({rough_count(_rate(event.records, event.seconds, event.ran))} records/s)" if event.records else ""
     return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}{start}{rate}{ran}")
 

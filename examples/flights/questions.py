@@ -1,0 +1,59 @@
+"""Questions on the mirrored flights, answered with Spark SQL: `questions.py [WORKSPACE]`.
+
+The topics of a workspace are DataFrames: `topic-log` reads them where they lie, here on the cluster `east`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+from reconciler.operations.clusters.notebook import register_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CLUSTER: Final = "east"
+TOPICS: Final = tuple(f"flights:{airport}:departures" for airport in ("ewr", "jfk", "lga"))
+FLIGHT: Final = "origin string, dest string, month int, dep_delay double, distance int"
+QUESTIONS: Final[Mapping[str, str]] = {
+    "Which routes are the busiest?": """
+        SELECT origin, dest, count(*) AS flights, max(distance) AS miles, round(avg(dep_delay), 1) AS minutes_late
+        FROM departures GROUP BY origin, dest ORDER BY flights DESC, origin, dest LIMIT 5
+    """,
+    "In which month do flights leave late?": """
+        SELECT month, count(*) AS flights, count_if(dep_delay IS NULL) AS cancelled,
+               round(avg(dep_delay), 1) AS minutes_late, percentile(dep_delay, 0.9) AS one_in_ten_later_than
+        FROM departures GROUP BY month ORDER BY month
+    """,
+}
+
+
+def departures(spark: SparkSession) -> DataFrame:
+    """Return the flights of all airports, a column a field."""
+    topics = [spark.read.format("topic-log").options(cluster=CLUSTER, topic=topic).load() for topic in TOPICS]
+    records = reduce(DataFrame.unionAll, topics)
+    return records.select(from_json(col("value").cast("string"), FLIGHT).alias("flight")).select("flight.*")
+
+
+def main(workspace: Path) -> None:
+    """Answer every question with a table."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers need the packages that are installed here
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    settings |= {"spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "4"}
+    with SparkSession.builder.appName("questions").master("local[*]").config(map=settings).getOrCreate() as spark:
+        register_topics(spark, workspace, environ=os.environ)
+        departures(spark).cache().createOrReplaceTempView("departures")
+        for question, answer in QUESTIONS.items():
+            print(question)
+            spark.sql(answer).show()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if sys.argv[1:] else Path(__file__).with_name(".workspace")))
