@@ -159,10 +159,11 @@ def test_a_gap_that_was_never_uploaded_parts_runs() -> None:
 
 def with_sizes(*counts: int) -> Tiered:
     """Return a topic whose remote segments hold so many records each, which do not compress."""
-    found = tiered(segment_bytes="14")
+    found = tiered(segment_bytes="1MiB")
     for records in counts:
         append(found.cluster, *((None, os.urandom(512).hex()) for _ in range(records)))
     append_parts(found.cluster, 1)
+    found.cluster.alter_topic(TOPIC, {"segment.bytes": "14"})
     found.upload()
     return found
 
