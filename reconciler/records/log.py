@@ -248,6 +248,32 @@ class Compacting(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Columns of `RECORD_SCHEMA` that a reader wants, and the times outside of which it wants no record."""
+
+    columns: frozenset[str]
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def may_hold(self, first_ms: int, last_ms: int) -> bool:
+        """Tell whether something whose oldest and newest times are these may hold a wanted record."""
+        is_early = self.since_ms is not None and last_ms < self.since_ms
+        return not is_early and (self.until_ms is None or first_ms <= self.until_ms)
+
+
+@runtime_checkable
+class SelectiveLog(Protocol):
+    """A log that is stored by column and keeps statistics of times, so that less is fetched where less is wanted."""
+
+    def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
+        """Yield the same records as `read`, in the same order: of each `offset` and the columns that are wanted.
+
+        Records outside of the wanted times may be among them: the statistics are of many records at once.
+        """
+        ...
+
+
 class StagedSink(Protocol):
     """Where many tasks may write at once and one swap a partition makes it readable."""
 

@@ -243,3 +243,38 @@ def tiered_west(folder: Path, storage: Any, *, partitions: int, parts: int, now_
     cluster.create_topic(TOPIC, partitions=partitions, configs=configs)
     append(cluster, partitions=partitions, count=2, parts=parts)
     return cluster
+
+
+@dataclass
+class Metered:
+    """A store that writes down how many bytes were fetched from it, in whichever process."""
+
+    inner: Any
+    said: Path
+
+    def __reduce__(self) -> tuple[type[Metered], tuple[Any, Path]]:
+        """Travel with what it is of."""
+        return Metered, (self.inner, self.said)
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the same for the rest."""
+        return getattr(self.inner, name)
+
+    def get(self, key: str) -> Any:
+        found = self.inner.get(key)
+        return found if found is None else self._counted(found, len(found.body))
+
+    def get_range(self, key: str, start: int, length: int) -> Any:
+        found = self.inner.get_range(key, start, length)
+        return self._counted(found, len(found))
+
+    def taken(self) -> int:
+        """Return the bytes since the last call."""
+        found = sum(map(int, self.said.read_text().split())) if self.said.exists() else 0
+        self.said.write_text("")
+        return found
+
+    def _counted(self, found: Any, size: int) -> Any:
+        with self.said.open("a") as file:
+            file.write(f"{size}\n")
+        return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data-frames.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOPIC = "shop:eu:orders"
 WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
@@ -63,7 +63,7 @@ def test_the_guide_does_what_it_says(spark: SparkSession) -> None:
             printed, compared = None, compared + 1
     assert compared == 2
     assert names["spark"] is spark
-    assert (names["latest"][0], names["late"]) == (NOW, 4)
+    assert (names["latest"][0].timestamp() * 1000, names["late"]) == (NOW, 4)
 
 
 @pytest.mark.usefixtures("workspace")

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
 from reconciler.jobs.source import register
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
-from tests.embedded.samples import numbered, read
-from tests.jobs.doubles import TOPIC, fill
+from reconciler.records.schema import RECORD_SCHEMA
+from tests.embedded.samples import NOW, cluster_in, numbered, read
+from tests.jobs.doubles import TOPIC, Metered, fill
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
 pytestmark = pytest.mark.spark
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def load(session: SparkSession, cluster: EmbeddedCluster, **options: str) -> DataFrame:
@@ -27,19 +38,188 @@ def load(session: SparkSession, cluster: EmbeddedCluster, **options: str) -> Dat
     return session.read.format("topic-log").options(cluster="west", topic=TOPIC, **options).load()
 
 
+def rows_in(cluster: EmbeddedCluster, partitions: int = 3) -> list[dict[str, Any]]:
+    """Return the records of the topic as Spark's Kafka source would."""
+    return [
+        {
+            "key": row["key"],
+            "value": row["value"],
+            "topic": TOPIC,
+            "partition": row["partition"],
+            "offset": row["offset"],
+            "timestamp": EPOCH + dt.timedelta(milliseconds=row["timestamp_ms"]),
+            "timestampType": row["timestamp_type"],
+            "headers": row["headers"] or None,
+        }
+        for partition in range(partitions)
+        for row in read(cluster.log(TOPIC), partition)
+    ]
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    rows = [row.asDict(recursive=True) for row in frame.orderBy("partition", "offset").collect()]
+    return [{**row, "timestamp": row["timestamp"].astimezone(dt.UTC)} if "timestamp" in row else row for row in rows]
+
+
 def test_every_record_is_a_row_exactly(spark: SparkSession, west: EmbeddedCluster) -> None:
     fill(west)
-    rows = [row.asDict(recursive=True) for row in load(spark, west).orderBy("partition", "offset").collect()]
-    assert rows == [row for partition in range(3) for row in read(west.log(TOPIC), partition)]
+    rows = rows_of(load(spark, west))
+    assert rows == rows_in(west)
     assert len(rows) == 240
 
 
-def test_columns_are_those_of_a_record(spark: SparkSession, west: EmbeddedCluster) -> None:
+def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, west: EmbeddedCluster) -> None:
     fill(west, count=1)
     assert load(spark, west).schema.simpleString() == (
-        "struct<partition:int,offset:bigint,timestamp_ms:bigint,timestamp_type:tinyint,"
-        "key:binary,value:binary,headers:array<struct<key:string,value:binary>>>"
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
     )
+
+
+@pytest.mark.parametrize("how", ["option", "schema"])
+def test_a_read_may_name_the_columns_it_needs(spark: SparkSession, west: EmbeddedCluster, how: str) -> None:
+    fill(west)
+    load(spark, west)
+    reader = spark.read.format("topic-log").options(cluster="west", topic=TOPIC)
+    if how == "option":
+        frame = reader.option("columns", "offset, topic, headers, partition").load()
+    else:
+        frame = reader.schema(
+            "offset bigint, topic string, headers array<struct<key string, value binary>>, partition int"
+        ).load()
+    names = ["offset", "topic", "headers", "partition"]
+    assert frame.columns == names
+    assert rows_of(frame) == [{name: row[name] for name in names} for row in rows_in(west)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema", "problem"),
+    [
+        ("value, ofset", None, "topic-log has no column 'ofset'. Did you mean offset?"),
+        (None, "value binary, ofset bigint", "topic-log has no column 'ofset'. Did you mean offset?"),
+        (None, "value string", "column value of topic-log is of type binary, not string"),
+    ],
+)
+def test_columns_that_are_none_are_refused(
+    spark: SparkSession, west: EmbeddedCluster, columns: str | None, schema: str | None, problem: str
+) -> None:
+    fill(west, count=1)
+    load(spark, west)
+    reader = spark.read.format("topic-log").options(cluster="west", topic=TOPIC)
+    reader = reader if columns is None else reader.option("columns", columns)
+    reader = reader if schema is None else reader.schema(schema)
+    with pytest.raises(AnalysisException, match=re.escape(problem)):
+        reader.load().count()
+
+
+T0 = 1_700_000_000_000
+CONDITIONS = [
+    "partition in (0, 2, 7)",
+    "partition > 0 and partition <= 1 and offset >= 30 and offset < 50",
+    "partition = 1 and partition = 2",
+    "offset in (3, 70) and partition <> 1",
+    f"timestamp >= timestamp_millis({T0 + 30}) and timestamp < timestamp_millis({T0 + 35})",
+    f"timestamp <= timestamp_millis({T0 + 2}) or partition = 0",
+    f"timestamp in (timestamp_millis({T0 + 7}), timestamp_millis({T0 + 12}))",
+    "key is null and offset = 4",
+]
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_filtered_read_has_the_rows_of_the_filtered_topic(pushing: SparkSession, west: EmbeddedCluster) -> None:
+    fill(west)
+    frame = load(pushing, west)
+    kept = pushing.createDataFrame(frame.collect(), frame.schema)
+    for condition in CONDITIONS:
+        # Spark keeps what it planned for the first filter for every later scan of a frame: so each has its own.
+        assert rows_of(load(pushing, west, pushFilters="true").where(condition)) == rows_of(kept.where(condition))
+
+
+def test_a_frame_may_be_scanned_again_with_other_filters(pushing: SparkSession, west: EmbeddedCluster) -> None:
+    fill(west, count=5)
+    frame = load(pushing, west)
+    assert [frame.where(f"partition = {number}").count() for number in range(3)] == [10, 10, 10]
+    assert frame.where("partition = 1").union(frame.where("partition = 2")).count() == 20
+    assert frame.count() == 30
+
+
+def test_options_narrow_a_read_to_partitions_and_times(spark: SparkSession, west: EmbeddedCluster) -> None:
+    fill(west, parts=1)
+    frame = load(
+        spark,
+        west,
+        partitions="0, 2",
+        startingTimestamp=str(T0 + 30),
+        endingTimestamp=str(T0 + 35),
+        columns="offset, partition",
+    )
+    assert rows_of(frame) == [
+        {"offset": offset, "partition": partition} for partition in (0, 2) for offset in range(30, 35)
+    ]
+    assert load(spark, west, startingTimestamp=str(T0 + 999)).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("partitions", "0, x", "option partitions of topic-log takes numbers, not '0, x'"),
+        ("startingTimestamp", "today", "option startingTimestamp of topic-log takes a whole number, not 'today'"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(
+    spark: SparkSession, west: EmbeddedCluster, option: str, value: str, problem: str
+) -> None:
+    west.create_topic(TOPIC)
+    with pytest.raises(AnalysisException, match=problem):
+        load(spark, west, **{option: value}).count()
+
+
+def large(folder: Path, said: Path) -> tuple[EmbeddedCluster, Metered]:
+    """Return a cluster whose topic has ten partitions of two parts, each larger than what is fetched whole."""
+    store = Metered(DirectoryStore(folder), said)
+    cluster = cluster_in(store, now_ms=NOW)
+    cluster.create_topic(TOPIC, partitions=10)
+    sink = cluster.sink(TOPIC)
+    for part in range(2):
+        rows = [
+            {
+                **row,
+                "offset": part * 5 + number,
+                "timestamp_ms": NOW + 1000 * part + number,
+                "value": os.urandom(900_000),
+            }
+            for number, row in enumerate(numbered(0, 5).to_pylist())
+        ]
+        batch = pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
+        sink.publish([sink.stage(partition, [batch], at=None) for partition in range(10)])
+    store.taken()
+    return cluster, store
+
+
+def test_what_a_query_does_not_want_is_not_fetched(pushing: SparkSession, tmp_path: Path) -> None:
+    cluster, store = large(tmp_path / "large", tmp_path / "said")
+
+    def fetched(columns: str, condition: str = "true", **options: str) -> int:
+        frame = load(pushing, cluster, columns=columns, pushFilters="true", **options).where(condition)
+        store.taken()
+        frame.foreach(lambda _row: None)
+        return store.taken()
+
+    everything = fetched("value")
+    assert everything > 20 * 4_500_000
+    assert fetched("partition, key", "partition = 3") <= 0.01 * everything
+    assert fetched("partition, value", "partition = 3") <= 0.2 * everything
+    assert fetched("value", partitions="3") <= 0.2 * everything
+    assert fetched("offset, timestamp, key, headers") <= 0.05 * everything
+    assert fetched("offset, value", "offset >= 5") <= 0.6 * everything
+    assert fetched("timestamp, value", f"timestamp >= timestamp_millis({NOW + 1000})") <= 0.6 * everything
+    assert fetched("timestamp, value", f"timestamp < timestamp_millis({NOW + 1000})") <= 0.6 * everything
 
 
 def test_ranges_are_offsets_of_every_partition(spark: SparkSession, west: EmbeddedCluster) -> None:
@@ -47,6 +227,42 @@ def test_ranges_are_offsets_of_every_partition(spark: SparkSession, west: Embedd
     found = load(spark, west, start="30", end="45").groupBy("partition").agg({"offset": "min", "*": "count"})
     rows = sorted(tuple(row) for row in found.select("partition", "min(offset)", "count(1)").collect())
     assert rows == [(partition, 30, 15) for partition in range(3)]
+
+
+@pytest.mark.parametrize("name", [None, TOPIC])
+def test_each_partition_may_begin_and_end_at_an_offset_of_its_own(
+    spark: SparkSession, west: EmbeddedCluster, name: str | None
+) -> None:
+    fill(west)
+    starts, ends = {"0": 10, "1": -2, "2": -1}, {"0": 15, "1": 3, "2": -1}
+    given = {
+        option: json.dumps(places if name is None else {name: places})
+        for option, places in (("startingOffsets", starts), ("endingOffsets", ends))
+    }
+    found = load(spark, west, **given).orderBy("partition", "offset").select("partition", "offset").collect()
+    assert [tuple(row) for row in found] == [(0, 10), (0, 11), (0, 12), (0, 13), (0, 14), (1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"start": '{"0": 1, "1": 1}'}, "option start of topic-log names no offset for partition 2"),
+        (
+            {"start": '{"0": 1, "1": 1, "2": 1, "3": 1}'},
+            "option start of topic-log names an offset for partition 3, which the topic does not have",
+        ),
+        (
+            {"end": "5", "endingOffsets": "latest"},
+            "options end and endingOffsets of topic-log mean the same, and both are given",
+        ),
+    ],
+)
+def test_places_that_contradict_the_topic_are_refused(
+    spark: SparkSession, west: EmbeddedCluster, options: dict[str, str], problem: str
+) -> None:
+    fill(west, count=1)
+    with pytest.raises(AnalysisException, match=re.escape(problem)):
+        load(spark, west, **options).count()
 
 
 def test_a_read_ends_where_the_topic_was_stable_when_it_was_planned(spark: SparkSession, west: EmbeddedCluster) -> None:
@@ -71,16 +287,25 @@ def test_gaps_are_no_rows(spark: SparkSession, west: EmbeddedCluster) -> None:
 def test_a_topic_is_queried_like_any_table(spark: SparkSession, west: EmbeddedCluster) -> None:
     fill(west, partitions=1, count=10, parts=1)
     load(spark, west).createOrReplaceTempView("orders")
-    words = "select timestamp_millis(max(timestamp_ms)) as latest, count(value) as n from orders where offset > 2"
+    words = "select max(timestamp) as latest, count(value) as n from orders where offset > 2"
     (row,) = spark.sql(words).collect()
     assert row.n == 6
     assert row.latest.astimezone(dt.UTC).year == 2023
 
 
-@pytest.mark.parametrize(("option", "value"), [("start", "soon"), ("start", "-1"), ("end", "latest")])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("start", "soon"),
+        ("start", "-1"),
+        ("end", "earliest"),
+        ("startingOffsets", '{"0": "x"}'),
+        ("endingOffsets", "[]"),
+    ],
+)
 def test_a_place_that_is_none_is_refused(spark: SparkSession, west: EmbeddedCluster, option: str, value: str) -> None:
     west.create_topic(TOPIC)
-    with pytest.raises(AnalysisException, match=f"option {option} of topic-log: '{value}' is not a place in a topic"):
+    with pytest.raises(AnalysisException, match=re.escape(f"option {option} of topic-log: {value!r} is not a place")):
         load(spark, west, **{option: value}).count()
 
 

@@ -11,6 +11,7 @@ from reconciler.embedded.catalog.tables import SEAL, check_served, name_with_id,
 from reconciler.embedded.objects import check_shared
 from reconciler.embedded.segments.head import NEVER_WRITTEN, read_bounds, read_head
 from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.parts import EVERYTHING
 from reconciler.embedded.tiered.remote_reads import Tiers, first_since_of, read_pieces
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.remote_reads import Piece
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Bounds, Digest, Isolation
+    from reconciler.records.log import Bounds, Digest, Isolation, Selection
 
 
 _LOOKS: Final = 3
@@ -100,10 +101,19 @@ class EmbeddedLog:
             DamagedObjectError: It is damaged; as above.
             NotAuthorizedError: It may not be read.
         """
+        return self.select(partition, offsets, EVERYTHING)
+
+    def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
+        """Yield the same, but only `offset` and the wanted columns; parts of other times are not opened."""
         self._check(Operation.READ)
         looks = _Looks(self, partition, offsets)
         while looks.again():
-            with looks, closing(read_pieces(self.remote, looks.pieces(), partition)) as batches:
+            pieces = (
+                piece
+                for piece in looks.pieces(since_ms=selection.since_ms)
+                if selection.may_hold(piece.entry.min_ts, piece.entry.max_ts)
+            )
+            with looks, closing(read_pieces(self.remote, pieces, partition, selection)) as batches:
                 for batch in batches:
                     yield batch
                     looks.reached(batch.column("offset")[-1].as_py() + 1)

@@ -18,7 +18,7 @@ from reconciler.embedded.objects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.segments.entries import Entry
 from reconciler.errors import DamagedObjectError, MissingObjectError
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Digest
+from reconciler.records.log import Digest, Selection
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -236,25 +236,34 @@ def _int(scalar: pa.Scalar[Any]) -> int:
 _BATCH_ROWS: Final = 1 << 16
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
 """Smaller parts are fetched whole also where only a stretch is wanted: one request costs more than the bytes."""
+EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 
 
-def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a part within a range, as batches of `RECORD_SCHEMA`.
+def read_part(
+    store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part within a range, as batches of `RECORD_SCHEMA`, or of the columns that are wanted.
 
     Raises:
         MissingObjectError: The part is not there.
         DamagedObjectError: It is damaged.
     """
-    is_fetched = entry.is_within(offsets) and entry.bytes <= PART_BYTES
+    is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with undamaged(store, entry):
-        yield from records_of(_opened(store, entry, is_fetched=is_fetched), entry, partition, offsets)
+        file = _opened(store, entry, is_fetched=is_fetched)
+        yield from records_of(file, entry, partition, offsets, selection)
 
 
-def records_of(file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a part that is open within a range, as batches of `RECORD_SCHEMA`."""
+def records_of(
+    file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part that is open within a range, as batches of `RECORD_SCHEMA`, or of what is wanted."""
     is_whole = entry.is_within(offsets)
-    for batch in _batches(file, entry, offsets):
-        records = _records(batch, entry.base, partition)
+    wanted = [name for name in RECORD_SCHEMA.names if name == "offset" or name in selection.columns]
+    stored = ["offset_delta", *[name for name in PART_SCHEMA.names[1:] if name in wanted]]
+    schema = pa.schema([RECORD_SCHEMA.field(name) for name in wanted])
+    for batch in _batches(file, entry, offsets, stored, selection):
+        records = _records(batch, entry.base, partition, schema)
         if not is_whole:
             records = within(records, offsets)
         if records.num_rows:
@@ -355,9 +364,12 @@ def damaged_part(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectErr
 
 
 def _batches(
-    file: pq.ParquetFile, entry: Entry, offsets: OffsetRange, columns: list[str] | None = None
+    file: pq.ParquetFile, entry: Entry, offsets: OffsetRange, columns: list[str], selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
     for group in groups_within(file.metadata, entry, offsets):
+        times = file.metadata.row_group(group).column(1).statistics
+        if times is not None and times.has_min_max and not selection.may_hold(times.min, times.max):
+            continue
         yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 
@@ -379,13 +391,16 @@ def _ends(found: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
     return entry.base + statistics.min, entry.base + statistics.max
 
 
-def _records(batch: pa.RecordBatch, base: int, partition: int) -> pa.RecordBatch:
-    columns = [
-        pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows),
-        pc.add(batch.column("offset_delta"), base),
-        *[batch.column(name) for name in PART_SCHEMA.names[1:]],
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+def _records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    columns: list[pa.Array[Any]] = []
+    for name in schema.names:
+        if name == "partition":
+            columns.append(pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))
+        elif name == "offset":
+            columns.append(pc.add(batch.column("offset_delta"), base))
+        else:
+            columns.append(batch.column(name))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class RangedFile(io.RawIOBase):

@@ -16,6 +16,7 @@ from reconciler.embedded.objects import missing_offsets
 from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import (
+    EVERYTHING,
     RangedFile,
     check_part,
     first_since,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Bounds, Isolation
+    from reconciler.records.log import Bounds, Isolation, Selection
 
 
 _MAGIC: Final = b"PAR1"
@@ -237,8 +238,10 @@ _SMALL_AHEAD: Final = 32
 """Segments of one chunk that are on their way, at most."""
 
 
-def read_pieces(tier: RemoteTier | None, pieces: Iterable[Piece], partition: int) -> Generator[pa.RecordBatch]:
-    """Yield the records of pieces, in their order.
+def read_pieces(
+    tier: RemoteTier | None, pieces: Iterable[Piece], partition: int, selection: Selection = EVERYTHING
+) -> Generator[pa.RecordBatch]:
+    """Yield the records of pieces, in their order, or of the columns that are wanted; remote chunks come whole.
 
     Raises:
         MissingObjectError: An object is not there; it says which offsets lay in it.
@@ -248,9 +251,9 @@ def read_pieces(tier: RemoteTier | None, pieces: Iterable[Piece], partition: int
     try:
         for each in reader:
             if isinstance(each, OpenSegment):
-                yield from _records(each, partition)
+                yield from _records(each, partition, selection)
             else:
-                yield from read_part(each.store, each.entry, partition, each.offsets)
+                yield from read_part(each.store, each.entry, partition, each.offsets, selection)
     finally:
         reader.close()
 
@@ -267,10 +270,10 @@ def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int 
         segment.close()
 
 
-def _records(segment: OpenSegment, partition: int) -> Iterator[pa.RecordBatch]:
+def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
     piece = segment.piece
     with undamaged(piece.store, piece.entry):
-        yield from records_of(segment.open(), piece.entry, partition, piece.offsets)
+        yield from records_of(segment.open(), piece.entry, partition, piece.offsets, selection)
 
 
 class _Reader:

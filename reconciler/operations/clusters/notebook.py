@@ -41,8 +41,9 @@ class _Opener:
     environ: Mapping[str, str] = field(repr=False)
 
     def __call__(self, options: Mapping[str, str]) -> TopicLog:
+        known = {name.lower() for name in OPTIONS}  # as Spark hands them on
         for name in options:
-            if name not in OPTIONS:
+            if name not in known:
                 hint = did_you_mean(nearest(name, OPTIONS), otherwise=f"Options: {', '.join(OPTIONS)}.")
                 raise UserError(f"topic-log has no option {name}", hint=hint)
         for name in ("cluster", "topic"):
