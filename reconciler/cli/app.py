@@ -50,6 +50,7 @@ _TOPIC: Final = (
     _command("Commands", "list", "topics; with --sizes what they hold", "topic"),
     _command("Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic"),
     _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
+    _command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
     _command("Commands", "alter", "change configs now; for emergencies", "topic"),
     _command("Commands", "produce", "write records from a file or standard input", "topic"),
     _command("Commands", "consume", "read records to a file or standard output", "topic"),

@@ -11,7 +11,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.states_text import diff_text, repair_text, repaired_text, unlocked_text
-from reconciler.cli.text.topics_text import storage_text, storages_text
+from reconciler.cli.text.topics_text import profile_text, storage_text, storages_text
 from tests.cli import sample_results
 
 FOLDER: Final = Path(__file__).parent / "golden"
@@ -47,6 +47,7 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "storage-local.txt": lambda: text_of(storage_text(sample_results.local())),
     "storage-hidden.txt": lambda: text_of(storage_text(sample_results.hidden())),
     "storage-broken.txt": lambda: text_of(storage_text(sample_results.broken())),
+    "profile.txt": lambda: text_of(profile_text(sample_results.profiled())),
     "storage-many.txt": lambda: text_of(storages_text(sample_results.many_topics())),
 }
 

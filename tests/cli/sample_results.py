@@ -7,7 +7,17 @@ from functools import cache
 from typing import Final
 
 from reconciler.errors import UserError
-from reconciler.operations.clusters.topics import Storages
+from reconciler.jobs.profile import (
+    Counts,
+    Gap,
+    KeyCounts,
+    KeyProfile,
+    PartitionProfile,
+    Profile,
+    Sizes,
+    Timeline,
+)
+from reconciler.operations.clusters.topics import ProfiledTopic, Storages
 from reconciler.operations.state_edit import Repaired
 from reconciler.operations.state_views import StateDiff, StateDifference
 from reconciler.planning.actions import (
@@ -722,3 +732,28 @@ def _repair(
         given_up=None,
         stored=None,
     )
+
+
+def profiled() -> ProfiledTopic:
+    """Return a topic with an empty partition, and keys that no terminal should get."""
+    first, sizes = 1_356_998_400_000, Sizes(0, 118, 240, 65_536)
+    counts = Counts(9_000, 1_048_576, 17, 12_016, first, first + 86_399_000, 12, 30, 28, 4_000, 500_000, sizes)
+    other = Counts(3_000, 524_288, 0, 2_999, first, first + 86_399_000, 0, 0, 0, 3_000, 300_000, sizes)
+    whole = Counts(12_000, 1_572_864, 0, 12_016, first, first + 86_399_000, 12, 30, 28, 7_000, 800_000, sizes)
+    profile = Profile(
+        partitions=(
+            PartitionProfile(0, counts, KeyCounts(700, 8_288, 912_400), Gap(first, first + 5_400_000)),
+            PartitionProfile(1, other, KeyCounts(300, 2_700, 400_000)),
+            PartitionProfile(2),
+        ),
+        counts=whole,
+        keys=990,
+        scattered_keys=10,
+        top_keys=(
+            KeyProfile(b"\x1b[31mN14228", 11, 4_000, 400_000, 1),
+            KeyProfile(b"\xff\x00", 2, 70, 7_000, 2),
+            KeyProfile(b"", 0, 3, 12, 1),
+        ),
+        timeline=Timeline(first, 10_800_000, (1_000, 0, 500, 1, 3_000, 2_000, 1_500, 999)),
+    )
+    return ProfiledTopic(address_of("topic", "west", "shop:eu:orders"), profile, 604_800_000, "Spark local[*]")

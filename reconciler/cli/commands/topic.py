@@ -9,14 +9,14 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
-from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs
+from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs, seconds
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.text.lines import line
 from reconciler.errors import UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.cli.json.clusters_json import TopicsDocument
+    from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
     from reconciler.cli.text.lines import Line
 
 
@@ -226,6 +226,39 @@ def produce_command(
         made = produce(place.invocation(), files.select(), address, options, stdin=binary_stdin(), report=report)
     where = f"{counted(len(made.ranges), 'partition')} of {made.address}"
     out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
+
+
+# `reconciler topic profile`.
+
+
+@bundled
+def profile_command(
+    files: Files,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
+    retention: Annotated[
+        str | None,
+        Option(metavar="DURATION", help="Say what a retention such as 7d would free.", show_default=False),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Read all records of a topic in Spark: skew, sizes, keys, gaps, and what compaction or retention would free."""
+    from reconciler.operations.clusters.topics import profile_topic
+
+    retention_ms = None if retention is None else round(seconds("--retention", retention) * 1000)
+    profiled = profile_topic(place.invocation(), files.select(), address, retention_ms)
+
+    def lines() -> list[Line]:
+        from reconciler.cli.text.topics_text import profile_text
+
+        return profile_text(profiled)
+
+    def document() -> TopicProfileDocument:
+        from reconciler.cli.json.clusters_json import TopicProfileDocument
+
+        return TopicProfileDocument.of(profiled)
+
+    present(form, lines, document)
 
 
 # `reconciler topic storage`.

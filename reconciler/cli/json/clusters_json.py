@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -12,9 +13,10 @@ from reconciler.resources.measures import Mode, TierUsage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from reconciler.jobs.profile import Counts, Gap, KeyProfile, PartitionProfile, Sizes, Timeline
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
     from reconciler.operations.clusters.namespaces import Made, Moved, NamespaceDeletion, NamespaceRow
-    from reconciler.operations.clusters.topics import Storages, TopicDescription
+    from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.inventory import Following, TopicShown
@@ -512,6 +514,190 @@ class TopicDocument(Document):
                 closed=any(each.is_closed for each in topic.migration.topics),
             ),
             mirror=None if topic.following is None else FollowingPart.of(topic.following),
+        )
+
+
+# JSON of `topic profile`: what a topic holds.
+
+
+_SIZE = "Of keys, values and headers, uncompressed."
+
+
+class SizesPart(Part):
+    """Bytes of single records."""
+
+    min: int
+    median: int
+    p99: int
+    max: int
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> SizesPart:
+        """Say them."""
+        return cls(min=sizes.min, median=sizes.median, p99=sizes.p99, max=sizes.max)
+
+
+class ContentPart(Part):
+    """Records, of a partition or of a topic."""
+
+    records: int
+    bytes: int = Field(description=_SIZE)
+    first_ms: int | None = Field(description="The earliest time of a record. Null: none has one.")
+    last_ms: int | None = Field(description="The latest.")
+    null_keys: int
+    null_values: int
+    tombstones: int = Field(description="Null values that have a key.")
+    sizes: SizesPart | None = Field(description="Null: there are no records.")
+
+    @classmethod
+    def of(cls, counts: Counts) -> ContentPart:
+        """Say them."""
+        return cls(
+            records=counts.records,
+            bytes=counts.bytes,
+            first_ms=counts.first_ms,
+            last_ms=counts.last_ms,
+            null_keys=counts.null_keys,
+            null_values=counts.null_values,
+            tombstones=counts.tombstones,
+            sizes=None if counts.sizes is None else SizesPart.of(counts.sizes),
+        )
+
+
+class FreedPart(Part):
+    """What would be freed at most."""
+
+    records: int
+    bytes: int = Field(description=_SIZE)
+
+
+class RetentionPart(FreedPart):
+    """What another retention would free at most: platforms remove whole segments."""
+
+    retention_ms: int
+
+
+class GapPart(Part):
+    """A time without a record."""
+
+    start_ms: int
+    end_ms: int
+
+    @classmethod
+    def of(cls, gap: Gap) -> GapPart:
+        """Say it."""
+        return cls(start_ms=gap.start_ms, end_ms=gap.end_ms)
+
+
+class PartitionProfilePart(Part):
+    """One partition."""
+
+    partition: int
+    first_offset: int | None = Field(description="Of a record that is there. Null: there is none.")
+    last_offset: int | None
+    content: ContentPart
+    keys: int
+    superseded: FreedPart = Field(description="Older than the newest record of the same key.")
+    longest_gap: GapPart | None = Field(description="Between two records. Null: none is as long as a second.")
+    old: FreedPart = Field(description="Older than the retention that was asked for; 0 where none was.")
+
+    @classmethod
+    def of(cls, found: PartitionProfile) -> PartitionProfilePart:
+        """Say it."""
+        counts, keys = found.counts, found.keys
+        return cls(
+            partition=found.partition,
+            first_offset=counts.first_offset,
+            last_offset=counts.last_offset,
+            content=ContentPart.of(counts),
+            keys=keys.keys,
+            superseded=FreedPart(records=keys.superseded_records, bytes=keys.superseded_bytes),
+            longest_gap=None if found.gap is None else GapPart.of(found.gap),
+            old=FreedPart(records=counts.old_records, bytes=counts.old_bytes),
+        )
+
+
+class Base64Part(Part):
+    """Bytes that are no UTF-8."""
+
+    base64: str
+
+
+class KeyProfilePart(Part):
+    """One of the keys with the most records."""
+
+    key: str | Base64Part = Field(description="The first 256 bytes of it.")
+    key_bytes: int = Field(description="How long it is.")
+    records: int
+    bytes: int = Field(description=_SIZE)
+    partitions: int = Field(description="How many it lies in.")
+
+    @classmethod
+    def of(cls, found: KeyProfile) -> KeyProfilePart:
+        """Say it."""
+        try:
+            key: str | Base64Part = found.prefix.decode()
+        except UnicodeDecodeError:
+            key = Base64Part(base64=b64encode(found.prefix).decode())
+        return cls(
+            key=key,
+            key_bytes=found.key_bytes,
+            records=found.records,
+            bytes=found.bytes,
+            partitions=found.partitions,
+        )
+
+
+class TimelinePart(Part):
+    """Records in stretches of time of the same length, the first one beginning at `start_ms`."""
+
+    start_ms: int
+    width_ms: int
+    records: tuple[int, ...]
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> TimelinePart:
+        """Say it."""
+        return cls(start_ms=timeline.start_ms, width_ms=timeline.width_ms, records=timeline.records)
+
+
+class TopicProfileDocument(Document):
+    """What a topic holds, up to its last stable offsets."""
+
+    format: Literal["reconciler.topic-profile/1"] = "reconciler.topic-profile/1"
+    address: str
+    engine: str | None = Field(description="Where its records were read. Null: there are none.")
+    content: ContentPart
+    keys: int = Field(description="Different ones.")
+    scattered_keys: int = Field(description="Those that lie in more than one partition.")
+    skew: float | None = Field(description="Bytes of the largest partition over the average. Null: there are none.")
+    compaction: FreedPart = Field(description="What compaction would free at most.")
+    retention: RetentionPart | None = Field(description="Null: it was not asked for.")
+    partitions: tuple[PartitionProfilePart, ...]
+    top_keys: tuple[KeyProfilePart, ...] = Field(description="With the most records first; at most ten.")
+    timeline: TimelinePart | None = Field(description="Null: no record has a time.")
+
+    @classmethod
+    def of(cls, profiled: ProfiledTopic) -> TopicProfileDocument:
+        """Say everything of it."""
+        found, counts = profiled.profile, profiled.profile.counts
+        retention = None
+        if profiled.retention_ms is not None:
+            retention = RetentionPart(
+                records=counts.old_records, bytes=counts.old_bytes, retention_ms=profiled.retention_ms
+            )
+        return cls(
+            address=profiled.address,
+            engine=profiled.engine,
+            content=ContentPart.of(counts),
+            keys=found.keys,
+            scattered_keys=found.scattered_keys,
+            skew=None if found.skew is None else round(found.skew, 3),
+            compaction=FreedPart(records=found.superseded_records, bytes=found.superseded_bytes),
+            retention=retention,
+            partitions=tuple(map(PartitionProfilePart.of, found.partitions)),
+            top_keys=tuple(map(KeyProfilePart.of, found.top_keys)),
+            timeline=None if found.timeline is None else TimelinePart.of(found.timeline),
         )
 
 

@@ -20,6 +20,7 @@ from reconciler.cli.json.clusters_json import (
     StoragesDocument,
     TopicDocument,
     TopicMovesDocument,
+    TopicProfileDocument,
     TopicsDocument,
 )
 from reconciler.cli.json.exports_json import ExportDocument, ImportDocument
@@ -92,6 +93,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "storages": StoragesDocument,
     "topic-description": TopicDocument,
     "topic-moves": TopicMovesDocument,
+    "topic-profile": TopicProfileDocument,
     "topics": TopicsDocument,
     "validate": ValidateDocument,
     "verify": VerifyDocument,

@@ -40,7 +40,7 @@ Line: TypeAlias = tuple[Span, ...]
 
 EMPTY: Line = ()
 
-_NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓]*")
+_NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓▁-█]*")
 """Letters and signs that take one cell each, our own among them."""
 
 

@@ -11,9 +11,10 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table
 from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import cluster_of
+from reconciler.resources.base import format_duration
 from reconciler.resources.configs import BROKERS, DEFAULT, show_value
 from reconciler.resources.measures import TierUsage
-from reconciler.runtime.text import bytes_text, count_text, counted
+from reconciler.runtime.text import bytes_text, count_text, counted, took
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from reconciler.embedded.check.check import Checked
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.errors import ReconcilerError
+    from reconciler.jobs.profile import Counts, Gap, KeyProfile, PartitionProfile, Profile, Timeline
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
     from reconciler.operations.clusters.namespaces import Leaving, Made, Moved, NamespaceDeletion, NamespaceRow
-    from reconciler.operations.clusters.topics import Altered, Storages, TopicDescription
+    from reconciler.operations.clusters.topics import Altered, ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow, ConfigRow
     from reconciler.planning.actions import Change, Value
     from reconciler.resources.address import Address
@@ -285,6 +287,123 @@ def sums_text(topics: Sequence[TopicStorage]) -> str:
     if pending:
         said.append(f"{bytes_text(sum(pending))} not uploaded")
     return " · ".join(said)
+
+
+# `topic profile` as text: sums, a bar for each partition, the largest keys, records over time, and what can be freed.
+
+
+_BAR: Final = 20
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+_KEY_CELLS: Final = 40
+
+
+def profile_text(profiled: ProfiledTopic) -> list[Line]:
+    """Return what a topic holds."""
+    found = profiled.profile
+    return [
+        line(Span(profiled.address, Tone.STRONG)),
+        *_contents(found),
+        EMPTY,
+        *_partition_bars(found.partitions),
+        *_top_keys(found),
+        *([] if found.timeline is None else _over_time(found.timeline)),
+        *_freed(profiled),
+        *([EMPTY, line(Span(f"Read in {profiled.engine}", Tone.QUIET))] if profiled.engine else []),
+    ]
+
+
+def _contents(found: Profile) -> Iterator[Line]:
+    counts, sizes = found.counts, found.counts.sizes
+    where = counted(len(found.partitions), "partition")
+    yield _fact("records", f"{count_text(counts.records)} in {where}, {bytes_text(counts.bytes)} uncompressed")
+    if sizes is None:
+        return
+    if counts.first_ms is not None:
+        yield _fact("time", f"{time_text(counts.first_ms)} to {time_text(counts.last_ms)}")
+    shown = zip(("min", "median", "p99", "max"), (sizes.min, sizes.median, sizes.p99, sizes.max), strict=True)
+    yield _fact("sizes", ", ".join(f"{name} {bytes_text(size)}" for name, size in shown))
+    scattered = f", {count_text(found.scattered_keys)} of them in several partitions" if found.scattered_keys else ""
+    yield _fact("keys", count_text(found.keys) + scattered)
+    tombstones = f", {counted(counts.tombstones, 'tombstone')} among them" if counts.tombstones else ""
+    values = f"{count_text(counts.null_values)} without a value{tombstones}"
+    yield _fact("nulls", f"{count_text(counts.null_keys)} without a key, {values}")
+    if found.skew is not None:
+        yield _fact("skew", f"the largest partition has {found.skew:.1f} times the average")
+
+
+def _fact(name: str, text: str) -> Line:
+    return line(Span(f"  {name:<7}  ", Tone.QUIET), text)
+
+
+def _partition_bars(partitions: Sequence[PartitionProfile]) -> list[Line]:
+    most = max((each.counts.bytes for each in partitions), default=0)
+    rows = [
+        (
+            str(each.partition),
+            *_offset_cells(each.counts),
+            count_text(each.counts.records),
+            bytes_text(each.counts.bytes),
+            "█" * -(-_BAR * each.counts.bytes // most) if most else "",
+            count_text(each.keys.keys),
+            count_text(each.keys.superseded_records),
+            _gap(each.gap),
+        )
+        for each in partitions
+    ]
+    headings = ("partition", "first", "last", "records", "size", "", "keys", "superseded", "longest gap")
+    return table(headings, rows, numbers=(0, 1, 2, 3, 4, 6, 7))
+
+
+def _offset_cells(counts: Counts) -> tuple[str, str]:
+    first, last = ("" if at is None else count_text(at) for at in (counts.first_offset, counts.last_offset))
+    return first, last
+
+
+def _gap(gap: Gap | None) -> str:
+    return "" if gap is None else f"{took(gap.length_ms / 1000)} from {time_text(gap.start_ms)}"
+
+
+def _top_keys(found: Profile) -> list[Line]:
+    if not found.top_keys:
+        return []
+    rows = [
+        (
+            _key(each),
+            count_text(each.records),
+            f"{100 * each.records / found.counts.records:.1f} %",
+            bytes_text(each.bytes),
+            count_text(each.partitions),
+        )
+        for each in found.top_keys
+    ]
+    return [EMPTY, *table(("top keys", "records", "share", "size", "partitions"), rows, numbers=(1, 2, 3, 4))]
+
+
+def _key(found: KeyProfile) -> str:
+    text = found.prefix.decode(errors="backslashreplace")
+    is_whole = len(text) <= _KEY_CELLS and found.key_bytes <= len(found.prefix)
+    shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({bytes_text(found.key_bytes)})"
+    return shown or "(empty)"
+
+
+def _over_time(timeline: Timeline) -> list[Line]:
+    most = max(timeline.records)
+    levels = len(_LEVELS)
+    chart = "".join(_LEVELS[-(-levels * count // most) - 1] if count else " " for count in timeline.records)
+    start = time_text(timeline.start_ms)
+    each = f"one column is {took(timeline.width_ms / 1000)}, the highest has {counted(most, 'record')}"
+    return [EMPTY, line(Span(f"records from {start}", Tone.QUIET)), line(f"  {chart}"), line(f"  {each}")]
+
+
+def _freed(profiled: ProfiledTopic) -> Iterator[Line]:
+    found, counts = profiled.profile, profiled.profile.counts
+    size = f"{counted(found.superseded_records, 'record')}, {bytes_text(found.superseded_bytes)}"
+    yield EMPTY
+    yield line(Span("Compaction", Tone.STRONG), f" would free at most {size}: newer records have the same keys")
+    if profiled.retention_ms is not None:
+        size = f"{counted(counts.old_records, 'record')}, {bytes_text(counts.old_bytes)}"
+        what = f"A retention of {format_duration(profiled.retention_ms)}"
+        yield line(Span(what, Tone.STRONG), f" would free at most {size}: whole segments are removed")
 
 
 # Access rules as text, in the order in which they are asked.

@@ -1,4 +1,4 @@
-"""`topic list`, `describe`, `alter` and `storage`."""
+"""`topic list`, `describe`, `alter`, `storage` and `profile`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import UserError
+from reconciler.errors import MissingSparkError, UserError
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_asleep
@@ -38,6 +38,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from reconciler.jobs.profile import Profile
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Emergency
     from reconciler.operations.steps.workspace import Work
@@ -391,3 +392,60 @@ def _of(work: Work, addresses: Iterable[Address]) -> list[TopicStorage]:
 
 def _items(by_cluster: Mapping[str, list[Address]]) -> list[tuple[str, list[Address]]]:
     return sorted(by_cluster.items())
+
+
+# `topic profile`: what a topic holds, as Spark reads it.
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledTopic:
+    """One topic, what was asked of it, and where its records were read."""
+
+    address: Address
+    profile: Profile
+    retention_ms: int | None
+    """The profile counts apart what is older than that; `None`: nothing was asked."""
+    engine: str | None
+    """`None`: there was nothing to read."""
+
+
+def profile_topic(invocation: Invocation, select: Select, address: str, retention_ms: int | None) -> ProfiledTopic:
+    """Read all records of a topic, up to its last stable offsets, and return what they are.
+
+    Raises:
+        UserError: It is not there.
+        MissingSparkError: Java or Spark are not there; a profile always runs on Spark.
+        RetryableError: Spark gave up.
+    """
+    from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here has jobs
+
+    work = open_work(invocation, select)
+    topic = topic_address(address)
+    provider = provider_of(work, topic)
+    check_answers(work, cluster_of(topic) or "")
+    with told_asleep(work, topic):
+        found, _ = find_topic(provider, topic)
+    log = provider.log(found)
+    _check_spark(work, invocation.environ)
+    from reconciler.jobs.profile import profile  # noqa: PLC0415 - it imports pyspark, which is there now
+
+    old_before_ms = 0 if retention_ms is None else invocation.now_ms() - retention_ms
+    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
+        profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
+    engine = work.spark.name if profiled.counts.records else None
+    return ProfiledTopic(found, profiled, retention_ms, engine)
+
+
+def _check_spark(work: Work, environ: Mapping[str, str]) -> None:
+    """Return if Spark could be started here.
+
+    Raises:
+        MissingSparkError: Java or Spark are not there.
+    """
+    from reconciler.jobs.session import check_ready  # noqa: PLC0415 - as above
+
+    try:
+        check_ready(work.spark, environ=environ)
+    except MissingSparkError as error:
+        message = f"topic profile runs on Spark, however small the topic is. {error.message}"
+        raise MissingSparkError(message, hint=error.hint) from error
