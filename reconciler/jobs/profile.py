@@ -206,13 +206,14 @@ def sized(records: DataFrame) -> DataFrame:
         fn.lit(0).cast("bigint"),
         lambda total, header: total + _length(header["key"]) + _length(header["value"]),
     )
+    size = _length(fn.col("key")) + _length(fn.col("value")) + fn.coalesce(in_headers, fn.lit(0))
     return records.select(
         "partition",
         "offset",
-        "timestamp_ms",
+        fn.unix_millis("timestamp").alias("timestamp_ms"),
         "key",
         fn.col("value").isNull().alias("is_null"),
-        (_length(fn.col("key")) + _length(fn.col("value")) + in_headers).alias("size"),
+        size.alias("size"),
     )
 
 
