@@ -38,6 +38,7 @@ from reconciler.embedded.catalog.topics import (
     namespaces_under,
 )
 from reconciler.embedded.context import ClusterContext
+from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.embedded.tiered.remote_tier import create_storage
 from reconciler.embedded.tiered.topic_deletion import finish_deletions
@@ -78,6 +79,7 @@ class Admin:
         self.now_ms = now_ms
         self._new_id = new_id
         self.catalog = CatalogRegister(store)
+        self._heads = RecentHeads()
         self.cache_folder: str | None = None
         """Where what is fetched from object storage is cached, unless a property says it; a full path."""
         self.permissions = SUPER_USER
@@ -94,6 +96,7 @@ class Admin:
             self.cluster_id,
             self.storage,
             self.cache_folder,
+            self._heads,
         )
 
     @property

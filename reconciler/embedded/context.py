@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.acl import Kind, Operation, topic_shown
+from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class ClusterContext:
     """The object storage of its remote tier."""
     cache_folder: str | None = None
     """Where what is fetched from object storage is cached, unless a property says it; a full path."""
+    heads: RecentHeads = field(default_factory=RecentHeads)
+    """What all its writers share: appends of several threads to one partition are one swap."""
 
     @property
     def remote(self) -> RemoteTier | None:

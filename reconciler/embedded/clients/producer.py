@@ -25,7 +25,7 @@ from reconciler.embedded.keys import check_producer_id, fresh_mark, fresh_produc
 from reconciler.embedded.segments.admission import admitted, conformed, row_of, rules_of, whole_of
 from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.gate import Gate, check_writer
-from reconciler.embedded.segments.head import PRODUCERS, RecentHeads, read_heads
+from reconciler.embedded.segments.head import PRODUCERS, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
 from reconciler.records.hashes import Spread, split_by_partition
@@ -168,10 +168,9 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a producer remembers from flush to flush: how far round robin has come, and its partitions' heads."""
+    """What a producer remembers of a topic from flush to flush: how far round robin has come."""
 
     spread: Spread = field(default_factory=Spread)
-    recent: RecentHeads = field(default_factory=RecentHeads)
 
 
 def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
@@ -197,7 +196,7 @@ def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBa
             split[partition].append(_from(lengths[partition], records))
             lengths[partition] += records.num_rows
     return Routed(
-        Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, course.recent), rules, dict(split)
+        Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, cluster.heads), rules, dict(split)
     )
 
 

@@ -6,13 +6,18 @@ reads the catalog before it is acknowledged; an append to a head nobody has sett
 
 A migration seals heads in the same way. Where it was cancelled the catalog says so, and the next append takes its seal
 off: nobody has to go through the heads again, and a seal that comes late closes nothing.
+
+Threads of one process that append to one partition at the same time share a swap.
 """
 
 from __future__ import annotations
 
+import os
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.model import TopicEntry
 from reconciler.embedded.catalog.tables import SEAL, check_served, sealed_by, topic_with_id
@@ -22,8 +27,6 @@ from reconciler.embedded.segments.head import (
     NOBODY,
     PRODUCERS,
     Head,
-    Recent,
-    RecentHeads,
     hand_over,
     head_as_kept,
     head_register,
@@ -33,7 +36,8 @@ from reconciler.embedded.segments.head import (
 )
 from reconciler.embedded.segments.pages import Spill, all_entries, all_pages
 from reconciler.embedded.segments.rewrites import Rekeying
-from reconciler.errors import UserError
+from reconciler.errors import UnansweredError, UserError
+from reconciler.objectstore.register import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,6 +92,110 @@ def writer_of(topic: TopicEntry) -> str:
     return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
 
 
+# The threads of one process that append: they know the heads they swapped last, and stand in line for each partition.
+
+
+_KEPT: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A head after our own swap; what stands there now, only another swap tells."""
+
+    held: ReadRegister
+    head: Head
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """What one thread wants appended, and what came of it."""
+
+    extend: Callable[[Head, int], Head | None]
+    mark: str
+    patience_s: float
+    turn: Event = field(default_factory=Event)
+    """Set when another thread has done it, or when this one is to do what all in line want."""
+    is_done: bool = False
+    error: Exception | None = None
+
+
+@dataclass(eq=False)
+class RecentHeads:
+    """The heads that the threads of one process swapped last, and who waits to swap which. Safe to share."""
+
+    _heads: OrderedDict[str, Recent] = field(default_factory=OrderedDict)
+    _lines: dict[object, list[Wanted]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    _process: int = field(default_factory=os.getpid)
+
+    def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
+        """Travel without what is known: elsewhere others have swapped since."""
+        return RecentHeads, ()
+
+    def get(self, key: str) -> Recent | None:
+        """Return what is known of a head."""
+        with self._own():
+            return self._heads.get(key)
+
+    def put(self, key: str, recent: Recent | None) -> None:
+        """Keep or (`None`) forget one; of too many the oldest is forgotten."""
+        with self._own():
+            self._heads.pop(key, None)
+            if recent is not None:
+                self._heads[key] = recent
+            if len(self._heads) > _KEPT:
+                self._heads.popitem(last=False)
+
+    def in_turn(self, line: object, ours: Wanted, do: Callable[[list[Wanted]], None]) -> None:
+        """Have what is wanted done: by another thread with its own, or by `do` with all that wait in the same line.
+
+        Whoever is first in line does it. Where that thread is interrupted, the next one begins anew with what is left.
+
+        Raises:
+            UnansweredError: Another thread took too long over it.
+        """
+        try:
+            self.join(line, ours)
+            if not ours.turn.wait(ours.patience_s):
+                message = "another thread of this process has been appending to the same partition for too long"
+                raise UnansweredError(message, hint="Try again: what was written is found there.")
+            if not ours.is_done:
+                do(self._waiting(line))
+        finally:
+            self.leave(line, ours)
+
+    def join(self, line: object, ours: Wanted) -> None:
+        """Stand in line; who is alone has his turn at once."""
+        with self._own():
+            waiting = self._lines.setdefault(line, [])
+            waiting.append(ours)
+            if waiting[0] is ours:
+                ours.turn.set()
+
+    def leave(self, line: object, ours: Wanted) -> None:
+        """Go, and wake those that are done and the first that is not."""
+        with self._own():
+            waiting = self._lines.get(line, [])
+            if ours in waiting:
+                waiting.remove(ours)
+            for one in waiting:
+                one.turn.set()
+                if not one.is_done:
+                    break
+            if not waiting:
+                self._lines.pop(line, None)
+
+    def _waiting(self, line: object) -> list[Wanted]:
+        with self._own():
+            return [one for one in self._lines[line] if not one.is_done]
+
+    def _own(self) -> Lock:
+        """Return the lock; a forked child begins anew, for the threads that stood in line are not there."""
+        if self._process != os.getpid():
+            self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
+        return self._lock
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """One topic, and the writer that wants to append to it."""
@@ -107,15 +215,32 @@ class Gate:
         mark: str,
         patience_s: float | None = None,
     ) -> None:
-        """Append to one partition by one swap.
+        """Append to one partition by one swap, shared with the threads that want the same at the same time.
 
         `extend` gets the head and its epoch and returns what it shall become, `None` for no change; it runs again
-        after a lost race, and what it did last is what holds. A swap whose answer was lost is recognised by its mark.
+        after a lost race, maybe on another thread, and what it did last is what holds. It recognises what is there
+        already. What it raises fails no other append. An own swap without an answer is recognised by its mark.
 
         Raises:
             UserError: The topic is gone, or the partition belongs to another writer.
             LostRaceError: Others were faster every time, until patience ended.
+            UnansweredError: The store, or a thread that did it for this one, did not say in time whether it was done.
         """
+        ours = Wanted(extend, mark, PATIENCE_S if patience_s is None else patience_s)
+        line = self.topic_id, partition, self.full_name, self.writer
+        self.recent.in_turn(line, ours, lambda wanted: self._swap_together(partition, _Group(wanted)))
+        if ours.error is not None:
+            raise ours.error
+
+    def _swap_together(self, partition: int, group: _Group) -> None:
+        try:
+            self._swap(partition, group)
+        except Exception as error:  # noqa: BLE001 - raised in every thread whose append it was
+            group.fail(error)
+        else:
+            group.finish()
+
+    def _swap(self, partition: int, group: _Group) -> None:
         register = head_register(self.store, self.topic_id, partition)
         spill = Spill(self.store, self.topic_id, partition)
         keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
@@ -126,14 +251,21 @@ class Gate:
 
         def change(held: ReadRegister | None) -> Json | None:
             before = self._found(partition, register.key, held, recent)
-            after = extend(before, 0 if held is None else held.epoch)
+            after = group.extended(before, held)
             spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
             tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
             return tried[-1].value
 
-        known = None if recent is None else recent.held
-        held = register.update(change, mark=mark, patience_s=patience_s, known=known)
+        held = register.update(
+            change,
+            mark=group.mark,
+            patience_s=group.patience_s,
+            known=None if recent is None else recent.held,
+        )
         self.recent.put(register.key, _left(tried, held))
+        if held is not None and group.is_shared and held.value is not tried[-1].value:
+            # An answer was lost, and an earlier try may have landed: where each append lies, the head tells.
+            group.extended(parse_head(self.store, register.key, held.value), held)
         if held is not None and not held.value["is_settled"]:
             keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
 
@@ -190,6 +322,52 @@ class Gate:
         if topic is None:
             raise UserError(f"topic {self.full_name} was deleted", hint="Nothing was written; create it again.")
         check_writer(self.full_name, topic, self.writer)
+
+
+class _Group:
+    """Appends to one partition that are made by one swap: one after the other, as if each had come alone."""
+
+    def __init__(self, wanted: list[Wanted]) -> None:
+        self._wanted = wanted
+        self._refused: dict[int, Exception] = {}
+        """By place in the group: what the last head that was found said against an append."""
+        self.mark = wanted[0].mark if len(wanted) == 1 else fresh_mark()
+        self.patience_s = min(one.patience_s for one in wanted)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are several."""
+        return len(self._wanted) > 1
+
+    def extended(self, head: Head, held: ReadRegister | None) -> Head | None:
+        """Return the head with all that is wanted and not refused; `None`: nothing of it is new."""
+        if held is None:
+            # A new head says under which key it lies, and that is the key of one append. The others come next.
+            del self._wanted[1:]
+        self._refused.clear()
+        after = head
+        for place, one in enumerate(self._wanted):
+            try:
+                after = one.extend(after, 0 if held is None else held.epoch) or after
+            except Exception as error:  # noqa: BLE001 - raised in the thread whose append it is
+                self._refused[place] = error
+        return None if after is head else after
+
+    def finish(self) -> None:
+        """Tell those that took part that it is done, or why theirs was refused."""
+        for place, one in self._last_first():
+            one.error = self._refused.get(place)
+            one.is_done = True
+
+    def fail(self, error: Exception) -> None:
+        """Tell those that took part why nothing came of it, as far as is known."""
+        for _, one in self._last_first():
+            one.error = error
+            one.is_done = True
+
+    def _last_first(self) -> list[tuple[int, Wanted]]:
+        """Return them in the order in which they are told: who does it is first in line until all are."""
+        return list(enumerate(self._wanted))[::-1]
 
 
 @dataclass(frozen=True, slots=True)

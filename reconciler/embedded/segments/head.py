@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -303,44 +302,6 @@ def position_of(head: Head | None) -> Position:
         return Position(head.start, head.end, head.epochs)
     fetched = source.get("fetched", NEVER_FETCHED)
     return Position(head.start, head.end, head.epochs, source["topic_id"], epochs_in(source), fetched)
-
-
-# Heads as their writer left them: whoever writes alone swaps again without reading first.
-
-
-_KEPT: Final = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """A head after our own swap; what stands there now, only another swap tells."""
-
-    held: ReadRegister
-    head: Head
-
-
-class RecentHeads:
-    """The heads one writer swapped last, by their keys. Threads share it as long as each has partitions of its own."""
-
-    def __init__(self) -> None:
-        """Know none yet."""
-        self._heads: OrderedDict[str, Recent] = OrderedDict()
-
-    def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
-        """Travel without what is known: elsewhere others have swapped since."""
-        return RecentHeads, ()
-
-    def get(self, key: str) -> Recent | None:
-        """Return what is known of a head."""
-        return self._heads.get(key)
-
-    def put(self, key: str, recent: Recent | None) -> None:
-        """Keep or (`None`) forget one; of too many the oldest is forgotten."""
-        self._heads.pop(key, None)
-        if recent is not None:
-            self._heads[key] = recent
-        if len(self._heads) > _KEPT:
-            self._heads.popitem(last=False)
 
 
 # Heads go from one writer to another: to producers when mirroring ends, to a link when a topic becomes a mirror.

@@ -363,7 +363,7 @@ def test_the_first_append_reads_the_catalog_after_the_head_is_there(store: Objec
     cluster.create_topic("orders")
     watched.calls.clear()
     for settles in (True, True, False):
-        produce(cluster, "x")
+        produce(cluster_in(watched), "x")
         after_read = watched.calls[watched.calls.index(("get", f"heads/{cluster.topic('orders').id}/00000.json")) :]
         assert (("get", "catalog/head.json") in after_read[:-1]) is settles
         watched.calls.clear()
@@ -483,10 +483,9 @@ def test_who_writes_alone_reads_the_head_once_and_swaps_again_and_again(store: O
 
 
 def test_a_head_that_was_known_is_read_again_where_another_wrote(store: ObjectStore) -> None:
-    watched = WatchedStore(store)
-    cluster = cluster_in(watched)
+    cluster = cluster_in(store)
     cluster.create_topic("orders")
-    known, other = cluster.producer(), cluster.producer()
+    known, other = cluster.producer(), cluster_in(store).producer()
     for value in ("a", "b", "c"):
         for producer in (known, other):
             producer.send("orders", value)
