@@ -298,18 +298,19 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
     with tasks.over(sum(each.bytes for each in work), "reconciler: upkeep"):
         for taken in rounds(work, tasks.budget):
             if engine.is_stopped():
-                raise _stopped()
+                raise stopped()
             began = engine.clock()
             try:
                 found, error = tasks.run(taken, do, what="upkeep")
             except RetryableError as failure:
                 # A cancelled stage looks like a failed one.
-                raise (_stopped() if engine.is_stopped() else failure) from failure
+                raise (stopped() if engine.is_stopped() else failure) from failure
             yield found
             if error is not None:
                 raise error
             tasks.budget.learn(taken, engine.clock() - began, cores=tasks.cores)
 
 
-def _stopped() -> IncompleteError:
+def stopped() -> IncompleteError:
+    """Return the error of upkeep that was asked to end."""
     return IncompleteError("upkeep was stopped; what is published stays", hint="The next run continues it.")

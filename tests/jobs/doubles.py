@@ -216,6 +216,21 @@ class DeadlyStorage:
 
 
 @dataclass
+class DeadlyStore(DeadlyStorage):
+    """A store that kills the process it is in once, after a part was written there: never the driver."""
+
+    def __reduce__(self) -> tuple[type[DeadlyStore], tuple[Any, Path, int]]:
+        """Travel as what it is."""
+        return DeadlyStore, (self.inner, self.died, self.driver)
+
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        self.inner.put(key, body, kms_key_id=kms_key_id)
+        if os.getpid() != self.driver and not self.died.exists():
+            self.died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
 class Signalling(DeadlyStorage):
     """Object storage that says in a file that something was copied there, and by which process; nobody dies of it."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.maintenance.compaction import Cleaning
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.segments.head import Head, Partition
     from reconciler.embedded.segments.retention import CleanupPolicy
@@ -49,6 +50,8 @@ class Chore:
     bytes: int
     offsets: OffsetRange | None = None
     """Of an upload and of a merge: what of the partition."""
+    keys: int = 0
+    """Of a compaction: at most so many keys are to be learned."""
 
     @property
     def cost(self) -> int:
@@ -101,9 +104,7 @@ class ChoreTask:
         Raises:
             UserError: The cluster, or its object storage, is not seen from this machine.
         """
-        catalog = self.catalog.read()
-        if self.remote is not None:
-            check_storage(self.remote.storage, catalog.cluster.storage_id)
+        catalog = self._shared_catalog()
         names = {entry.id: name for name, entry in catalog.topics.items()}
         is_here = self._is_here()
         for chore in chores:
@@ -118,6 +119,38 @@ class ChoreTask:
             else:
                 if found is not None:
                     yield found
+
+    def cleaning(self, chore: Chore) -> tuple[Compaction, Cleaning] | None:
+        """Return what a compaction goes over, for one that takes several tasks; `None`: nothing is to be done.
+
+        Raises:
+            UserError: As of a call; or a part is damaged.
+        """
+        catalog = self._shared_catalog()
+        self.check_shared(chore)
+        names = {entry.id: name for name, entry in catalog.topics.items()}
+        full_name = names.get(chore.partition.topic_id)
+        head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
+        if full_name is None or head is None:
+            return None
+        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
+        compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
+        found = compaction.cleaning(head, now_ms=self.now_ms)
+        return None if found is None else (compaction, found)
+
+    def check_shared(self, chore: Chore) -> None:
+        """Return if the cluster is seen from this machine.
+
+        Raises:
+            UserError: It is not.
+        """
+        check_shared(self.store, chore.partition.full_name, is_found=self._is_here())
+
+    def _shared_catalog(self) -> Catalog:
+        catalog = self.catalog.read()
+        if self.remote is not None:
+            check_storage(self.remote.storage, catalog.cluster.storage_id)
+        return catalog
 
     def _is_here(self) -> bool:
         return read_cluster_id(self.store) == self.cluster_id

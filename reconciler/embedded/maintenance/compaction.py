@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +91,14 @@ _GATHERED: Final = 1 << 20
 """Rows that wait before they are sorted into the rest."""
 
 
+class Survivors(Protocol):
+    """Knows which records no later record of their key supersedes."""
+
+    def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which they are of a batch of `offset` and `key` at least."""
+        ...
+
+
 class NewestOffsets:
     """Offsets by key. Two keys of one hash would be taken for one: 2^-64 for each pair of four thousand million."""
 
@@ -154,6 +162,34 @@ class NewestOffsets:
             at[looking] += 1
         return found
 
+    def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which records no later one supersedes: all but those at a lower offset than their key's newest."""
+        has_key = batch.column("key").is_valid()
+        is_keyed = mask(has_key)
+        stays = np.ones(batch.num_rows, np.bool_)
+        latest = self.of(batch.column("key").filter(has_key))
+        stays[is_keyed] = latest <= batch.column("offset").to_numpy()[is_keyed]
+        return stays
+
+
+class SurvivingOffsets:
+    """The offsets, within one file, of the newest records of their keys; as many as the file has, not the log.
+
+    Of records at `through` and above nothing was learned: they stay, as those without a key do.
+    """
+
+    def __init__(self, offsets: Offsets, through: int) -> None:
+        """Sort them."""
+        self._offsets, self._through = np.sort(offsets), through
+
+    def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which records no later one supersedes."""
+        offsets = batch.column("offset").to_numpy()
+        stays = np.isin(offsets, self._offsets, assume_unique=True)
+        stays |= offsets >= self._through
+        stays |= mask(batch.column("key").is_null())
+        return stays
+
 
 def hashed(keys: pa.Array) -> tuple[Words, Words]:
     """Return both halves of the hash of each key; keys are not null."""
@@ -168,9 +204,9 @@ def hashed(keys: pa.Array) -> tuple[Words, Words]:
 class Sieve:
     """Lets through what stays, and counts."""
 
-    def __init__(self, newest: NewestOffsets) -> None:
-        """Know the newest offset of each key."""
-        self._newest = newest
+    def __init__(self, survivors: Survivors) -> None:
+        """Know what stays."""
+        self._survivors = survivors
         self.dropped = 0
         self.tombstones = 0
         """How many of those stay."""
@@ -178,7 +214,7 @@ class Sieve:
     def kept(self, batches: Iterable[pa.RecordBatch], *, drops_tombstones: bool) -> Iterator[pa.RecordBatch]:
         """Yield what stays of batches of records."""
         for batch in batches:
-            stays = newest_mask(batch, self._newest)
+            stays = self._survivors.among(batch)
             is_tombstone = mask(batch.column("key").is_valid()) & mask(batch.column("value").is_null())
             if drops_tombstones:
                 stays &= ~is_tombstone
@@ -188,16 +224,6 @@ class Sieve:
                 yield batch
             elif stays.any():
                 yield batch.filter(pa.array(stays))
-
-
-def newest_mask(batch: pa.RecordBatch, newest: NewestOffsets) -> npt.NDArray[np.bool_]:
-    """Return which records no later record of their key supersedes; a batch of `offset` and `key` at least."""
-    has_key = batch.column("key").is_valid()
-    is_keyed = mask(has_key)
-    stays = np.ones(batch.num_rows, np.bool_)
-    latest = newest.of(batch.column("key").filter(has_key))
-    stays[is_keyed] = latest <= batch.column("offset").to_numpy()[is_keyed]
-    return stays
 
 
 def mask(column: pa.Array) -> npt.NDArray[np.bool_]:
@@ -260,7 +286,7 @@ def whole_segments(
 # offset of every key is learned from the *dirty* part, what lies above `Head.compacted_to`; then both parts are written
 # anew without what is older. Neighbours become one file of at most `segment.bytes`. Records without a key stay: nothing
 # supersedes them. Only keys and offsets are held in memory, of about `KEYS` keys; what is beyond waits for the next
-# time.
+# time, or is compacted by Spark at once (`jobs/compaction.py`): its tasks hold the offsets of one file each.
 #
 # **Across tiers.** The log is what object storage alone has, `[start, local_start)`, then what lies here. Both are
 # learned from and cleaned. Remote copies of what lies here too are not touched: what was compacted is uploaded once
@@ -295,7 +321,7 @@ KEYS: Final = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """A part that is cleaned, and where it lies."""
 
     entry: Entry
@@ -306,10 +332,10 @@ class _Piece:
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """Neighbouring parts of one tier that become one file."""
 
-    pieces: list[_Piece]
+    pieces: list[Piece]
     bytes: int
     horizon_ms: int | None
     """When the tombstones in it may go; `None`: it has none that stay."""
@@ -320,9 +346,30 @@ class _Group:
         return [piece.entry for piece in self.pieces]
 
     @property
-    def first(self) -> _Piece:
+    def first(self) -> Piece:
         """The oldest of them."""
         return self.pieces[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What one pass over a partition goes over. Picklable."""
+
+    pieces: tuple[Piece, ...]
+    dirty_from: int
+    through: int
+    """Up to where keys are learned."""
+    now_ms: int
+    epoch: int
+    """The newest of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What takes the place of a group; `None`: all of it stays as it is."""
+
+    is_remote: bool
+    replacement: Replacement | None
 
 
 class Compaction:
@@ -351,29 +398,38 @@ class Compaction:
             MissingObjectError: A part, a page or the manifest is not there.
             UserError: A part is damaged.
         """
+        cleaning = self.cleaning(head, now_ms=now_ms)
+        if cleaning is None:
+            return None
+        newest, through = self._learned(cleaning.pieces, cleaning.dirty_from)
+        cleaning = replace(cleaning, through=through)
+        return self.rewritten(cleaning, (self.cleaned(cleaning, group, newest) for group in self.groups(cleaning)))
+
+    def cleaning(self, head: Head, *, now_ms: int) -> Cleaning | None:
+        """Return what is to be cleaned; `None`: nothing is yet.
+
+        Raises:
+            As of `compacted`.
+        """
         if not is_reached(head, self._policy, self._remote):
             return None
         there = remote_entries(head, self._place, self._remote)
         clean = to_clean(whole_segments(self._store, head, there, self._policy), head, self._policy, now_ms=now_ms)
         if not clean:
             return None
-        pieces = list(self._pieces(clean, there, head.local_start))
-        newest, through = self._learned(pieces, head.compacted_to)
-        pieces = [piece for piece in pieces if piece.entry.base < through]
+        pieces = tuple(self._pieces(clean, there, head.local_start))
+        return Cleaning(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0])
+
+    def rewritten(self, cleaning: Cleaning, cleaned: Iterable[Cleaned]) -> Rewritten:
+        """Gather what was written of all groups, in their order; where one fails, what the others wrote is deleted."""
         storage = None if self._remote is None else self._remote.storage
         with whole_or_gone(self._store) as here, whole_or_deleted(storage) as far:
-            for group in self._groups(pieces, head.compacted_to, now_ms):
-                replacement = self._cleaned(group, newest, head.compacted_to, now_ms)
-                if replacement is not None:
-                    (far if group.first.is_remote else here).append(replacement)
-        through = max(through, head.compacted_to)
-        return Rewritten(
-            self._partition,
-            tuple(here),
-            through,
-            self._remotely(tuple(far), head.epochs[-1][0], through),
-            epoch=head.epochs[-1][0],
-        )
+            for one in cleaned:
+                if one.replacement is not None:
+                    (far if one.is_remote else here).append(one.replacement)
+        through = max(cleaning.through, cleaning.dirty_from)
+        remotely = self._remotely(tuple(far), cleaning.epoch, through)
+        return Rewritten(self._partition, tuple(here), through, remotely, epoch=cleaning.epoch)
 
     def _remotely(self, done: tuple[Replacement, ...], epoch: int, through: int) -> RemoteRewrite | None:
         if not done or self._remote is None or self._place is None or self._policy.tiering is None:
@@ -382,16 +438,16 @@ class Compaction:
         tiering = self._policy.tiering
         return RemoteRewrite(self._place, cluster_id, tiering, done, is_whole=True, epoch=epoch, learned_to=through)
 
-    def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[_Piece]:
+    def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[Piece]:
         there = {entry.key for entry in remote}
         for segment in clean:
             for entry in segment.entries:
                 if self._remote is not None and entry.key in there:
-                    yield _Piece(entry, self._remote.storage, min(entry.last + 1, local_start), is_remote=True)
+                    yield Piece(entry, self._remote.storage, min(entry.last + 1, local_start), is_remote=True)
                 else:
-                    yield _Piece(entry, self._store, entry.last + 1, is_remote=False)
+                    yield Piece(entry, self._store, entry.last + 1, is_remote=False)
 
-    def _learned(self, pieces: Sequence[_Piece], dirty_from: int) -> tuple[NewestOffsets, int]:
+    def _learned(self, pieces: Sequence[Piece], dirty_from: int) -> tuple[NewestOffsets, int]:
         """Return the newest offset of each key of the dirty part, and how far it was read."""
         newest = NewestOffsets()
         for piece in pieces:
@@ -405,11 +461,13 @@ class Compaction:
                     return newest, int(offsets[-1]) + 1
         return newest, pieces[-1].stop
 
-    def _groups(self, pieces: Iterable[_Piece], dirty_from: int, now_ms: int) -> Iterator[_Group]:
+    def groups(self, cleaning: Cleaning) -> Iterator[Group]:
         """Yield runs of one epoch and tier that fit into a segment and whose tombstones go at the same time."""
-        group: _Group | None = None
-        for piece in pieces:
-            horizon_ms = self._horizon_ms(piece.entry, dirty_from, now_ms)
+        group: Group | None = None
+        for piece in cleaning.pieces:
+            if piece.entry.base >= cleaning.through:
+                break
+            horizon_ms = self._horizon_ms(piece.entry, cleaning.dirty_from, cleaning.now_ms)
             if group is not None and self._joins(group, piece, horizon_ms):
                 group.pieces.append(piece)
                 group.bytes += piece.entry.bytes
@@ -417,11 +475,11 @@ class Compaction:
                 continue
             if group is not None:
                 yield group
-            group = _Group([piece], piece.entry.bytes, horizon_ms)
+            group = Group([piece], piece.entry.bytes, horizon_ms)
         if group is not None:
             yield group
 
-    def _joins(self, group: _Group, piece: _Piece, horizon_ms: int | None) -> bool:
+    def _joins(self, group: Group, piece: Piece, horizon_ms: int | None) -> bool:
         return (
             piece.is_remote == group.first.is_remote
             and piece.entry.epoch == group.first.entry.epoch
@@ -434,13 +492,18 @@ class Compaction:
             return None if is_due(entry, now_ms) else entry.horizon_ms
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
-    def _cleaned(self, group: _Group, newest: NewestOffsets, dirty_from: int, now_ms: int) -> Replacement | None:
-        """Write a group without what is superseded; `None`: all of it stays as it is."""
+    def cleaned(self, cleaning: Cleaning, group: Group, survivors: Survivors) -> Cleaned:
+        """Write a group without what is superseded."""
+        return Cleaned(group.first.is_remote, self._replacement(cleaning, group, survivors))
+
+    def _replacement(self, cleaning: Cleaning, group: Group, survivors: Survivors) -> Replacement | None:
+        """Return what takes the place of a group; `None`: all of it stays as it is."""
+        dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
         is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
-        if is_alone and first.last < dirty_from and not is_due(first, now_ms) and not _loses(group.first, newest):
+        if is_alone and first.last < dirty_from and not is_due(first, now_ms) and not _loses(group.first, survivors):
             return None
-        sieve = Sieve(newest)
+        sieve = Sieve(survivors)
         entry = self._writer(group).write_one(
             kept
             for piece in group.pieces
@@ -461,17 +524,15 @@ class Compaction:
             group.entries, [replace(entry, epoch=first.epoch, is_segment=True, horizon_ms=horizon_ms)]
         )
 
-    def _writer(self, group: _Group) -> PartWriter:
+    def _writer(self, group: Group) -> PartWriter:
         if self._place is None or not group.first.is_remote:
             return PartWriter.of(self._store, self._rules, self._partition.number)
         return SegmentWriter.under(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
-def _loses(piece: _Piece, newest: NewestOffsets) -> bool:
+def _loses(piece: Piece, survivors: Survivors) -> bool:
     """Tell whether a part has a record that is superseded; reads keys alone."""
-    return any(
-        not newest_mask(batch, newest).all() for batch in read_keys(piece.store, piece.entry, _whole(piece.entry))
-    )
+    return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, _whole(piece.entry)))
 
 
 def _whole(entry: Entry) -> OffsetRange:

@@ -177,7 +177,9 @@ class Upkeep:
         found = to_clean(segments, head, lying.policy, now_ms=now_ms)
         if not found:
             return None, next_cleaning_ms(segments, head, lying.policy, now_ms=now_ms)
-        return Chore(lying.partition, sum(segment.bytes for segment in found)), None
+        dirty = [entry for segment in found for entry in segment.entries if entry.last >= head.compacted_to]
+        keys = sum(entry.digest.records for entry in dirty)
+        return Chore(lying.partition, sum(segment.bytes for segment in found), keys=keys), None
 
     def _rewritten(
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]

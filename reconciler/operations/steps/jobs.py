@@ -257,10 +257,11 @@ class SparkJobs:
             IncompleteError: It was stopped.
         """
         from reconciler.embedded.maintenance.chores import do_here
-        from reconciler.jobs.stage import spread
 
         engine = self.shared
         if engine.starts_spark(sum(each.bytes for each in work)):
+            from reconciler.jobs.compaction import spread
+
             yield from spread(engine, work, do)
         else:
             engine.used.count(here=len(work))

@@ -1,0 +1,210 @@
+"""Compact partitions whose keys do not fit in memory: one DataFrame pass finds the newest record of each key.
+
+Two shuffles: the hash and the offset of every record that is cleaned, by key; then the offsets that stay, by the file
+that they stay in. A task that writes a file holds the offsets of that file alone. Values are read and written by the
+tasks themselves. The driver publishes what they wrote as it does with any compaction: whole or not at all.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as fn
+
+from reconciler.embedded.maintenance import compaction as in_memory
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Refused
+from reconciler.embedded.maintenance.compaction import Cleaned, SurvivingOffsets, hashed
+from reconciler.embedded.segments.parts import read_keys
+from reconciler.errors import ReconcilerError
+from reconciler.jobs import stage
+from reconciler.jobs.progress import failed
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+    from pyspark.sql import DataFrame, SparkSession
+
+    from reconciler.embedded.maintenance.compaction import Cleaning, Compaction, Group, Piece
+    from reconciler.embedded.tiered.object_rewrites import Rewritten
+    from reconciler.jobs.stage import Engine, Stored, Used
+
+
+C = TypeVar("C", bound="Stored")
+R = TypeVar("R")
+
+_TASKS_A_CORE: Final = 4
+_OFFSETS_A_ROW: Final = 1 << 20
+"""Gathered before they are dealt out to files."""
+
+
+def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[Sequence[Any]]:
+    """Do work in Spark and yield what came of it in rounds; a partition with too many keys is a round of its own.
+
+    Raises:
+        IncompleteError: It was stopped; what was yielded stands.
+        ReconcilerError: A task was refused, or Spark gave up.
+    """
+    large = [each for each in work if isinstance(each, Chore) and each.keys >= in_memory.KEYS]
+    if not large or not isinstance(do, ChoreTask) or do.job != "compact":
+        yield from stage.spread(engine, work, do)
+        return
+    rest: list[Any] = [each for each in work if each not in large]
+    chores: Callable[[Sequence[Any]], Iterable[Any]] = do
+    if rest:
+        yield from stage.spread(engine, rest, chores)
+    for chore in large:
+        if engine.is_stopped():
+            raise stage.stopped()
+        yield _compacted(engine, do, chore)
+
+
+def _compacted(engine: Engine, task: ChoreTask, chore: Chore) -> list[Rewritten | Refused]:
+    """Compact one partition; what cannot be done leaves the others alone."""
+    session = engine.spark(chore.bytes)
+    try:
+        found = task.cleaning(chore)
+        if found is None:
+            return []
+        with stage.described(session, "reconciler: upkeep"):
+            return [Pass(session, task, chore, *found).rewritten(engine.used)]
+    except ReconcilerError as error:
+        # A cancelled stage looks like a failed one.
+        if engine.is_stopped():
+            raise stage.stopped() from error
+        return [Refused(chore.partition, error)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over one partition."""
+
+    session: SparkSession
+    task: ChoreTask
+    chore: Chore
+    compaction: Compaction
+    cleaning: Cleaning
+
+    def rewritten(self, used: Used) -> Rewritten:
+        """Write what stays under fresh names.
+
+        Raises:
+            UserError: A part is damaged, or an executor does not see the cluster.
+            RetryableError: Spark gave up.
+        """
+        groups = list(self.compaction.groups(self.cleaning))
+        tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).now)
+        keys = keys_of(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
+        survivors = in_files(newest(keys), [_offsets_of(group) for group in groups])
+        files = one_task_a_file(with_every_file(survivors, len(groups)), len(groups))
+        used.count(spark_tasks=tasks + len(groups))
+        try:
+            rows = self._written(files, groups).collect()
+        except Exception as trouble:
+            raise failed("compacting", trouble) from trouble
+        return self.compaction.rewritten(self.cleaning, _in_order(rows))
+
+    def _written(self, files: DataFrame, groups: Sequence[Group]) -> DataFrame:
+        """Return what came of each file, written by the task that holds the offsets that stay in it."""
+        task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning
+
+        def write(table: pa.Table) -> pa.Table:
+            number = table.column("file")[0].as_py()
+
+            def do(group: Group) -> Iterator[Cleaned]:
+                task.check_shared(chore)
+                offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
+                yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
+
+            outcomes = [pickle.dumps(outcome) for outcome in stage.attempt(do, groups[number])]
+            return pa.table({"file": pa.array([number] * len(outcomes), pa.int32()), "outcome": outcomes})
+
+        return files.groupBy("file").applyInArrow(write, "file int, outcome binary")
+
+
+# The steps, each a function to a frame.
+
+
+def keys_of(session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[Piece], tasks: int) -> DataFrame:
+    """Return the offset of every record that has a key, and the hash of its key in two halves."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task.check_shared(chore)
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                piece = pieces[index]
+                for found in read_keys(piece.store, piece.entry, OffsetRange(piece.entry.base, piece.stop)):
+                    keyed = found.filter(found.column("key").is_valid())
+                    halves = [pa.array(half.view(np.int64)) for half in hashed(keyed.column("key"))]
+                    yield pa.RecordBatch.from_arrays([keyed.column("offset"), *halves], names=["offset", "high", "low"])
+
+    return session.range(0, len(pieces), 1, tasks).mapInArrow(read, "offset bigint, high bigint, low bigint")
+
+
+def newest(keys: DataFrame) -> DataFrame:
+    """Return the last offset of each key."""
+    return keys.groupBy("high", "low").agg(fn.max("offset").alias("offset")).select("offset")
+
+
+def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
+    """Return offsets by the file that they stay in, many in a row: a record at the end of the remote tier has two."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for gathered in _gathered(batches):
+            offsets = np.sort(gathered)
+            starts = offsets.searchsorted([each.start for each in files]).tolist()
+            stops = offsets.searchsorted([each.stop for each in files]).tolist()
+            found = [
+                (file, offsets[start:stop].tobytes())
+                for file, (start, stop) in enumerate(zip(starts, stops, strict=True))
+                if start < stop
+            ]
+            numbers, packed = zip(*found, strict=True)
+            columns = [pa.array(numbers, pa.int32()), pa.array(packed, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, names=["file", "offsets"])
+
+    return survivors.mapInArrow(pack, "file int, offsets binary")
+
+
+def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
+    """Add a row without offsets for each file: what loses all its records is written anew as well."""
+    nothing = survivors.sparkSession.range(files).select(
+        fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
+    )
+    return survivors.unionByName(nothing)
+
+
+def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
+    """Bring what stays in a file to one task. Few bytes would be one task for all files, were this left to Spark."""
+    return survivors.repartition(files, "file")
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the numbers of many batches at once."""
+    held: list[npt.NDArray[np.int64]] = []
+    for batch in batches:
+        held.append(batch.column(0).to_numpy())
+        if sum(map(len, held)) >= _OFFSETS_A_ROW:
+            yield np.concatenate(held)
+            held = []
+    if any(map(len, held)):
+        yield np.concatenate(held)
+
+
+def _offsets_of(group: Group) -> OffsetRange:
+    return OffsetRange(group.first.entry.base, group.pieces[-1].entry.last + 1)
+
+
+def _in_order(rows: Sequence[Any]) -> Iterator[Cleaned]:
+    """Yield what was written, by file; at the end raise the first error, where a task was refused."""
+    # What is unpickled was pickled by `write`, in a session that is ours.
+    outcomes = [pickle.loads(row.outcome) for row in sorted(rows, key=lambda row: row.file)]  # noqa: S301
+    done, error = stage.told_apart(outcomes)
+    yield from done
+    if error is not None:
+        raise error
