@@ -13,7 +13,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from reconciler.jobs.progress import failed
-from reconciler.jobs.source import NAME, register
+from reconciler.jobs.scan import NAME
+from reconciler.jobs.source import register
 from reconciler.jobs.stage import described
 
 if TYPE_CHECKING:

@@ -1,62 +1,48 @@
-"""`spark.read.format("topic-log")`: a topic as a DataFrame, in the columns of Spark's own Kafka source.
+"""`spark.read` and `spark.readStream` with format `topic-log`: a topic as a DataFrame, and as a stream of rows.
 
-What names the log (`cluster`, `topic`) is up to who registered the source; `Places` are where a read begins and ends.
+What names the log (`cluster`, `topic`) is up to who registered the source.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-from dataclasses import dataclass, field, replace
+import logging
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from reconciler.errors import UserError
-from reconciler.jobs.flows import pieces_of
-from reconciler.records.log import MAX_OFFSET, OffsetRange, Selection, SelectiveLog
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.errors import SourceChangedError, UserError
+from reconciler.jobs.scan import (
+    NAME,
+    STARTS,
+    PushingReader,
+    Range,
+    Rows,
+    TopicLogReader,
+    check_schema,
+    ddl_of,
+    places_of,
+    truth_of,
+    whole_of,
+)
+from reconciler.records.log import OffsetRange
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from reconciler.records.log import Bounds, TopicLog
 
 
 Session: TypeAlias = SparkSession
-NAME: Final = "topic-log"
-OPTIONS: Final = (
-    "cluster",
-    "topic",
-    "columns",
-    "partitions",
-    "start",
-    "end",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "pushFilters",
-)
+_BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp", "endingTimestamp", "pushFilters")
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "failOnDataLoss")
+OPTIONS: Final = ("cluster", "topic", "columns", "start", "startingOffsets", *_BATCH_ONLY, *_STREAM_ONLY)
+_LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 
 def register(session: Session, open_log: Callable[[Mapping[str, str]], TopicLog]) -> None:
@@ -72,268 +58,6 @@ def register(session: Session, open_log: Callable[[Mapping[str, str]], TopicLog]
     session.dataSource.register(TopicLogSource)
 
 
-# Columns: those of Spark's Kafka source, each made of one field of a record.
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A column: its type in Spark's words, and the field of `RECORD_SCHEMA` that it is made of."""
-
-    type: str
-    field: str | None
-    is_never_null: bool = False
-
-    @property
-    def ddl(self) -> str:
-        return f"{self.type} not null" if self.is_never_null else self.type
-
-
-COLUMNS: Final = {
-    "key": _Column("binary", "key"),
-    "value": _Column("binary", "value"),
-    "topic": _Column("string", None, is_never_null=True),
-    "partition": _Column("int", "partition", is_never_null=True),
-    "offset": _Column("bigint", "offset", is_never_null=True),
-    "timestamp": _Column("timestamp", "timestamp_ms", is_never_null=True),
-    "timestampType": _Column("int", "timestamp_type", is_never_null=True),
-    "headers": _Column("array<struct<key:string,value:binary>>", "headers"),
-}
-
-
-def _ddl_of(options: Mapping[str, str]) -> str:
-    """Return the columns that the option `columns` names, or all of them."""
-    given = options.get("columns")
-    names = list(COLUMNS) if given is None else [name.strip() for name in given.split(",")]
-    for name in names:
-        _check_column(name)
-    return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in names)
-
-
-def _check_column(name: str) -> None:
-    if name not in COLUMNS:
-        hint = did_you_mean(nearest(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
-        raise UserError(f"{NAME} has no column {name!r}", hint=hint)
-
-
-def _check_schema(schema: StructType) -> None:
-    """Refuse a schema of the user's own that names other columns or types; whether they may be null is all the same."""
-    for each in schema:
-        _check_column(each.name)
-        found, known = each.dataType.simpleString(), COLUMNS[each.name].type
-        if found != known:
-            message = f"column {each.name} of {NAME} is of type {known}, not {found}"
-            raise UserError(message, hint="Correct it in .schema(…), or cast the column after loading.")
-
-
-def _as_columns(batch: pa.RecordBatch, schema: pa.Schema, topic: str) -> pa.RecordBatch:
-    """Return records as the columns of a schema."""
-    arrays = [_array(batch, each, topic) for each in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(batch: pa.RecordBatch, wanted: pa.Field[Any], topic: str) -> pa.Array[Any]:
-    name = COLUMNS[wanted.name].field
-    if name is None:
-        return pa.repeat(pa.scalar(topic, wanted.type), batch.num_rows)
-    found = batch.column(name)
-    if name == "timestamp_ms":
-        return found.cast(pa.timestamp("ms", tz="UTC")).cast(wanted.type)
-    if name == "headers":
-        return _none_if_empty(found).cast(wanted.type)
-    return found.cast(wanted.type)
-
-
-def _none_if_empty(headers: pa.ListArray[Any]) -> pa.ListArray[Any]:
-    """Return null for a record without headers, as Spark's Kafka source does."""
-    borders = np.array(headers.offsets)
-    is_empty = pa.array(borders[1:] == borders[:-1])
-    return pa.ListArray.from_arrays(pa.array(borders), headers.values, type=headers.type, mask=is_empty)
-
-
-# Places: where a read begins and ends, by words, a number, or JSON by partition.
-
-
-_EARLIEST, _LATEST = -2, -1
-"""Kafka's numbers for the two ends, in JSON."""
-_STARTS: Final = {"earliest": _EARLIEST, "latest": _LATEST}
-_ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
-
-
-@dataclass(frozen=True)
-class _Places:
-    """One offset in each partition: the same in all of them, or each its own."""
-
-    option: str
-    everywhere: int | None
-    by_partition: Mapping[int, int] = field(default_factory=dict)
-
-    def resolve(self, all_bounds: Mapping[int, Bounds]) -> dict[int, int]:
-        """Return an offset for each partition that there is.
-
-        Raises:
-            UserError: Some are missing, or are none of the topic.
-        """
-        if self.everywhere is None and (others := sorted(all_bounds.keys() ^ self.by_partition.keys())):
-            lacks = others[0] in all_bounds
-            said = "names no offset for" if lacks else "names an offset for"
-            what = f"partition {others[0]}" if lacks else f"partition {others[0]}, which the topic does not have"
-            hint = f"Give every partition an offset, {_EARLIEST} for its start or {_LATEST} for its end."
-            raise UserError(f"option {self.option} of {NAME} {said} {what}", hint=hint)
-        found = {}
-        for partition, bounds in sorted(all_bounds.items()):
-            given = self.by_partition[partition] if self.everywhere is None else self.everywhere
-            found[partition] = {_EARLIEST: bounds.start, _LATEST: bounds.stable}.get(given, given)
-        return found
-
-
-def _places(options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str) -> _Places:
-    """Return what one of two options says that mean the same: ours, and that of Spark's Kafka source."""
-    ours, kafkas = names
-    if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
-        message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
-        raise UserError(message, hint="Leave one of them out.")
-    option = kafkas if options.get(kafkas.lower()) is not None else ours
-    given = options.get(option.lower()) or default
-    if given in words:
-        return _Places(option, words[given])
-    if given.isdecimal():
-        return _Places(option, int(given))
-    try:
-        found = json.loads(given)
-        if list(found) == [options.get("topic")]:
-            (found,) = found.values()
-        by_partition = {int(partition): offset for partition, offset in found.items()}
-    except (ValueError, AttributeError, TypeError):
-        by_partition = {}
-    if not by_partition or not all(type(offset) is int and offset >= _EARLIEST for offset in by_partition.values()):
-        hint = f'Write {", ".join(sorted(words))}, an offset, or JSON by partition: {{"0": 23, "1": {_EARLIEST}}}.'
-        raise UserError(f"option {option} of {NAME}: {given!r} is not a place in a topic", hint=hint)
-    return _Places(option, None, by_partition)
-
-
-def _whole(options: Mapping[str, str], name: str) -> int | None:
-    """Return a whole number that an option gives, or `None`."""
-    given = options.get(name.lower())
-    if given is not None and not given.strip().isdecimal():
-        message = f"option {name} of {NAME} takes a whole number, not {given!r}"
-        raise UserError(message, hint="Times are milliseconds since 1970.")
-    return None if given is None else int(given)
-
-
-def _listed(options: Mapping[str, str], name: str) -> _Numbers:
-    """Return the numbers that an option lists, or all there are."""
-    given = options.get(name)
-    if given is None:
-        return _Numbers()
-    if not all(each.strip().isdecimal() for each in given.split(",")):
-        raise UserError(f"option {name} of {NAME} takes numbers, not {given!r}", hint="Write them as 0, 3, 4.")
-    return _Numbers(among=frozenset(map(int, given.split(","))))
-
-
-# Filters: what a query wants of partition, offset and timestamp decides what is planned and fetched at all.
-
-
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """Numbers from `least` to `most`, and among `among` where that is given."""
-
-    least: int = -MAX_OFFSET
-    most: int = MAX_OFFSET
-    among: frozenset[int] | None = None
-
-    def holds(self, number: int) -> bool:
-        return self.least <= number <= self.most and (self.among is None or number in self.among)
-
-    def narrowed(self, condition: Filter) -> _Numbers | None:
-        """Return those that a filter leaves; `None`: it is none of those that are understood."""
-        match condition:
-            case EqualTo(value=value) | EqualNullSafe(value=value):
-                return self._within(value, value, 0, 0)
-            case GreaterThan(value=value):
-                return self._within(value, None, 1, 0)
-            case GreaterThanOrEqual(value=value):
-                return self._within(value, None, 0, 0)
-            case LessThan(value=value):
-                return self._within(None, value, 0, -1)
-            case LessThanOrEqual(value=value):
-                return self._within(None, value, 0, 0)
-            case In(value=values):
-                numbers = [_number(value) for value in values]
-                known = frozenset(number for number in numbers if number is not None)
-                if len(known) != len(set(numbers)) or not known:
-                    return None
-                among = known if self.among is None else self.among & known
-                return _Numbers(max(self.least, min(known)), min(self.most, max(known)), among)
-            case _:
-                return None
-
-    def _within(self, least: object, most: object, up: int, down: int) -> _Numbers | None:
-        low = self.least if least is None else _number(least)
-        high = self.most if most is None else _number(most)
-        if low is None or high is None:
-            return None
-        return replace(self, least=max(self.least, low + up), most=min(self.most, high + down))
-
-
-def _number(value: object) -> int | None:
-    """Return what a filter compares with: a time in microseconds, as Spark has it; `None`: no such thing."""
-    if isinstance(value, dt.datetime):
-        return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
-    return value if type(value) is int else None
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What a query asks for, as far as its filters say."""
-
-    partition: _Numbers = _Numbers()
-    offset: _Numbers = _Numbers()
-    timestamp: _Numbers = _Numbers()
-    """In microseconds."""
-
-    def narrowed(self, condition: Filter) -> _Wanted | None:
-        """Return what a filter leaves; `None`: it does not help."""
-        (name, *deeper) = getattr(condition, "attribute", ("",))
-        if deeper or name not in {"partition", "offset", "timestamp"}:
-            return None
-        numbers = getattr(self, name).narrowed(condition)
-        return None if numbers is None else replace(self, **{name: numbers})
-
-    @property
-    def since_ms(self) -> int | None:
-        return None if self.timestamp.least == -MAX_OFFSET else -(-self.timestamp.least // 1000)
-
-    @property
-    def until_ms(self) -> int | None:
-        return None if self.timestamp.most == MAX_OFFSET else self.timestamp.most // 1000
-
-
-def _is_whole(condition: Filter) -> bool:
-    """Tell whether a filter is kept to row by row here, so that Spark need not look again."""
-    (name, *deeper) = getattr(condition, "attribute", ("",))
-    if isinstance(condition, IsNotNull):
-        return not deeper and name in COLUMNS and COLUMNS[name].is_never_null
-    return name == "partition" or (name == "offset" and not isinstance(condition, In))
-
-
-# Reading.
-
-
-@dataclass(frozen=True)
-class _Range(InputPartition):
-    """One task's share: an `InputPartition` is what Spark pickles."""
-
-    partition: int
-    offsets: OffsetRange
-
-    def __post_init__(self) -> None:
-        """Spark asks nothing of `value`, which its constructor would set."""
-
-
 class _TopicLogSource(DataSource):
     """Opens the log that options name; `opener` is bound by `register`."""
 
@@ -344,99 +68,153 @@ class _TopicLogSource(DataSource):
         return NAME
 
     def schema(self) -> StructType | str:
-        return _ddl_of(self.options)
+        return ddl_of(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        kind = PushingReader if truth_of(self.options, "pushFilters", otherwise=False) else TopicLogReader
+        return kind(self._rows(schema, _STREAM_ONLY, "streams"), self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return _TopicLogStream(self._rows(schema, _BATCH_ONLY, "batch reads"), self.options)
+
+    def _rows(self, schema: StructType, others: Sequence[str], where: str) -> Rows:
+        for name in others:
+            if name in self.options:
+                raise UserError(f"option {name} of {NAME} is for {where} only", hint="Leave it out.")
+        check_schema(schema)
         options: dict[str, str] = dict(self.options)
-        _check_schema(schema)
-        kind = _PushingReader if options.get("pushfilters", "false").lower() == "true" else _TopicLogReader
-        return kind(_Rows(type(self).opener(options), schema, options.get("topic", "")), options)
+        return Rows(type(self).opener(options), schema, options.get("topic", ""))
 
 
-class _Rows:
-    """Reads ranges of a log as Arrow batches of some columns."""
-
-    def __init__(self, log: TopicLog, schema: StructType, topic: str) -> None:
-        self.log = log
-        self._schema = schema
-        self._topic = topic
-
-    def planned(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
-        """Return a task for each run of stored parts."""
-        return [
-            _Range(partition, piece.offsets)
-            for partition, offsets in sorted(wanted.items())
-            if offsets.length
-            for piece in pieces_of(partition, offsets, self.log.extents(partition, offsets))
-        ]
-
-    def read(self, share: _Range, *, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[Any]:
-        """Yield batches of a range, each with the offset of its first and its last record."""
-        self.log.check_shared()
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in self._batches(share, schema, since_ms, until_ms):
-            yield _as_columns(batch, schema, self._topic)
-
-    def _batches(
-        self, share: _Range, schema: pa.Schema, since_ms: int | None, until_ms: int | None
-    ) -> Iterator[pa.RecordBatch]:
-        if not isinstance(self.log, SelectiveLog):
-            return self.log.read(share.partition, share.offsets)
-        fields = frozenset(found for name in schema.names if (found := COLUMNS[name].field) is not None)
-        return self.log.select(share.partition, share.offsets, Selection(fields, since_ms, until_ms))
+# Streams: a position is an offset in each partition of one topic, by its id. Spark keeps it in the checkpoint.
 
 
-class _TopicLogReader(DataSourceReader):
-    """Plans and reads what a query wants of a topic."""
+class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Goes on from a position to where the topic ends, however it grew, was trimmed or gained partitions meanwhile."""
 
-    def __init__(self, rows: _Rows, options: Mapping[str, str]) -> None:
+    def __init__(self, rows: Rows, options: Mapping[str, str]) -> None:
         self._rows = rows
-        self._start = _places(options, ("start", "startingOffsets"), _STARTS, "earliest")
-        self._end = _places(options, ("end", "endingOffsets"), _ENDS, "stable")
-        self._since_ms = _whole(options, "startingTimestamp")
-        self._until_ms = _whole(options, "endingTimestamp")
-        self._wanted = _Wanted(_listed(options, "partitions"))
+        self._topic = options.get("topic", "")
+        self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest")
+        self._most = whole_of(options, "maxOffsetsPerTrigger", least=1)
+        self._fails = truth_of(options, "failOnDataLoss", otherwise=True)
+        self._target: Mapping[int, int] | None = None
 
-    def partitions(self) -> Sequence[InputPartition]:
-        bounds = self._rows.log.bounds()
-        starts, ends = self._start.resolve(bounds), self._end.resolve(bounds)
-        return self._rows.planned(
-            {
-                partition: self._range(partition, each, OffsetRange(starts[partition], ends[partition]))
-                for partition, each in bounds.items()
-                if self._wanted.partition.holds(partition)
-            }
-        )
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
+        return self._position(self._start.resolve(self._rows.log.bounds()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {partition: each.stable for partition, each in self._rows.log.bounds().items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begins, bounds = self._offsets_in(start), self._rows.log.bounds()
+        ends = {
+            partition: each.stable if self._target is None else min(each.stable, self._target[partition])
+            for partition, each in bounds.items()
+            if self._target is None or partition in self._target
+        }
+        # What the log cannot give any more is no part of the limit; `partitions` says so, and passes it over.
+        ranges, lost = _readable(begins, ends, bounds)
+        if lost and self._fails:
+            raise self._loss(lost)
+        if isinstance(limit, ReadMaxRows):
+            ranges = _limited(ranges, limit.max_rows)
+        return self._position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        ranges, lost = _readable(self._offsets_in(start), self._offsets_in(end), self._rows.log.bounds())
+        self._report(lost)
+        return self._rows.planned(ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, _Range):  # else no range of ours: an empty topic is planned as one task with nothing
-            yield from self._rows.read(partition, since_ms=self._wanted.since_ms, until_ms=self._wanted.until_ms)
+        if not isinstance(partition, Range):
+            return
+        at, gap = partition.offsets.start, None
+        for records, shown in self._rows.read(partition):
+            first, last = records.column("offset")[0].as_py(), records.column("offset")[-1].as_py()
+            gap = at if gap is None and first > at else gap
+            at = last + 1
+            yield shown
+        gap = at if gap is None and at < partition.offsets.stop else gap
+        if gap is not None:
+            # Offsets without records are nothing special, unless retention has come this far while they were read.
+            begin = self._rows.log.bounds([partition.partition])[partition.partition].start
+            if gap < begin:
+                self._report([_removed(partition.partition, gap, min(begin, partition.offsets.stop))])
 
-    def _range(self, partition: int, bounds: Bounds, given: OffsetRange) -> OffsetRange:
-        """Return what of a partition is wanted: below the first record of a time there is nothing at or after it."""
-        offset = self._wanted.offset
-        start, stop = max(given.start, bounds.start, offset.least), min(given.stop, bounds.stable, offset.most + 1)
-        for since_ms in (self._since_ms, self._wanted.since_ms):
-            if since_ms is not None and start < stop:
-                first = self._rows.log.offset_for_time(partition, since_ms)
-                start = stop if first is None else max(start, first)
-        if self._until_ms is not None:
-            first = self._rows.log.offset_for_time(partition, self._until_ms)
-            stop = stop if first is None else min(stop, first)
-        return OffsetRange(start, stop)
+    def _position(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+        kept = {str(partition): offset for partition, offset in sorted(offsets.items())}
+        return {"topic": self._topic, "topic_id": self._rows.log.topic_id, "offsets": kept}
+
+    def _offsets_in(self, position: dict[str, Any]) -> dict[int, int]:
+        """Return the offsets of a position.
+
+        Raises:
+            SourceChangedError: It is one of another topic, or of one of the same name that was deleted since.
+        """
+        try:
+            topic, topic_id = position["topic"], position["topic_id"]
+            offsets = {int(partition): int(offset) for partition, offset in position["offsets"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"the checkpoint holds no position in a topic of {NAME}: {position}"
+            raise UserError(message, hint="Use another checkpointLocation.") from error
+        found = self._rows.log.topic_id
+        if topic_id != found if topic_id is not None and found is not None else topic != self._topic:
+            message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {found}"
+            hint = "It is another topic, or was created again. Use another checkpointLocation."
+            raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+        return offsets
+
+    def _report(self, lost: Sequence[str]) -> None:
+        """Fail for what cannot be read, or log it and go on."""
+        if lost and self._fails:
+            raise self._loss(lost)
+        for each in lost:
+            _LOGGER.warning("%s, %s; the stream goes on after them (failOnDataLoss is false)", self._topic, each)
+
+    def _loss(self, lost: Sequence[str]) -> UserError:
+        hint = "To go on after them, set the option failOnDataLoss to false."
+        return UserError(f"{self._topic}, {'; '.join(lost)}", hint=hint)
 
 
-class _PushingReader(_TopicLogReader):
-    """Takes filters from Spark, which is right for a frame that is scanned once.
+def _readable(
+    begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
+) -> tuple[dict[int, OffsetRange], list[str]]:
+    """Return what can be read between two positions, and what cannot any more. A new partition begins at offset 0."""
+    ranges: dict[int, OffsetRange] = {}
+    lost: list[str] = []
+    for partition, end in sorted(ends.items()):
+        begin, found = begins.get(partition, 0), bounds.get(partition)
+        if found is None:
+            lost.append(f"partition {partition}: it is gone, with all offsets from {begin}")
+            continue
+        if found.end < max(begin, end):
+            lost.append(f"partition {partition}: offsets {found.end} to {max(begin, end) - 1} were cut off its end")
+            ranges[partition] = OffsetRange(min(begin, found.end), min(end, found.end))
+        elif begin < min(found.start, end):
+            stop = min(found.start, end)
+            lost.append(_removed(partition, begin, stop))
+            ranges[partition] = OffsetRange(stop, end)
+        else:
+            ranges[partition] = OffsetRange(begin, max(begin, end))
+    return ranges, lost
 
-    Spark 4.3.0 keeps what was planned with one scan's filters for all scans of a frame: a second query on it, or the
-    other side of a self-join, lacks rows. So nobody gets this who has not asked for it.
-    """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        for condition in filters:
-            narrowed = self._wanted.narrowed(condition)
-            self._wanted = narrowed or self._wanted
-            is_never_null = isinstance(condition, IsNotNull) and _is_whole(condition)
-            if not is_never_null and (narrowed is None or not _is_whole(condition)):
-                yield condition
+def _removed(partition: int, begin: int, stop: int) -> str:
+    return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
+
+
+def _limited(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRange]:
+    """Return the beginning of each range, so many offsets in all, in proportion, and at least one of each."""
+    total = sum(offsets.length for offsets in ranges.values())
+    if total <= most:
+        return dict(ranges)
+    return {
+        partition: OffsetRange(
+            offsets.start, offsets.start + min(offsets.length, max(1, most * offsets.length // total))
+        )
+        for partition, offsets in ranges.items()
+    }

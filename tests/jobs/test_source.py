@@ -169,7 +169,11 @@ def test_options_narrow_a_read_to_partitions_and_times(spark: SparkSession, west
     ("option", "value", "problem"),
     [
         ("partitions", "0, x", "option partitions of topic-log takes numbers, not '0, x'"),
-        ("startingTimestamp", "today", "option startingTimestamp of topic-log takes a whole number, not 'today'"),
+        (
+            "startingTimestamp",
+            "today",
+            "option startingTimestamp of topic-log takes a whole number of at least 0, not 'today'",
+        ),
     ],
 )
 def test_numbers_that_are_none_are_refused(
@@ -220,6 +224,19 @@ def test_what_a_query_does_not_want_is_not_fetched(pushing: SparkSession, tmp_pa
     assert fetched("offset, value", "offset >= 5") <= 0.6 * everything
     assert fetched("timestamp, value", f"timestamp >= timestamp_millis({NOW + 1000})") <= 0.6 * everything
     assert fetched("timestamp, value", f"timestamp < timestamp_millis({NOW + 1000})") <= 0.6 * everything
+
+
+def test_times_beyond_those_that_spark_knows_are_the_nearest_that_it_does(
+    spark: SparkSession, west: EmbeddedCluster
+) -> None:
+    west.create_topic(TOPIC)
+    times = [9_300_000_000_000_000, -(1 << 63), T0]
+    rows = [{**row, "timestamp_ms": time} for row, time in zip(numbered(0, 3).to_pylist(), times, strict=True)]
+    sink = west.sink(TOPIC)
+    sink.publish([sink.stage(0, [pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)], at=None)])
+    found = load(spark, west, columns="offset, timestamp").selectExpr("unix_micros(timestamp)").collect()
+    most = 9_223_372_036_854_775_000
+    assert [row[0] for row in found] == [most, -most, T0 * 1000]
 
 
 def test_ranges_are_offsets_of_every_partition(spark: SparkSession, west: EmbeddedCluster) -> None:

@@ -1,0 +1,418 @@
+"""A topic as rows: columns, where a read begins and ends, what filters leave of it, and the batch reader."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from reconciler.errors import UserError
+from reconciler.jobs.flows import pieces_of
+from reconciler.records.log import MAX_OFFSET, OffsetRange, Selection, SelectiveLog
+from reconciler.runtime.text import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from reconciler.records.log import Bounds, TopicLog
+
+
+NAME: Final = "topic-log"
+
+# Columns: those of Spark's Kafka source, each made of one field of a record.
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its type in Spark's words, and the field of `RECORD_SCHEMA` that it is made of."""
+
+    type: str
+    field: str | None
+    is_never_null: bool = False
+
+    @property
+    def ddl(self) -> str:
+        """Its type in a schema."""
+        return f"{self.type} not null" if self.is_never_null else self.type
+
+
+COLUMNS: Final = {
+    "key": Column("binary", "key"),
+    "value": Column("binary", "value"),
+    "topic": Column("string", None, is_never_null=True),
+    "partition": Column("int", "partition", is_never_null=True),
+    "offset": Column("bigint", "offset", is_never_null=True),
+    "timestamp": Column("timestamp", "timestamp_ms", is_never_null=True),
+    "timestampType": Column("int", "timestamp_type", is_never_null=True),
+    "headers": Column("array<struct<key:string,value:binary>>", "headers"),
+}
+
+
+def ddl_of(options: Mapping[str, str]) -> str:
+    """Return the columns that the option `columns` names, or all of them."""
+    given = options.get("columns")
+    names = list(COLUMNS) if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        _check_column(name)
+    return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in names)
+
+
+def _check_column(name: str) -> None:
+    if name not in COLUMNS:
+        hint = did_you_mean(nearest(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
+        raise UserError(f"{NAME} has no column {name!r}", hint=hint)
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse a schema of the user's own that names other columns or types; whether they may be null is all the same."""
+    for each in schema:
+        _check_column(each.name)
+        found, known = each.dataType.simpleString(), COLUMNS[each.name].type
+        if found != known:
+            message = f"column {each.name} of {NAME} is of type {known}, not {found}"
+            raise UserError(message, hint="Correct it in .schema(…), or cast the column after loading.")
+
+
+def _as_columns(batch: pa.RecordBatch, schema: pa.Schema, topic: str) -> pa.RecordBatch:
+    """Return records as the columns of a schema."""
+    arrays = [_array(batch, each, topic) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(batch: pa.RecordBatch, wanted: pa.Field[Any], topic: str) -> pa.Array[Any]:
+    name = COLUMNS[wanted.name].field
+    if name is None:
+        return pa.repeat(pa.scalar(topic, wanted.type), batch.num_rows)
+    found = batch.column(name)
+    if name == "timestamp_ms":
+        return _times(found).cast(pa.timestamp("ms", tz="UTC")).cast(wanted.type)
+    if name == "headers":
+        return _none_if_empty(found).cast(wanted.type)
+    return found.cast(wanted.type)
+
+
+_MOST_MS: Final = ((1 << 63) - 1) // 1000
+"""The furthest time that Spark's microseconds can say."""
+
+
+def _times(ms: pa.Array[Any]) -> pa.Array[Any]:
+    """Return times, those that Spark's type cannot hold as the nearest that it can: brokers take any 64 bits."""
+    ends = pc.min_max(ms).as_py()
+    if ends["min"] is None or -_MOST_MS <= ends["min"] <= ends["max"] <= _MOST_MS:
+        return ms
+    return pc.max_element_wise(pc.min_element_wise(ms, _MOST_MS), -_MOST_MS)
+
+
+def _none_if_empty(headers: pa.ListArray[Any]) -> pa.ListArray[Any]:
+    """Return null for a record without headers, as Spark's Kafka source does."""
+    borders = np.array(headers.offsets)
+    is_empty = pa.array(borders[1:] == borders[:-1])
+    return pa.ListArray.from_arrays(pa.array(borders), headers.values, type=headers.type, mask=is_empty)
+
+
+# Places: where a read begins and ends, by words, a number, or JSON by partition.
+
+
+_EARLIEST, _LATEST = -2, -1
+"""Kafka's numbers for the two ends, in JSON."""
+STARTS: Final = {"earliest": _EARLIEST, "latest": _LATEST}
+ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
+
+
+@dataclass(frozen=True)
+class Places:
+    """One offset in each partition: the same in all of them, or each its own."""
+
+    option: str
+    everywhere: int | None
+    by_partition: Mapping[int, int] = field(default_factory=dict)
+
+    def resolve(self, all_bounds: Mapping[int, Bounds]) -> dict[int, int]:
+        """Return an offset for each partition that there is.
+
+        Raises:
+            UserError: Some are missing, or are none of the topic.
+        """
+        if self.everywhere is None and (others := sorted(all_bounds.keys() ^ self.by_partition.keys())):
+            lacks = others[0] in all_bounds
+            said = "names no offset for" if lacks else "names an offset for"
+            what = f"partition {others[0]}" if lacks else f"partition {others[0]}, which the topic does not have"
+            hint = f"Give every partition an offset, {_EARLIEST} for its start or {_LATEST} for its end."
+            raise UserError(f"option {self.option} of {NAME} {said} {what}", hint=hint)
+        found = {}
+        for partition, bounds in sorted(all_bounds.items()):
+            given = self.by_partition[partition] if self.everywhere is None else self.everywhere
+            found[partition] = {_EARLIEST: bounds.start, _LATEST: bounds.stable}.get(given, given)
+        return found
+
+
+def places_of(options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str) -> Places:
+    """Return what one of two options says that mean the same: ours, and that of Spark's Kafka source."""
+    ours, kafkas = names
+    if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
+        message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
+        raise UserError(message, hint="Leave one of them out.")
+    option = kafkas if options.get(kafkas.lower()) is not None else ours
+    given = options.get(option.lower()) or default
+    if given in words:
+        return Places(option, words[given])
+    if given.isdecimal():
+        return Places(option, int(given))
+    try:
+        found = json.loads(given)
+        if list(found) == [options.get("topic")]:
+            (found,) = found.values()
+        by_partition = {int(partition): offset for partition, offset in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        by_partition = {}
+    if not by_partition or not all(type(offset) is int and offset >= _EARLIEST for offset in by_partition.values()):
+        hint = f'Write {", ".join(sorted(words))}, an offset, or JSON by partition: {{"0": 23, "1": {_EARLIEST}}}.'
+        raise UserError(f"option {option} of {NAME}: {given!r} is not a place in a topic", hint=hint)
+    return Places(option, None, by_partition)
+
+
+def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
+    """Return a whole number that an option gives, or `None`."""
+    given = options.get(name.lower())
+    if given is None:
+        return None
+    if not given.strip().isdecimal() or int(given) < least:
+        message = f"option {name} of {NAME} takes a whole number of at least {least}, not {given!r}"
+        raise UserError(message, hint="Times are milliseconds since 1970.")
+    return int(given)
+
+
+def truth_of(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+    """Return whether an option is true."""
+    given = options.get(name.lower(), str(otherwise)).lower()
+    if given not in {"true", "false"}:
+        raise UserError(f"option {name} of {NAME} is true or false, not {given!r}", hint="Correct it.")
+    return given == "true"
+
+
+def _listed(options: Mapping[str, str], name: str) -> _Numbers:
+    """Return the numbers that an option lists, or all there are."""
+    given = options.get(name)
+    if given is None:
+        return _Numbers()
+    if not all(each.strip().isdecimal() for each in given.split(",")):
+        raise UserError(f"option {name} of {NAME} takes numbers, not {given!r}", hint="Write them as 0, 3, 4.")
+    return _Numbers(among=frozenset(map(int, given.split(","))))
+
+
+# Filters: what a query wants of partition, offset and timestamp decides what is planned and fetched at all.
+
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Numbers from `least` to `most`, and among `among` where that is given."""
+
+    least: int = -MAX_OFFSET
+    most: int = MAX_OFFSET
+    among: frozenset[int] | None = None
+
+    def holds(self, number: int) -> bool:
+        return self.least <= number <= self.most and (self.among is None or number in self.among)
+
+    def narrowed(self, condition: Filter) -> _Numbers | None:
+        """Return those that a filter leaves; `None`: it is none of those that are understood."""
+        match condition:
+            case EqualTo(value=value) | EqualNullSafe(value=value):
+                return self._within(value, value, 0, 0)
+            case GreaterThan(value=value):
+                return self._within(value, None, 1, 0)
+            case GreaterThanOrEqual(value=value):
+                return self._within(value, None, 0, 0)
+            case LessThan(value=value):
+                return self._within(None, value, 0, -1)
+            case LessThanOrEqual(value=value):
+                return self._within(None, value, 0, 0)
+            case In(value=values):
+                numbers = [_number(value) for value in values]
+                known = frozenset(number for number in numbers if number is not None)
+                if len(known) != len(set(numbers)) or not known:
+                    return None
+                among = known if self.among is None else self.among & known
+                return _Numbers(max(self.least, min(known)), min(self.most, max(known)), among)
+            case _:
+                return None
+
+    def _within(self, least: object, most: object, up: int, down: int) -> _Numbers | None:
+        low = self.least if least is None else _number(least)
+        high = self.most if most is None else _number(most)
+        if low is None or high is None:
+            return None
+        return replace(self, least=max(self.least, low + up), most=min(self.most, high + down))
+
+
+def _number(value: object) -> int | None:
+    """Return what a filter compares with: a time in microseconds, as Spark has it; `None`: no such thing."""
+    if isinstance(value, dt.datetime):
+        return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
+    return value if type(value) is int else None
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a query asks for, as far as its filters say."""
+
+    partition: _Numbers = _Numbers()
+    offset: _Numbers = _Numbers()
+    timestamp: _Numbers = _Numbers()
+    """In microseconds."""
+
+    def narrowed(self, condition: Filter) -> _Wanted | None:
+        """Return what a filter leaves; `None`: it does not help."""
+        (name, *deeper) = getattr(condition, "attribute", ("",))
+        if deeper or name not in {"partition", "offset", "timestamp"}:
+            return None
+        numbers = getattr(self, name).narrowed(condition)
+        return None if numbers is None else replace(self, **{name: numbers})
+
+    @property
+    def since_ms(self) -> int | None:
+        return None if self.timestamp.least == -MAX_OFFSET else -(-self.timestamp.least // 1000)
+
+    @property
+    def until_ms(self) -> int | None:
+        return None if self.timestamp.most == MAX_OFFSET else self.timestamp.most // 1000
+
+
+def _is_whole(condition: Filter) -> bool:
+    """Tell whether a filter is kept to row by row here, so that Spark need not look again."""
+    (name, *deeper) = getattr(condition, "attribute", ("",))
+    if isinstance(condition, IsNotNull):
+        return not deeper and name in COLUMNS and COLUMNS[name].is_never_null
+    return name == "partition" or (name == "offset" and not isinstance(condition, In))
+
+
+# Reading.
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """One task's share: an `InputPartition` is what Spark pickles."""
+
+    partition: int
+    offsets: OffsetRange
+
+    def __post_init__(self) -> None:
+        """Spark asks nothing of `value`, which its constructor would set."""
+
+
+class Rows:
+    """Reads ranges of a log as Arrow batches of some columns."""
+
+    def __init__(self, log: TopicLog, schema: StructType, topic: str) -> None:
+        self.log = log
+        self._schema = schema
+        self._topic = topic
+
+    def planned(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
+        """Return a task for each run of stored parts."""
+        return [
+            Range(partition, piece.offsets)
+            for partition, offsets in sorted(wanted.items())
+            if offsets.length
+            for piece in pieces_of(partition, offsets, self.log.extents(partition, offsets))
+        ]
+
+    def read(
+        self, share: Range, *, since_ms: int | None = None, until_ms: int | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """Yield batches of a range in the wanted columns, each after the records it is made of, with their offsets."""
+        self.log.check_shared()
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if isinstance(self.log, SelectiveLog):
+            fields = frozenset(found for name in schema.names if (found := COLUMNS[name].field) is not None)
+            batches = self.log.select(share.partition, share.offsets, Selection(fields, since_ms, until_ms))
+        else:
+            batches = self.log.read(share.partition, share.offsets)
+        for batch in batches:
+            yield batch, _as_columns(batch, schema, self._topic)
+
+
+class TopicLogReader(DataSourceReader):
+    """Plans and reads what a query wants of a topic."""
+
+    def __init__(self, rows: Rows, options: Mapping[str, str]) -> None:
+        self._rows = rows
+        self._start = places_of(options, ("start", "startingOffsets"), STARTS, "earliest")
+        self._end = places_of(options, ("end", "endingOffsets"), ENDS, "stable")
+        self._since_ms = whole_of(options, "startingTimestamp")
+        self._until_ms = whole_of(options, "endingTimestamp")
+        self._wanted = _Wanted(_listed(options, "partitions"))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a task for each run of stored parts that may hold what is wanted."""
+        bounds = self._rows.log.bounds()
+        starts, ends = self._start.resolve(bounds), self._end.resolve(bounds)
+        return self._rows.planned(
+            {
+                partition: self._range(partition, each, OffsetRange(starts[partition], ends[partition]))
+                for partition, each in bounds.items()
+                if self._wanted.partition.holds(partition)
+            }
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
+        if isinstance(partition, Range):  # else no range of ours: an empty topic is planned as one task with nothing
+            wanted = self._wanted
+            for _, shown in self._rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms):
+                yield shown
+
+    def _range(self, partition: int, bounds: Bounds, given: OffsetRange) -> OffsetRange:
+        """Return what of a partition is wanted: below the first record of a time there is nothing at or after it."""
+        offset = self._wanted.offset
+        start, stop = max(given.start, bounds.start, offset.least), min(given.stop, bounds.stable, offset.most + 1)
+        for since_ms in (self._since_ms, self._wanted.since_ms):
+            if since_ms is not None and start < stop:
+                first = self._rows.log.offset_for_time(partition, since_ms)
+                start = stop if first is None else max(start, first)
+        if self._until_ms is not None:
+            first = self._rows.log.offset_for_time(partition, self._until_ms)
+            stop = stop if first is None else min(stop, first)
+        return OffsetRange(start, stop)
+
+
+class PushingReader(TopicLogReader):
+    """Takes filters from Spark, which is right for a frame that is scanned once.
+
+    Spark 4.3.0 keeps what was planned with one scan's filters for all scans of a frame: a second query on it, or the
+    other side of a self-join, lacks rows. So nobody gets this who has not asked for it.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep what is understood, and yield what Spark still has to look at."""
+        for condition in filters:
+            narrowed = self._wanted.narrowed(condition)
+            self._wanted = narrowed or self._wanted
+            is_never_null = isinstance(condition, IsNotNull) and _is_whole(condition)
+            if not is_never_null and (narrowed is None or not _is_whole(condition)):
+                yield condition

@@ -1,0 +1,245 @@
+"""A topic as a stream: where it goes on, what it may miss, and which checkpoints are not its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from reconciler.errors import ReconcilerError
+from reconciler.jobs.source import register
+from tests.jobs.doubles import TOPIC, append, fill
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+SCHEMA = StructType([StructField("partition", IntegerType()), StructField("offset", LongType())])
+
+Batches = list[list[tuple[int, int]]]
+
+
+def run(session: SparkSession, cluster: EmbeddedCluster, folder: Path, **options: str) -> Batches:
+    """Run a stream to the end of the topic as it is now, and return what each of its batches had."""
+    log = cluster.log(options.get("topic", TOPIC))
+    register(session, lambda _options: log)
+    given = {"cluster": "west", "topic": TOPIC, "columns": "partition, offset", "start": "earliest", **options}
+    batches: Batches = []
+    stream = session.readStream.format("topic-log").options(**given).load().writeStream
+    query = (
+        stream.foreachBatch(lambda frame, _batch: batches.append(sorted(tuple(row) for row in frame.collect())))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return batches
+
+
+class Registry:
+    """Takes a data source as a session would, to use it without one."""
+
+    def __init__(self) -> None:
+        self.dataSource = self
+        self.found: Any = None
+
+    def register(self, found: Any) -> None:
+        self.found = found
+
+
+def reader(cluster: EmbeddedCluster, **options: str) -> Any:
+    """Return the stream reader as Spark gets it."""
+    registry, log = Registry(), cluster.log(TOPIC)
+    register(registry, lambda _options: log)  # type: ignore[arg-type]  # all that is asked of a session
+    return registry.found(CaseInsensitiveDict(topic=TOPIC, **options)).streamReader(SCHEMA)
+
+
+def position(cluster: EmbeddedCluster, *offsets: int) -> dict[str, Any]:
+    places = {str(partition): offset for partition, offset in enumerate(offsets)}
+    return {"topic": TOPIC, "topic_id": cluster.log(TOPIC).topic_id, "offsets": places}
+
+
+def offsets_of(found: dict[str, Any]) -> list[int]:
+    return [found["offsets"][str(partition)] for partition in range(len(found["offsets"]))]
+
+
+def ranges_of(planned: Any) -> list[tuple[int, int, int]]:
+    return [(one.partition, one.offsets.start, one.offsets.stop) for one in planned]
+
+
+def trimmed(cluster: EmbeddedCluster) -> int:
+    """Let retention remove what is old from the first partition, and return where it begins since."""
+    cluster.alter_topic(TOPIC, {"retention.bytes": "1", "segment.bytes": "14"})
+    cluster.upkeep().retain()
+    start = cluster.log(TOPIC).bounds()[0].start
+    assert start > 0
+    return start
+
+
+@pytest.mark.spark
+def test_a_stream_goes_on_where_it_was_and_takes_what_came_since(
+    spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
+) -> None:
+    fill(west, partitions=2, count=5, parts=1)
+    (first,) = run(spark, west, tmp_path)
+    assert first == [(partition, offset) for partition in range(2) for offset in range(5)]
+    assert run(spark, west, tmp_path) == []
+    west.alter_topic(TOPIC, partitions=3)
+    append(west, partitions=3, count=2)
+    (second,) = run(spark, west, tmp_path)
+    assert second == [(0, 5), (0, 6), (1, 5), (1, 6), (2, 0), (2, 1)]
+
+
+@pytest.mark.spark
+def test_a_batch_has_at_most_so_many_offsets(spark: SparkSession, west: EmbeddedCluster, tmp_path: Path) -> None:
+    fill(west, partitions=2, count=10, parts=1)
+    batches = run(spark, west, tmp_path, maxOffsetsPerTrigger="8")
+    assert [len(batch) for batch in batches] == [8, 8, 4]
+    assert sorted(row for batch in batches for row in batch) == [(p, o) for p in range(2) for o in range(10)]
+
+
+@pytest.mark.spark
+def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(
+    spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
+) -> None:
+    fill(west, partitions=1, count=3, parts=1)
+    run(spark, west, tmp_path)
+    west.delete_topic(TOPIC)
+    fill(west, partitions=1, count=9, parts=1)
+    with pytest.raises(StreamingQueryException, match="the checkpoint is of topic orders with id"):
+        run(spark, west, tmp_path)
+
+
+@pytest.mark.spark
+def test_what_retention_removed_is_an_error_that_names_it_unless_it_may_be_lost(
+    spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
+) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    run(spark, west, tmp_path)
+    append(west, partitions=1, count=5, parts=3)
+    start = trimmed(west)
+    words = re.escape(f"partition 0: offsets 5 to {start - 1} were removed before they were read")
+    with pytest.raises(StreamingQueryException, match=words):
+        run(spark, west, tmp_path)
+    (rows,) = run(spark, west, tmp_path, failOnDataLoss="false")
+    assert rows == [(0, offset) for offset in range(start, 20)]
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        ("earliest", [0, 0]),
+        ("latest", [10, 10]),
+        ("4", [4, 4]),
+        ('{"0": -1, "1": -2}', [10, 0]),
+        ('{"orders": {"0": 3, "1": 7}}', [3, 7]),
+    ],
+)
+def test_a_new_stream_begins_where_it_is_told(west: EmbeddedCluster, start: str, begins: list[int]) -> None:
+    fill(west, partitions=2, count=10, parts=1)
+    assert offsets_of(reader(west, startingOffsets=start).initialOffset()) == begins
+
+
+def test_a_new_stream_that_is_told_nothing_begins_at_the_end_as_kafkas_does(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=10, parts=1)
+    assert offsets_of(reader(west).initialOffset()) == [10]
+
+
+def test_a_limit_is_dealt_out_in_proportion_and_leaves_nobody_behind(west: EmbeddedCluster) -> None:
+    fill(west, partitions=3, count=20, parts=1)
+    it = reader(west, maxOffsetsPerTrigger="10")
+    assert it.getDefaultReadLimit() == ReadMaxRows(10)
+    assert offsets_of(it.latestOffset(position(west, 0, 0, 19), ReadMaxRows(10))) == [4, 4, 20]
+    assert offsets_of(it.latestOffset(position(west, 0, 0, 19), ReadAllAvailable())) == [20, 20, 20]
+    assert reader(west).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_with_available_now_a_stream_ends_where_the_topic_ended_when_it_began(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=4, parts=1)
+    it = reader(west)
+    it.prepareForTriggerAvailableNow()
+    west.alter_topic(TOPIC, partitions=2)
+    append(west, partitions=2, count=4)
+    end = it.latestOffset(position(west, 0), ReadAllAvailable())
+    assert offsets_of(end) == [4]
+    assert offsets_of(it.latestOffset(end, ReadAllAvailable())) == [4]
+
+
+def test_what_was_lost_is_logged_where_the_stream_goes_on(
+    west: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(west, partitions=1, count=5, parts=4)
+    start = trimmed(west)
+    with caplog.at_level(logging.WARNING):
+        planned = reader(west, failOnDataLoss="false").partitions(position(west, 2), position(west, 20))
+    assert ranges_of(planned) == [(0, start, 20)]
+    assert f"orders, partition 0: offsets 2 to {start - 1} were removed before they were read" in caplog.text
+    assert "the stream goes on after them" in caplog.text
+
+
+def test_what_is_removed_between_planning_and_reading_is_noticed(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=4)
+    it = reader(west)
+    (planned,) = it.partitions(position(west, 2), position(west, 20))
+    start = trimmed(west)
+    with pytest.raises(ReconcilerError, match=f"offsets 2 to {start - 1} were removed before they were read"):
+        list(it.read(planned))
+
+
+def test_a_partition_that_is_new_begins_at_its_first_offset_and_misses_nothing(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=4)
+    start = trimmed(west)
+    with pytest.raises(ReconcilerError, match=f"partition 0: offsets 0 to {start - 1} were removed"):
+        reader(west).latestOffset({**position(west), "offsets": {}}, ReadAllAvailable())
+
+
+def test_an_end_that_was_cut_off_is_noticed(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    with pytest.raises(ReconcilerError, match="partition 0: offsets 5 to 8 were cut off its end"):
+        reader(west).latestOffset(position(west, 9), ReadAllAvailable())
+    it = reader(west, failOnDataLoss="false")
+    assert offsets_of(it.latestOffset(position(west, 9), ReadAllAvailable())) == [5]
+    assert it.partitions(position(west, 9), position(west, 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "problem"),
+    [
+        (
+            {"topic": TOPIC, "topic_id": "another", "offsets": {"0": 1}},
+            "the checkpoint is of topic orders with id another",
+        ),
+        ({"index": 5}, "the checkpoint holds no position in a topic of topic-log"),
+    ],
+)
+def test_positions_of_something_else_are_refused(west: EmbeddedCluster, kept: dict[str, Any], problem: str) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    with pytest.raises(ReconcilerError, match=problem):
+        reader(west).latestOffset(json.loads(json.dumps(kept)), ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("endingOffsets", "latest", "option endingOffsets of topic-log is for batch reads only"),
+        ("maxOffsetsPerTrigger", "0", "option maxOffsetsPerTrigger of topic-log takes a whole number of at least 1"),
+        ("failOnDataLoss", "no", "option failOnDataLoss of topic-log is true or false, not 'no'"),
+        ("startingOffsets", "stable", "'stable' is not a place in a topic"),
+    ],
+)
+def test_options_that_a_stream_does_not_take_are_refused(
+    west: EmbeddedCluster, option: str, value: str, problem: str
+) -> None:
+    west.create_topic(TOPIC)
+    with pytest.raises(ReconcilerError, match=problem):
+        reader(west, **{option: value})
