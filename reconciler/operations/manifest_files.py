@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,32 @@ def _write(path: Path, text: str) -> None:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}", hint="Make it writable, or run: reconciler fmt --check"
         ) from error
+
+
+def folder_of(invocation: Invocation) -> Path:
+    """Return the folder of the workspace, or where there is none the one that the command works in."""
+    try:
+        return workspace_folder(invocation)
+    except UserError:
+        return invocation.cwd
+
+
+def name_of_workspace(invocation: Invocation) -> str:
+    """Return the name of the workspace as far as its file can be read: reports on broken files are filed under it."""
+    folder = folder_of(invocation).resolve()
+    raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
+    if isinstance(raw, Problem):
+        return folder.name
+    for document in parse(raw, WORKSPACE_FILE).documents:
+        match document.content:
+            case {"kind": "Workspace", "metadata": {"name": str(name)}} if name:
+                return name
+    found = _NAME.search(raw.decode(errors="replace"))
+    return found[1] if found else folder.name
+
+
+_NAME: Final = re.compile(r"""\bname:[ \t]*["']?([A-Za-z0-9][A-Za-z0-9._-]*)""")
+"""Of a file that is no YAML any more; the first thing that is named there is the workspace."""
 
 
 # `validate`: everything that can be known of the files without asking any cluster or store.

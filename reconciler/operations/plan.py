@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from reconciler.errors import BlockedError, IncompleteError, PartialError, PendingError, ReconcilerError, UserError
+from reconciler.errors import (
+    BlockedError,
+    IncompleteError,
+    PartialError,
+    PendingError,
+    ReconcilerError,
+    UsageError,
+    UserError,
+)
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.invocation import errors_of, located
@@ -23,6 +31,7 @@ from reconciler.operations.steps.observe import (
 from reconciler.operations.steps.recorded import Remembered, remember, warn_of_outdated
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
+from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.mirror_checks import topics_cut
 from reconciler.planning.plan import Base, Plan, PlanInput
 from reconciler.planning.resolve.cluster_values import given_up
@@ -31,7 +40,7 @@ from reconciler.resources.address import Address
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from reconciler.applying.engine import RunResult
@@ -170,16 +179,36 @@ class Planned:
         """The plan as the JSON that `--format json` writes."""
         return to_document(self.plan)
 
-    def verdict(self, *, detailed: bool = False) -> ReconcilerError | None:
-        """Return what the exit code says: errors always, blocked and pending only where asked for."""
+    def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
+        """Return what the exit code says, the gravest first."""
         if self.plan.errors:
             return errors_of(self.plan.errors)
-        if detailed and self.plan.blocked:
+        if "blocked" in fails and self.plan.blocked:
             return BlockedPlanError(self)
-        if detailed and not self.plan.is_empty:
-            count = len(self.plan.actions)
-            return PendingError(f"{count} changes are pending", hint="Run: reconciler apply")
+        dangerous = sum(is_dangerous(action) for action in self.plan.actions)
+        if "changes" in fails and not self.plan.is_empty:
+            return PendingError(f"{len(self.plan.actions)} changes are pending", hint="Run: reconciler apply")
+        if "danger" in fails and dangerous:
+            return PendingError(f"{dangerous} dangerous changes are pending", hint="Run: reconciler apply")
         return None
+
+
+Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
+FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
+"""On what a plan may fail. Errors fail always: what was planned is not the whole."""
+
+
+def failing(given: Sequence[str]) -> frozenset[Fails]:
+    """Return what a plan fails on, of words with commas between; by default on what no apply would do.
+
+    Raises:
+        UsageError: One of them is none of these.
+    """
+    named = [word.strip() for words in given for word in words.split(",")]
+    for word in named:
+        if word not in FAILS:
+            raise UsageError(f"--fail-on {word}: no plan fails on that", hint=f"Write some of: {', '.join(FAILS)}.")
+    return frozenset(each for each in FAILS if each in named) if named else frozenset({"errors", "blocked"})
 
 
 class BlockedPlanError(BlockedError):

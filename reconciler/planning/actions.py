@@ -354,6 +354,12 @@ class RunJob(_Step):
 
 Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | RunJob
 
+
+def is_dangerous(action: Action) -> bool:
+    """Tell whether a reader must look at an action before agreeing."""
+    return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
+
+
 ControlAction: TypeAlias = Create | Update | Delete | Transition
 """What a provider is asked to do; `Adopt` and `Forget` change only the state, `RunJob` goes to the jobs."""
 

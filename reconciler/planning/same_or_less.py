@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
-from reconciler.planning.actions import Adopt, Block, Reason
+from reconciler.planning.actions import Adopt, Block, Reason, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of, plain
 from reconciler.planning.saved_plan import AGAIN
 from reconciler.resources.address import Address
@@ -102,7 +102,7 @@ def difference(
         approved_risk=approved.risk if approved else None,
         blocked=now.blocked,
         source=now.source,
-        is_dangerous=now.risk.value != "none" or now.blocked is not None or Reason.ADOPTED_DIFFERS in now.reasons,
+        is_dangerous=is_dangerous(now),
         instead_of=instead_of,
         losses=(0 if approved is None else _approved_loss(approved), _loss(now)),
     )

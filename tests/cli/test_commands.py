@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -14,6 +14,9 @@ import pytest
 from reconciler.cli.json.schemas import schema_bytes
 from reconciler.operations.mirrors.maintenance import OF_CLUSTERS
 from tests.cli.conftest import Call, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC = "topic/west/shop:orders"
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
@@ -72,6 +75,75 @@ def test_validate_names_file_line_and_field(call: Call) -> None:
     assert printed["problems"][0]["field"] == "spec.partition"
 
 
+# What ends in an error says so in every form, so that no page keeps the result of an earlier run.
+
+
+def misspelled() -> str:
+    edit("partitions: 3", "partition: 3")
+    return "is not a field here"
+
+
+def no_yaml() -> str:
+    Path("reconciler.yaml").write_text("kind: [Workspace\nmetadata: {name: shop}\n")
+    return "reconciler.yaml"
+
+
+@pytest.mark.parametrize("command", ["plan", "drift", "validate"])
+@pytest.mark.parametrize("breaks", [misspelled, no_yaml])
+def test_an_error_is_printed_in_every_form(call: Call, command: str, breaks: Callable[[], str]) -> None:
+    said = breaks()
+    for form in ("json", "markdown", "junit", "sarif"):
+        found = call(command, "--format", form)
+        assert found.code == 1
+        assert found.err
+        assert said in found.out.replace("\\", ""), (form, found.out)
+        match form:
+            case "json":
+                printed = follows("validate" if command == "validate" else "error", found)
+                assert printed["problems"][0]["source"].startswith(("manifests/example.yaml:", "reconciler.yaml:"))
+            case "markdown":
+                assert found.out.startswith(f"<!-- reconciler:{command} workspace=")
+            case "junit":
+                assert 'failures="1"' in found.out
+            case _:
+                (run,) = follows("sarif", found)["runs"]
+                assert run["invocations"][0]["executionSuccessful"] is False
+                assert [each["level"] for each in run["results"]] == ["error"]
+
+
+def test_the_comment_of_files_that_do_not_read_takes_the_place_of_the_plan(call: Call) -> None:
+    marker = re.compile(r"<!-- reconciler:plan (workspace=\S+) ")
+    before = marker.match(call("plan", "--format", "markdown").out)
+    misspelled()
+    after = marker.match(call("plan", "--format", "markdown").out)
+    assert before is not None
+    assert after is not None
+    assert after[1] == before[1]
+
+
+@pytest.mark.parametrize("form", ["markdown", "junit", "sarif"])
+def test_files_that_are_valid_are_said_to_be_in_every_form(call: Call, form: str) -> None:
+    found = call("validate", "--format", form)
+    assert (found.code, found.err) == (0, "")
+    assert {"markdown": "are valid", "junit": 'failures="0"', "sarif": '"executionSuccessful": true'}[form] in found.out
+
+
+def test_a_report_of_many_problems_fits_into_a_comment(call: Call) -> None:
+    topics = "\n".join(f"---\n{BROKEN.format(number)}" for number in range(2_000))
+    Path("manifests/many.yaml").write_text(topics)
+    said = call("validate", "--format", "markdown").out
+    assert len(said.encode()) <= 50_000
+    assert re.search(r"And [\d,]+ more problems that this comment has no room for", said)
+
+
+BROKEN = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: t{}, cluster: west}}
+spec: {{partition: 1}}
+"""
+
+
 def test_a_plan_shows_what_would_change_and_its_json_follows_the_schema(call: Call) -> None:
     said = call("plan")
     assert said.code == 0
@@ -95,11 +167,34 @@ def test_detailed_exit_codes_tell_pending_from_nothing(call: Call, form: str) ->
     assert call("plan", "--detailed-exitcode", "--format", form).code == 0
 
 
-def test_what_is_blocked_exits_7_only_where_asked_and_apply_does_nothing_of_it(applied: Call) -> None:
+@pytest.mark.parametrize(
+    ("fail_on", "code"),
+    [
+        ((), 7),
+        (("--fail-on", "blocked"), 7),
+        (("--fail-on", "errors"), 0),
+        (("--fail-on", "danger"), 2),
+        (("--fail-on", "errors,changes"), 2),
+        (("--fail-on", "changes", "--fail-on", "blocked"), 7),
+        (("--detailed-exitcode",), 7),
+        (("--fail-on", "blocks"), 64),
+    ],
+)
+def test_a_plan_fails_on_what_was_asked_for(applied: Call, fail_on: tuple[str, ...], code: int) -> None:
     text = Path("manifests/example.yaml").read_text()
     Path("manifests/example.yaml").write_text(text[: text.rindex("---")])
-    assert applied("plan").code == 0
-    assert applied("plan", "--detailed-exitcode").code == 7
+    assert applied("plan", *fail_on).code == code
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [((), 0), (("--fail-on", "danger"), 0), (("--fail-on", "changes"), 2)])
+def test_a_plan_without_danger_fails_on_changes_alone(call: Call, fail_on: tuple[str, ...], code: int) -> None:
+    assert call("plan", *fail_on).code == code
+
+
+def test_what_is_blocked_exits_7_and_apply_does_nothing_of_it(applied: Call) -> None:
+    text = Path("manifests/example.yaml").read_text()
+    Path("manifests/example.yaml").write_text(text[: text.rindex("---")])
+    assert applied("plan").code == 7
     said = applied("apply", "--yes")
     assert said.code == 7
     assert f"--allow delete:{TOPIC}" in said.out.splitlines()[-1]

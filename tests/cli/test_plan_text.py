@@ -18,11 +18,11 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import LIMIT, plan_markdown
 from reconciler.cli.text.plan_text import at_once, plan_text
 from reconciler.cli.text.remarks import junit, plan_remarks
-from reconciler.cli.text.sections import is_dangerous, plan_of, sections
+from reconciler.cli.text.sections import plan_of, sections
 from reconciler.cli.text.states_text import diff_text, difference_lines
 from reconciler.operations import state_views as state_diffs
 from reconciler.operations.steps.approval import ApprovalCheck
-from reconciler.planning.actions import Adopt, Change, Forget, Reason, Risk, RunJob, Update
+from reconciler.planning.actions import Adopt, Change, Forget, Reason, Risk, RunJob, Update, is_dangerous
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why

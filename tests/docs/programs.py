@@ -28,7 +28,7 @@ _CODES: Final[Mapping[int, tuple[str, str]]] = {
         "An error: the files, the command or a cluster is wrong.",
         "Read the message: it says where, why and what to do.",
     ),
-    2: ("Changes are pending. Only with `--detailed-exitcode`.", "Review the plan and apply it."),
+    2: ("Changes are pending. Only with `--detailed-exitcode` or `--fail-on`.", "Review the plan and apply it."),
     3: (
         "Drift: a cluster has moved away from the files.",
         "Set it back with `apply --only-drift`, or accept it with `drift --accept`.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,36 @@ if TYPE_CHECKING:
 SPARK = SparkSpec(master="local[2]", conf={"spark.sql.shuffle.partitions": 2})
 
 
+class OneSpark:
+    """The Spark session of this process, of which there can be no second one."""
+
+    def __init__(self) -> None:
+        self._kept = ExitStack()
+        self._running: RunningSpark | None = None
+
+    def running(self) -> RunningSpark:
+        if self._running is None:
+            self._running = self._kept.enter_context(start_session(SPARK, environ=os.environ))
+        return self._running
+
+    def end(self) -> None:
+        """Make room for another one."""
+        self._running = None
+        self._kept.close()
+
+
 @pytest.fixture(scope="session")
-def running() -> Iterator[RunningSpark]:
+def one_spark() -> Iterator[OneSpark]:
     # Executors do not have the tests: what is defined here travels whole.
     cloudpickle.register_pickle_by_value(doubles)
-    with start_session(SPARK, environ=os.environ) as spark:
-        yield spark
+    one = OneSpark()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def running(one_spark: OneSpark) -> RunningSpark:
+    return one_spark.running()
 
 
 @pytest.fixture

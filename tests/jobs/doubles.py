@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,85 +163,144 @@ class Halting(Wrapped):
         threading.Event().wait()
 
 
-@dataclass
-class Deadly(Wrapped):
-    """A sink that kills the process it is in once, after it has staged something."""
-
-    died: Path
-
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
-        staged = super().stage_copy(partition, source, offsets)
-        if partition == 1 and not self.died.exists():
-            self.died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return staged
+# Mishaps of executors, on the first read or write of one of them. The driver is left alone.
 
 
-@dataclass
-class Lingering(Wrapped):
-    """A sink whose tasks say that they are at work, and have not ended when a worker is killed."""
+@dataclass(frozen=True)
+class Mishap:
+    """Something that befalls one of the executors; files in a folder that all share say how far it is."""
 
-    said: Path
-    killed: Path
+    folder: Path
+    driver: int = field(default_factory=os.getpid)
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
-        staged = super().stage_copy(partition, source, offsets)
-        self.said.touch()
-        while not self.killed.exists():
+    @property
+    def has_begun(self) -> Path:
+        """There once it begins; holds the folder of the executor that it befalls."""
+        return self.folder / "begun"
+
+    @property
+    def is_over(self) -> Path:
+        """There once whoever waits may go on."""
+        return self.folder / "over"
+
+    def touch(self) -> None:
+        """Be told of a read or a write."""
+        if os.getpid() != self.driver:
+            self.befall()
+
+    def befall(self) -> None:
+        """Do it, in an executor."""
+        raise NotImplementedError
+
+    def _is_first(self, says: str) -> bool:
+        """Begin, unless another one has."""
+        mine = self.folder / f"{os.getpid()}-{threading.get_ident()}"
+        mine.write_text(says)
+        try:
+            os.link(mine, self.has_begun)  # whole at once, and once
+        except FileExistsError:
+            return False
+        finally:
+            mine.unlink()
+        return True
+
+    def _wait(self) -> None:
+        for _ in range(12_000):
+            if self.is_over.exists():
+                return
             threading.Event().wait(0.01)
-        return staged
+        raise TimeoutError("what this task waited for did not come")
+
+
+@dataclass(frozen=True)
+class LostTask(Mishap):
+    """The process of the first task kills itself."""
+
+    def befall(self) -> None:
+        if not self.has_begun.exists() and self._is_first(str(Path.cwd())):
+            self.is_over.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class LostWorker(Mishap):
+    """All tasks wait until a test has killed the worker of the first one. Those of the dead worker go on unseen."""
+
+    def befall(self) -> None:
+        if not self.is_over.exists():
+            self._is_first(str(Path.cwd()))
+            self._wait()
+
+
+@dataclass(frozen=True)
+class SlowTask(Mishap):
+    """The first task waits until another attempt at the same has come as far, and goes on beside it."""
+
+    def befall(self) -> None:
+        from pyspark import TaskContext  # noqa: PLC0415 - where the executor has it
+
+        if self.is_over.exists():
+            return
+        task: Any = TaskContext.get()
+        which, attempt = f"{task.stageId()}.{task.partitionId()}", f"{task.taskAttemptId()}"
+        if self._is_first(f"{which} {attempt}"):
+            self._wait()
+            return
+        slow, first = self.has_begun.read_text().split()
+        if slow == which and first != attempt:
+            self.is_over.touch()
 
 
 @dataclass
-class DeadlyStorage:
-    """Object storage that kills the process it is in once, after something was copied there: never the driver."""
+class Watched:
+    """A store or a log whose every read and write a mishap is told of."""
 
     inner: Any
-    died: Path
-    driver: int
+    mishap: Mishap
 
-    def __reduce__(self) -> tuple[type[DeadlyStorage], tuple[Any, Path, int]]:
+    def __reduce__(self) -> tuple[type[Watched], tuple[Any, Mishap]]:
         """Travel with what it is of."""
-        return DeadlyStorage, (self.inner, self.died, self.driver)
+        return type(self), (self.inner, self.mishap)
 
     def __getattr__(self, name: str) -> Any:
         """Be the same for the rest."""
         return getattr(self.inner, name)
 
+
+@dataclass
+class WatchedStore(Watched):
+    """An object store."""
+
+    def get(self, key: str) -> Any:
+        self.mishap.touch()
+        return self.inner.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> Any:
+        self.mishap.touch()
+        return self.inner.get_range(key, start, length)
+
     def copy_in(self, key: str, source: Any, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self.mishap.touch()
         self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
-        if os.getpid() != self.driver and not self.died.exists():
-            self.died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass
-class DeadlyStore(DeadlyStorage):
-    """A store that kills the process it is in once, after a part was written there: never the driver."""
-
-    def __reduce__(self) -> tuple[type[DeadlyStore], tuple[Any, Path, int]]:
-        """Travel as what it is."""
-        return DeadlyStore, (self.inner, self.died, self.driver)
+class WatchedWrites(Watched):
+    """A store that tells its mishap only of what was written, once it is there."""
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         self.inner.put(key, body, kms_key_id=kms_key_id)
-        if os.getpid() != self.driver and not self.died.exists():
-            self.died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.mishap.touch()
 
 
 @dataclass
-class Signalling(DeadlyStorage):
-    """Object storage that says in a file that something was copied there, and by which process; nobody dies of it."""
+class WatchedLog(Watched):
+    """A topic's log."""
 
-    def __reduce__(self) -> tuple[type[Signalling], tuple[Any, Path, int]]:
-        """Travel as what it is."""
-        return Signalling, (self.inner, self.died, self.driver)
-
-    def copy_in(self, key: str, source: Any, source_key: str, *, kms_key_id: str | None = None) -> None:
-        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
-        if os.getpid() != self.driver:
-            self.died.touch()
+    def read(self, partition: int, offsets: OffsetRange) -> Any:
+        for batch in self.inner.read(partition, offsets):
+            self.mishap.touch()
+            yield batch
 
 
 def tiered_west(folder: Path, storage: Any, *, partitions: int, parts: int, now_ms: int) -> EmbeddedCluster:

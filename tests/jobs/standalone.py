@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
@@ -20,11 +20,11 @@ from reconciler.resources.workspace import SparkSpec
 HOME = Path(pyspark.__file__).parent
 
 
-def _process(stack: ExitStack, folder: Path, kind: str, *arguments: str) -> subprocess.Popen[str]:
+def _process(stack: ExitStack, folder: Path, kind: str, host: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a part of a Spark cluster, ended with the stack."""
-    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
+    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", host]
     ports = ["--port", "0", "--webui-port", "0"]
-    environ = os.environ | {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ""}
+    environ = os.environ | {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": host, "PYTHONPATH": ""}
     running = stack.enter_context(
         subprocess.Popen([*command, *ports, *arguments], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
     )
@@ -43,29 +43,52 @@ def _wait_for(process: subprocess.Popen[str], pattern: str) -> str:
     raise AssertionError(f"it ended without saying {pattern}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standalone:
-    """The session of a driver, and the processes of its workers."""
+    """A master and its workers, and the session of a driver."""
 
-    spark: RunningSpark
-    workers: tuple[subprocess.Popen[str], ...]
+    stack: ExitStack
+    folder: Path
+    master: str
+    workers: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
+    spark: RunningSpark = field(init=False)
+
+    def add_worker(self) -> None:
+        """Start a worker with a core; each is a host of its own, because Spark tries a slow task on another one."""
+        number = len(self.workers)
+        options = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / f"work-{number}"))
+        host = f"127.0.0.{number + 2}"
+        self.workers[number] = _process(self.stack, self.folder, "worker.Worker", host, *options, self.master)
+        _wait_for(self.workers[number], r"Successfully (registered) with master")
+
+    def kill_worker_of(self, folder: str) -> None:
+        """Kill the worker whose executor works in a folder, and with it the executor."""
+        (number,) = (int(part.removeprefix("work-")) for part in Path(folder).parts if part.startswith("work-"))
+        self.workers[number].kill()
+        self.workers[number].wait()
 
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[Standalone]:
-    """Start a cluster of two workers with a core each, and a session on it."""
+    """Start a cluster of two workers with a core each, and a session on it that tries slow tasks a second time."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        master = _wait_for(_process(stack, folder, "master.Master"), r"Starting Spark master at (spark://\S+)")
-        workers: list[subprocess.Popen[str]] = []
-        for number in range(2):
-            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
-            workers.append(_process(stack, folder, "worker.Worker", *options, master))
-            _wait_for(workers[-1], r"Successfully (registered) with master")
+        process = _process(stack, folder, "master.Master", "127.0.0.1")
+        running = Standalone(stack, folder, _wait_for(process, r"Starting Spark master at (spark://\S+)"))
+        running.add_worker()
+        running.add_worker()
         conf: dict[str, str | int | bool] = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.speculation": True,
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.quantile": "0.1",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.task.duration.threshold": "2s",
         }
-        spark = stack.enter_context(start_session(SparkSpec(master=master, conf=conf), environ=os.environ))
-        yield Standalone(spark, tuple(workers))
+        running.spark = stack.enter_context(
+            start_session(SparkSpec(master=running.master, conf=conf), environ=os.environ)
+        )
+        yield running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from tests.embedded.maintenance.tiny_segments import (
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered
 from tests.engines import on
-from tests.jobs.doubles import DeadlyStore
+from tests.jobs.doubles import LostTask, WatchedWrites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,14 +224,14 @@ def test_a_part_that_cannot_be_read_leaves_everything_as_it_was(
 @pytest.mark.thorough
 @pytest.mark.usefixtures("few_keys")
 def test_a_pass_one_of_whose_tasks_was_killed_is_done_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
-    store, died = DirectoryStore(tmp_path / "one"), tmp_path / "died"
-    deadly: Any = DeadlyStore(store, died, os.getpid())
-    cluster, _ = clocked(deadly)
+    mishap = LostTask(tmp_path)
+    watched: Any = WatchedWrites(DirectoryStore(tmp_path / "one"), mishap)
+    cluster, _ = clocked(watched)
     with_topic(cluster, **EAGER)
     feed(cluster, seed=9, parts=20)
     before, records = head_of(cluster), held(cluster)
     done = cluster.upkeep().compact(partial(spread, on(spark)))  # the tests' Spark tries nothing again
-    assert died.exists()
+    assert mishap.is_over.exists()
     assert done.failed == 1
     assert (head_of(cluster), held(cluster)) == (before, records)
     compacted_in_spark(cluster, spark)

@@ -1,223 +1,264 @@
-"""Copies on a real standalone cluster: a master and two workers, each a process of its own."""
+"""Every job on a real standalone cluster: workers die, tasks are tried twice, and what comes of it is the same."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import cloudpickle
 
-from reconciler.embedded.catalog.mirror_tables import MirrorShape
-from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import index_key
-from reconciler.embedded.maintenance import chores
-from reconciler.embedded.segments.pages import all_entries
-from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.tiered.manifest import read_manifest
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.mounts.archive import ArchivedTopic, begin
+from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
+from reconciler.jobs.archive import Archiving, archive
+from reconciler.jobs.copy import mirror
+from reconciler.jobs.profile import profile
+from reconciler.jobs.source import register
 from reconciler.jobs.stage import spread
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.records.log import OffsetRange
-from reconciler.resources.mirrors import LinkEntry
-from tests.embedded.maintenance.tiny_segments import DAY, LateStore
-from tests.embedded.samples import NOW, ids, read, rows_of
+from tests.embedded.mounts.shared_bucket import Bucket
+from tests.embedded.samples import NOW, ids, read
 from tests.engines import here, on
-from tests.jobs import doubles
-from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, Lingering, Signalling, append, fill, in_spark, tiered_west
-from tests.jobs.standalone import standalone
+from tests.jobs.doubles import (
+    TOPIC,
+    LostTask,
+    LostWorker,
+    Mishap,
+    SlowTask,
+    WatchedLog,
+    WatchedStore,
+    append,
+    fill,
+    in_spark,
+    tiered_west,
+)
+from tests.jobs.kafka.copies import Place, produce
+from tests.jobs.standalone import Standalone, standalone
+from tests.jobs.test_archive import archive_of
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
-    from reconciler.jobs.session import RunningSpark
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.jobs.stage import Engine
+    from tests.jobs.conftest import OneSpark
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.thorough, pytest.mark.xdist_group("standalone")]
+
+PARTITIONS = 6
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSpark]:
-    cloudpickle.register_pickle_by_value(doubles)
+def cluster(one_spark: OneSpark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    one_spark.end()
     with standalone(tmp_path_factory.mktemp("standalone")) as running:
-        yield running.spark
+        yield running
 
 
-@pytest.fixture
-def topics(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
-    for one in (west, east):
-        one.create_topic(TOPIC, partitions=4)
-    append(west, partitions=4, count=200, parts=3)
+@dataclass
+class Scene:
+    """Clusters and an object storage in a folder, each read and write of which may be the moment of a mishap."""
+
+    folder: Path
+    mishap: Mishap
+    spark: SparkSession
+    kafka: Callable[[], Place]
+
+    @cached_property
+    def engine(self) -> Engine:
+        return on(self.spark)
+
+    def store(self, name: str) -> Any:
+        return WatchedStore(DirectoryStore(self.folder / name), self.mishap)
+
+    def cluster(self, name: str, *, parts: int) -> EmbeddedCluster:
+        """Return a cluster with a topic of six partitions, with so many parts of 40 records each."""
+        found = EmbeddedCluster.create(self.store(name), now_ms=lambda: NOW, new_id=ids())
+        fill(found, partitions=PARTITIONS, parts=parts)
+        return found
+
+    def tiered(self) -> EmbeddedCluster:
+        """Return a cluster with a tiered topic, whose closed segments wait for their upload."""
+        storage = self.store("storage")
+        found = tiered_west(self.folder / "tiered", storage, partitions=PARTITIONS, parts=9, now_ms=NOW)
+        found.alter_cluster({"cloud_storage_segment_size_target": "20000", "cloud_storage_segment_size_min": "1"})
+        found.upkeep().roll()
+        return found
 
 
-def test_executors_run_the_package_that_was_sent(cluster: RunningSpark) -> None:
+# The jobs. Each is done on the cluster, and sees for itself that its outcome is right.
+
+
+def mirror_is_the_same(it: Scene) -> None:
+    west, east = it.cluster("west", parts=3), it.cluster("east", parts=0)
+    assert in_spark(it.spark, west.log(TOPIC), east.sink(TOPIC)).records == PARTITIONS * 120
+    for partition in range(PARTITIONS):
+        assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(120))
+    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+
+
+def verify_finds_what_differs(it: Scene) -> None:
+    west, east = it.cluster("west", parts=2), it.cluster("east", parts=2)
+    append(east, partitions=1, count=1)
+    found = verify(it.engine, west.log(TOPIC), east.log(TOPIC), deep=True)
+    assert [each.partition for each in found.differing] == [0]
+
+
+def upload_and_merge_keep_every_record(it: Scene) -> None:
+    tiered = it.tiered()
+    before = [read(tiered.log(TOPIC), partition) for partition in range(PARTITIONS)]
+    on_spark = partial(spread, it.engine)
+    for job in (tiered.upkeep().upload, tiered.upkeep().merge):
+        done = job(on_spark)
+        assert (done.partitions, done.errors) == (PARTITIONS, [])
+        assert job(on_spark).partitions == 0
+    tiered.alter_topic(TOPIC, {"retention.local.strict": "true", "retention.local.target.bytes": "1"})
+    assert tiered.upkeep().retain().errors == []
+    heads = [tiered.log(TOPIC).head(partition) for partition in range(PARTITIONS)]
+    assert all(head is not None and head.local_start > 10 for head in heads)
+    assert [read(tiered.log(TOPIC), partition) for partition in range(PARTITIONS)] == before
+    assert check_cluster(tiered.store, deep=True, storage=tiered.storage).findings == []
+
+
+def compaction_keeps_the_newest_of_each_key(it: Scene) -> None:
+    west = it.cluster("west", parts=0)
+    west.alter_topic(TOPIC, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "14"})
+    for _ in range(3):
+        with west.producer() as producer:
+            for partition in range(PARTITIONS):
+                for number in range(40):
+                    producer.send(TOPIC, "value", key=f"k{number}", partition=partition)
+    done = west.upkeep().compact(partial(spread, it.engine))
+    assert (done.partitions, done.errors) == (PARTITIONS, [])
+    for partition in range(PARTITIONS):
+        head = west.log(TOPIC).head(partition)
+        assert head is not None
+        assert head.compacted_to > 80
+        superseded = {later - 40 for later in range(40, head.compacted_to)}
+        left = [row["offset"] for row in read(west.log(TOPIC), partition)]
+        assert left == sorted({*range(120)} - superseded)
+
+
+def archive_has_every_record(it: Scene) -> None:
+    bucket = Bucket(storage=it.store("storage"))
+    source = it.cluster("west", parts=2).log(TOPIC)
+    place = archive_of(bucket)
+    begin(place, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "mark")
+    ends = {number: bounds.end for number, bounds in source.bounds().items()}
+    copy, sink = ArchiveLog(place), ArchiveSink(place, PARTITIONS)
+    assert archive(Archiving(TOPIC, source, sink, copy, it.engine, lambda: ends)).records == PARTITIONS * 80
+    assert verify(here(), source, copy, deep=True).is_equal
+
+
+def mirror_into_kafka_is_the_same(it: Scene) -> None:
+    place = it.kafka()
+    source, target = place.create("orders", 3), place.create("copy", 3)
+    produce(place, source, 400, partitions=3)
+    watched: Any = WatchedLog(place.log(source), it.mishap)
+    mirror(it.engine, watched, place.sink(target))
+    assert [said for _, said in sorted_records(place, target)] == [said for _, said in sorted_records(place, source)]
+
+
+def sorted_records(place: Place, topic: str) -> list[tuple[int, str]]:
+    return [record for _, records in sorted(place.read(topic).items()) for record in records]
+
+
+def profile_counts_every_record_once(it: Scene) -> None:
+    log = it.cluster("west", parts=2).log(TOPIC)
+    found = profile(lambda: it.spark, log)
+    assert [each.counts.records for each in found.partitions] == [80] * PARTITIONS
+    rows = [row for partition in range(PARTITIONS) for row in read(log, partition)]
+    assert found.counts.tombstones == sum(row["value"] is None and row["key"] is not None for row in rows)
+    assert found.keys == len({row["key"] for row in rows} - {None})
+
+
+def topic_log_has_every_row_once(it: Scene) -> None:
+    log = it.cluster("west", parts=3).log(TOPIC)
+    register(it.spark, lambda _options: log)
+    rows = it.spark.read.format("topic-log").load().groupBy("partition").count().collect()
+    assert sorted(map(tuple, rows)) == [(partition, 120) for partition in range(PARTITIONS)]
+
+
+JOBS = (
+    mirror_is_the_same,
+    verify_finds_what_differs,
+    upload_and_merge_keep_every_record,
+    compaction_keeps_the_newest_of_each_key,
+    archive_has_every_record,
+    mirror_into_kafka_is_the_same,
+    profile_counts_every_record_once,
+    topic_log_has_every_row_once,
+)
+
+
+# The mishaps.
+
+
+def broker(request: pytest.FixtureRequest) -> Place:
+    """Start a broker only where a job asks for one."""
+    return Place(request.getfixturevalue("kafka_broker"), request.getfixturevalue("kafka_prefix"))
+
+
+@pytest.mark.fact("F-R-033", "F-C-001")
+@pytest.mark.parametrize("job", JOBS)
+def test_one_of_the_workers_is_killed_in_the_middle(
+    cluster: Standalone, request: pytest.FixtureRequest, tmp_path: Path, job: Callable[[Scene], None]
+) -> None:
+    mishap, ended = LostWorker(tmp_path), threading.Event()
+
+    def kill() -> None:
+        while not mishap.has_begun.exists():
+            if ended.wait(0.01):
+                return
+        cluster.kill_worker_of(mishap.has_begun.read_text())
+        mishap.is_over.touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        job(Scene(tmp_path, mishap, cluster.spark.session, partial(broker, request)))
+    finally:
+        ended.set()
+        killer.join()
+        if mishap.has_begun.exists():
+            cluster.add_worker()
+    assert mishap.is_over.exists()
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_slow_task_is_overtaken_by_a_second_attempt_and_both_end(
+    cluster: Standalone, request: pytest.FixtureRequest, tmp_path: Path, job: Callable[[Scene], None]
+) -> None:
+    mishap = SlowTask(tmp_path)
+    job(Scene(tmp_path, mishap, cluster.spark.session, partial(broker, request)))
+    assert mishap.is_over.exists()
+
+
+@pytest.mark.parametrize("job", [mirror_is_the_same, upload_and_merge_keep_every_record])
+def test_the_process_of_a_task_is_killed(
+    cluster: Standalone, request: pytest.FixtureRequest, tmp_path: Path, job: Callable[[Scene], None]
+) -> None:
+    mishap = LostTask(tmp_path)
+    job(Scene(tmp_path, mishap, cluster.spark.session, partial(broker, request)))
+    assert mishap.is_over.exists()
+
+
+def test_executors_run_the_package_that_was_sent(cluster: Standalone) -> None:
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow  # noqa: ICN001, PLC0415 - where the executor has it
-        import reconciler.jobs.mirror  # noqa: PLC0415 - as above
+
+        import reconciler.jobs.copy  # noqa: PLC0415 - as above
 
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"file": [reconciler.jobs.copy.__file__], "pid": [os.getppid()]})
 
-    rows = cluster.session.range(0, 8, 1, 8).mapInArrow(where, "file string, pid long").collect()
+    rows = cluster.spark.session.range(0, 8, 1, 8).mapInArrow(where, "file string, pid long").collect()
     assert all("reconciler.zip" in row.file for row in rows)
     assert len({row.pid for row in rows}) == 2
-
-
-@pytest.mark.usefixtures("topics")
-def test_a_copy_is_done_by_all_executors(cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
-    assert in_spark(cluster.session, west.log(TOPIC), east.sink(TOPIC)).records == 2400
-    assert verify(on(cluster.session), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
-
-
-@pytest.mark.usefixtures("topics")
-def test_a_task_that_is_killed_is_done_again_and_nothing_is_there_twice(
-    cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster, tmp_path: Path
-) -> None:
-    copied = in_spark(cluster.session, west.log(TOPIC), Deadly(east.sink(TOPIC), tmp_path / "died"))
-    assert (tmp_path / "died").exists()
-    assert copied.records == 2400
-    for partition in range(4):
-        assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
-
-
-@pytest.mark.fact("F-R-033")
-def test_an_upload_whose_task_is_killed_is_done_again_and_each_record_is_there_once(
-    cluster: RunningSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chores, "_LITTLE", -1)
-    storage = DirectoryStore(tmp_path / "storage")
-    deadly = DeadlyStorage(storage, tmp_path / "died", os.getpid())
-    tiered = tiered_west(tmp_path / "west", deadly, partitions=8, parts=9, now_ms=NOW)
-    tiered.upkeep().roll()
-    before = [read(tiered.log(TOPIC), partition) for partition in range(8)]
-    done = tiered.upkeep().upload(partial(spread, cluster.session))
-    assert (tmp_path / "died").exists()
-    assert (done.partitions, done.failed) == (8, 0)
-    catalog = tiered.catalog.read()
-    tiering = tiering_of(catalog, TOPIC, tiered.cluster_id)
-    assert tiering is not None
-    for partition in range(8):
-        manifest = read_manifest(storage, remote_partition(tiering.location, partition))
-        assert manifest is not None
-        found = [
-            row
-            for entry in all_entries(storage, manifest)
-            for row in rows_of(read_part(storage, entry, partition, OffsetRange(0, 1 << 40)))
-        ]
-        assert found == before[partition][: manifest.end]
-        assert manifest.end > 10
-    assert tiered.upkeep().upload(partial(spread, cluster.session)).partitions == 0
-
-
-@pytest.mark.fact("F-C-001")
-def test_a_copy_one_of_whose_workers_is_killed_ends_and_nothing_is_there_twice(
-    west: EmbeddedCluster, east: EmbeddedCluster, tmp_path: Path
-) -> None:
-    east.create_link("dr", LinkEntry("link-1", "west", {"source": "west"}))
-    fill(west, partitions=8, count=200, parts=3)
-    east.create_mirror(TOPIC, MirrorShape(link="dr", source=TOPIC), west.source_topic(TOPIC))
-    said, over = tmp_path / "said", threading.Event()
-    with standalone(tmp_path / "spark") as running:
-        killer = threading.Thread(target=kill_when, args=(said, running.workers[0], over))
-        killer.start()
-        sink = Lingering(east.sink(TOPIC), said, tmp_path / "killed")
-        copied = in_spark(running.spark.session, west.log(TOPIC), sink)
-        over.set()
-        killer.join()
-        assert running.workers[0].wait(30) != 0
-        assert copied.records == 4800
-        assert in_spark(running.spark.session, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
-    for partition in range(8):
-        assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
-    assert verify(here(), west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
-
-
-def kill_when(said: Path, worker: subprocess.Popen[str], over: threading.Event) -> None:
-    """Kill a worker once its tasks are at work, and say so to those that wait for it."""
-    while not said.exists() and not over.wait(0.01):
-        pass
-    worker.kill()
-    worker.wait()
-    said.with_name("killed").touch()
-
-
-# Upkeep of a tiered topic on a real standalone cluster, one of whose workers is killed in the middle.
-
-
-PARTITIONS = 16
-
-
-def kill_worker_when(said: Path, worker: Popen[str], over: threading.Event) -> None:
-    """Kill a worker, and with it its executor, as soon as an executor has said that it is at work."""
-    while not said.exists() and not over.wait(0.01):
-        pass
-    worker.kill()
-
-
-@pytest.mark.fact("F-R-033")
-def test_upload_retention_and_merge_converge_although_a_worker_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chores, "_LITTLE", -1)
-    cloudpickle.register_pickle_by_value(doubles)
-    storage, said, over = DirectoryStore(tmp_path / "storage"), tmp_path / "said", threading.Event()
-    signalling = Signalling(storage, said, os.getpid())
-    tiered = tiered_west(tmp_path / "west", signalling, partitions=PARTITIONS, parts=9, now_ms=NOW)
-    tiered.alter_cluster({"cloud_storage_segment_size_target": "20000", "cloud_storage_segment_size_min": "1"})
-    tiered.upkeep().roll()
-    before = [read(tiered.log(TOPIC), partition) for partition in range(PARTITIONS)]
-    with standalone(tmp_path / "spark") as running:
-        on_spark = partial(spread, running.spark.session)
-        killer = threading.Thread(target=kill_worker_when, args=(said, running.workers[0], over))
-        killer.start()
-        done = tiered.upkeep().upload(on_spark)
-        over.set()
-        killer.join()
-        assert said.exists()
-        assert running.workers[0].wait(30) != 0
-        assert (done.partitions, done.errors) == (PARTITIONS, [])
-        merged = tiered.upkeep().merge(on_spark)
-        assert (merged.partitions, merged.errors) == (PARTITIONS, [])
-        tiered.alter_topic(TOPIC, {"retention.local.strict": "true", "retention.local.target.bytes": "1"})
-        assert tiered.upkeep().retain().errors == []
-        assert tiered.upkeep().upload(on_spark).partitions == 0
-        assert tiered.upkeep().merge(on_spark).partitions == 0
-    heads = [tiered.log(TOPIC).head(partition) for partition in range(PARTITIONS)]
-    assert all(head is not None and head.local_start > 10 for head in heads)
-    assert [read(tiered.log(TOPIC), partition) for partition in range(PARTITIONS)] == before
-    assert check_cluster(tiered.store, deep=True, storage=storage).findings == []
-    sweep(tmp_path, storage)
-    assert {key for key in _keys(storage) if key.endswith((".parquet", ".index"))} == named(tiered, storage)
-
-
-def sweep(folder: Path, storage: ObjectStore) -> None:
-    """Delete what is unnamed, as whoever comes a day later."""
-    late: tuple[Any, Any] = LateStore(DirectoryStore(folder / "west"), DAY + 60_000), LateStore(storage, DAY + 60_000)
-    EmbeddedCluster.open(late[0], now_ms=lambda: NOW, new_id=ids(), storage=late[1]).sweep()
-
-
-def named(cluster: EmbeddedCluster, storage: ObjectStore) -> set[str]:
-    """Return what manifests name."""
-    tiering = tiering_of(cluster.catalog.read(), TOPIC, cluster.cluster_id)
-    assert tiering is not None
-    found: set[str] = set()
-    for partition in range(PARTITIONS):
-        manifest = read_manifest(storage, remote_partition(tiering.location, partition))
-        assert manifest is not None
-        found |= {key for entry in all_entries(storage, manifest) for key in (entry.key, index_key(entry.key))}
-    return found
-
-
-def _keys(storage: ObjectStore) -> set[str]:
-    return {listed.key for listed in storage.list("topics/")}

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli.console import out
-from reconciler.cli.options import Files, Here, IntoFolder, OutFolder, Place, TextOrJson, bundled
+from reconciler.cli.options import AnyForm, Files, Here, IntoFolder, OutFolder, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict, warn_all
 from reconciler.cli.text.lines import EMPTY, line
-from reconciler.errors import UsageError, UserError
+from reconciler.errors import UsageError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from reconciler.cli.json.base import Document
-    from reconciler.manifests.positions import Problem
     from reconciler.operations.manifest_files import Validated
 
 
@@ -48,19 +47,21 @@ def init_command(
 
 
 @bundled
-def validate_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
+def validate_command(files: Files, place: Place, form: AnyForm = "text") -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
+    from reconciler.cli.failed import errors_shown, show_remarks, validated_remarks
     from reconciler.cli.present import validated_lines
     from reconciler.operations.manifest_files import validate
 
-    try:
-        validated = validate(place.invocation(), files.select())
-    except UserError as error:
-        if form == "json" and (problems := getattr(error, "problems", ())):
-            present(form, lambda: (), lambda: _of_problems(problems))
-        raise
+    invocation = place.invocation()
+    with errors_shown(form, "validate", invocation, files.environment):
+        validated = validate(invocation, files.select())
     warn_all(validated.warnings)
-    present(form, lambda: validated_lines(validated), lambda: _of(validated))
+    match form:
+        case "text" | "json":
+            present(form, lambda: validated_lines(validated), lambda: _of(validated))
+        case _:
+            show_remarks(validated_remarks(validated, invocation.tool, files.environment), form, invocation)
     raise_verdict(validated.verdict)
 
 
@@ -68,12 +69,6 @@ def _of(validated: Validated) -> Document:
     from reconciler.cli.json.checks_json import ValidateDocument
 
     return ValidateDocument.of(validated)
-
-
-def _of_problems(problems: Sequence[Problem]) -> Document:
-    from reconciler.cli.json.checks_json import ValidateDocument
-
-    return ValidateDocument.of_problems(problems)
 
 
 # `reconciler fmt`.

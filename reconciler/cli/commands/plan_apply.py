@@ -34,8 +34,18 @@ def plan_command(
         Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
     ] = None,
     form: AnyForm = "text",
+    fail_on: Annotated[
+        list[str] | None,
+        Option(
+            "--fail-on",
+            metavar="WHAT",
+            help="Fail on these: changes, danger (exit 2), blocked (exit 7), errors (exit 1, always). Several with "
+            "commas between. By default: errors,blocked.",
+            show_default=False,
+        ),
+    ] = None,
     detailed_exitcode: Annotated[
-        bool, Option("--detailed-exitcode", help="Exit 7 if anything is blocked, else 2 if anything would change.")
+        bool, Option("--detailed-exitcode", help="The same as --fail-on changes,blocked.")
     ] = False,
 ) -> None:
     """Show what would change. Changes nothing and takes no lock."""
@@ -43,14 +53,17 @@ def plan_command(
 
     file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
+    from reconciler.cli.failed import errors_shown
     from reconciler.cli.show import show_planned
-    from reconciler.operations.plan import plan
+    from reconciler.operations.plan import failing, plan
 
-    planned = plan(invocation, chosen.select(), out=file)
+    fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
+    with errors_shown(form, "plan", invocation, chosen.environment):
+        planned = plan(invocation, chosen.select(), out=file)
     show_planned(planned, form)
     if file is not None:
         err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
-    verdict = planned.verdict(detailed=detailed_exitcode)
+    verdict = planned.verdict(fails)
     raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 
@@ -159,7 +172,11 @@ def drift_command(
 
     if known is not None:
         checked_output("--known", known, "a file of --known")
-    drifted = drift(place.invocation(), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+    from reconciler.cli.failed import errors_shown
+
+    invocation = place.invocation()
+    with errors_shown(form, "drift", invocation, chosen.environment):
+        drifted = drift(invocation, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
     show_drifted(drifted, form)
     drifted.remember()
     raise_verdict(drifted.verdict)

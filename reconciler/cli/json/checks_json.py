@@ -63,10 +63,26 @@ class ValidateDocument(Document):
         )
 
     @classmethod
-    def of_problems(cls, problems: Sequence[Problem]) -> ValidateDocument:
+    def of_error(cls, error: str, hint: str, problems: Sequence[Problem], _exit_code: int) -> ValidateDocument:
         """Say what kept the files from being read."""
-        found = tuple(ProblemPart.of_problem(problem) for problem in problems)
+        found = tuple(map(ProblemPart.of_problem, problems)) or (ProblemPart(source=None, message=error, hint=hint),)
         return cls(valid=False, workspace=None, counts={}, problems=found, warnings=())
+
+
+class ErrorDocument(Document):
+    """What `plan` and `drift` print with `--format json` in place of their result, where they came to none."""
+
+    format: Literal["reconciler.error/1"] = "reconciler.error/1"
+    exit_code: int = Field(description="The code the command leaves with.")
+    error: str
+    hint: str
+    problems: tuple[ProblemPart, ...] = Field(description="What is wrong with the files, one by one.")
+
+    @classmethod
+    def of_error(cls, error: str, hint: str, problems: Sequence[Problem], exit_code: int) -> ErrorDocument:
+        """Say what ended the command."""
+        found = tuple(map(ProblemPart.of_problem, problems))
+        return cls(exit_code=exit_code, error=error, hint=hint, problems=found)
 
 
 class FoundPart(Part):

@@ -121,7 +121,7 @@ class Notification(_Part):
 class Invocation(_Part):
     """How it went."""
 
-    execution_successful: Literal[True] = True
+    execution_successful: bool = True
     tool_execution_notifications: tuple[Notification, ...]
 
 
@@ -141,7 +141,7 @@ class Run(_Part):
 
 
 class SarifDocument(_Part):
-    """What `plan` and `drift` print with `--format sarif`."""
+    """What `plan`, `drift` and `validate` print with `--format sarif`."""
 
     schema_uri: Literal["https://json.schemastore.org/sarif-2.1.0.json"] = Field(_SCHEMA, serialization_alias="$schema")
     version: Literal["2.1.0"] = "2.1.0"
@@ -162,7 +162,12 @@ class SarifDocument(_Part):
                 )
             ),
             automation_details=Automation(id=f"reconciler-{remarks.command}/{whose}/"),
-            invocations=(Invocation(tool_execution_notifications=_left_out(len(remarks.rows) - len(kept))),),
+            invocations=(
+                Invocation(
+                    execution_successful=remarks.is_whole,
+                    tool_execution_notifications=_left_out(len(remarks.rows) - len(kept)),
+                ),
+            ),
             results=tuple(_result(row, index[row.rule], prefix) for row in kept),
         )
         return cls(runs=(run,))

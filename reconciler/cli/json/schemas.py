@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.cli.json.checks_json import CheckDocument, DriftDocument, ValidateDocument
+from reconciler.cli.json.checks_json import CheckDocument, DriftDocument, ErrorDocument, ValidateDocument
 from reconciler.cli.json.clusters_json import (
     GroupDeletionDocument,
     GroupDocument,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "check": CheckDocument,
     "drift": DriftDocument,
+    "error": ErrorDocument,
     "event": EventDocument,
     "explain": ExplainDocument,
     "export": ExportDocument,

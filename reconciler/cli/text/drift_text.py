@@ -15,8 +15,8 @@ from reconciler.cli.text.markdown import (
     block,
     cell,
     code,
-    comment_safe,
     folded,
+    marker,
     named_lines,
     row,
 )
@@ -138,13 +138,12 @@ def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
 
 def _head(drifted: Drifted) -> list[str]:
     plan = drifted.planned.plan
-    environment = f" environment={comment_safe(plan.environment)}" if plan.environment else ""
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(found.kind for found in drifted.findings)
     said = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return [
-        f"<!-- reconciler:drift workspace={comment_safe(plan.workspace)}{environment} -->",
+        marker("drift", plan.workspace, plan.environment),
         f"### Drift of {code(name)}",
         "",
         f"**{' · '.join([said or 'nothing found', *errors])}**",

@@ -60,6 +60,13 @@ def comment_safe(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", visible(text)).replace("--", "-_")
 
 
+def marker(command: str, workspace: str, environment: str | None, digest: str = "") -> str:
+    """Return the hidden line by which the comment of a workspace and environment is found again."""
+    named = f"workspace={comment_safe(workspace)}"
+    within = f" environment={comment_safe(environment)}" if environment else ""
+    return f"<!-- reconciler:{command} {named}{within}{f' digest={digest}' if digest else ''} -->"
+
+
 def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
@@ -293,10 +300,9 @@ def _heading(count: int, title: str) -> list[str]:
 
 
 def _head(plan: Plan) -> list[str]:
-    environment = f" environment={comment_safe(plan.environment)}" if plan.environment else ""
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
-        f"<!-- reconciler:plan workspace={comment_safe(plan.workspace)}{environment} digest={plan.digest} -->",
+        marker("plan", plan.workspace, plan.environment, plan.digest),
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),

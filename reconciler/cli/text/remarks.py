@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from reconciler.cli.text.action_words import headline, note, title
-from reconciler.cli.text.sections import drift_text, is_dangerous, waiting_text
-from reconciler.planning.actions import Reason, RunJob
+from reconciler.cli.text.sections import drift_text, waiting_text
+from reconciler.planning.actions import Reason, RunJob, is_dangerous
 from reconciler.planning.plan_rows import name_of
 from reconciler.runtime.text import visible, without_commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.manifests.positions import Problem
     from reconciler.planning.actions import Action
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import DriftFinding, Plan, Waiting
@@ -50,11 +51,13 @@ class Remark:
 class Remarks:
     """All of one command, the gravest first."""
 
-    command: Literal["plan", "drift"]
+    command: Literal["plan", "drift", "validate"]
     workspace: str
     environment: str | None
     tool: str
     rows: tuple[Remark, ...]
+    is_whole: bool = True
+    """Whether the command came to its end."""
 
 
 def plan_remarks(plan: Plan) -> Remarks:
@@ -69,9 +72,32 @@ def in_order(rows: Sequence[Remark]) -> tuple[Remark, ...]:
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
-def of_error(finding: Finding) -> Remark:
+def of_error(finding: Finding, command: str = "plan") -> Remark:
     """Say what cannot be at all."""
-    return _of_finding(finding, "plan-error", "error")
+    return _of_finding(finding, f"{command}-error", "error")
+
+
+def of_problem(problem: Problem) -> Remark:
+    """Say what does not read, at its file and line."""
+    about = problem.field or problem.file
+    message = f"{problem.field}: {problem.message}" if problem.field else problem.message
+    return Remark(
+        "manifest-error",
+        "error",
+        f"manifest-error:{problem.file}: {message}",
+        about,
+        message,
+        hint=problem.hint,
+        # Where the whole file is meant, results stand at its first line.
+        source=f"{problem.file}:{problem.line or 1}",
+        fingerprint=fingerprint_of("manifest-error", problem.file, problem.field, problem.message),
+    )
+
+
+def of_oddity(warning: str) -> Remark:
+    """Say what is odd about files that read well."""
+    name = f"manifest-warning:{warning}"
+    return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=fingerprint_of(name))
 
 
 def fingerprint_of(*parts: str) -> str:

@@ -26,6 +26,7 @@ from reconciler.planning.actions import (
     Unreadable,
     Update,
     Value,
+    is_dangerous,
 )
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
@@ -110,11 +111,6 @@ def sections(plan: Plan) -> Sections:
         drift=tuple(_drift(finding, by_field) for finding in plan.drift),
         waiting=tuple(_waiting(each) for each in plan.waiting),
     )
-
-
-def is_dangerous(action: Action) -> bool:
-    """Tell whether a reader must look at an action before agreeing."""
-    return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
 
 
 def drift_text(finding: DriftFinding) -> str:
