@@ -185,7 +185,10 @@ class Mishap:
 
     def touch(self) -> None:
         """Be told of a read or a write."""
-        if os.getpid() != self.driver:
+        from pyspark import TaskContext  # noqa: PLC0415 - where the executor has it
+
+        # Spark plans a data source in a process of its own beside the driver: nothing befalls that one.
+        if os.getpid() != self.driver and TaskContext.get() is not None:
             self.befall()
 
     def befall(self) -> None:
@@ -295,12 +298,11 @@ class WatchedWrites(Watched):
 
 @dataclass
 class WatchedLog(Watched):
-    """A topic's log."""
+    """A topic's log: tasks look for it before they read."""
 
-    def read(self, partition: int, offsets: OffsetRange) -> Any:
-        for batch in self.inner.read(partition, offsets):
-            self.mishap.touch()
-            yield batch
+    def check_shared(self) -> None:
+        self.mishap.touch()
+        self.inner.check_shared()
 
 
 def tiered_west(folder: Path, storage: Any, *, partitions: int, parts: int, now_ms: int) -> EmbeddedCluster:
