@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -33,7 +34,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from reconciler.embedded.context import ClusterContext
@@ -148,6 +149,12 @@ def _put_again(append: Append, now_ms: int) -> None:
 # From gathered batches to parts: admitted, split by partition, written under fresh names. Nothing is readable yet.
 
 
+_AT_ONCE: Final = 8
+"""Parts that are written beside each other."""
+_WORTH_A_THREAD: Final = 128 * 1024
+"""One part of less is written where it is: a thread takes longer to begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routed:
     """Admitted records of one topic, by partition; their offsets count from 0 in each."""
@@ -156,14 +163,26 @@ class Routed:
     rules: Rules
     split: dict[int, list[pa.RecordBatch]]
 
-    def written(self, now_ms: int) -> list[Append]:
-        """Write the records of each partition as parts, lowest partition first."""
-        return [
-            Append(
-                self.gate, partition, list(PartWriter.of(self.gate.store, self.rules, partition).write(records)), now_ms
-            )
-            for partition, records in sorted(self.split.items())
+    def writer(self, partition: int) -> PartWriter:
+        """Return what writes parts of a partition."""
+        return PartWriter.of(self.gate.store, self.rules, partition)
+
+
+def written(routed: Iterable[Routed], now_ms: int) -> list[Append]:
+    """Write the records of each partition as parts, lowest partition first; all of them are durable together."""
+    each = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
+    if len(each) == 1 and sum(batch.nbytes for batch in each[0][2]) < _WORTH_A_THREAD:
+        ((one, partition, records),) = each
+        return [Append(one.gate, partition, list(one.writer(partition).write(records)), now_ms)]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="put") as threads:
+        begun = [
+            (one.gate, partition, list(one.writer(partition).begin(records, threads)))
+            for one, partition, records in each
         ]
+        for _, _, parts in begun:
+            for _, put in parts:
+                put.result()
+    return [Append(gate, partition, [entry for entry, _ in parts], now_ms) for gate, partition, parts in begun]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +343,7 @@ class Producer:
                 raise
         for topic in topics:
             self._forget(topic)
-        now_ms = self._cluster.now_ms()
-        appends = [append for one in routed for append in one.written(now_ms)]
+        appends = written(routed, self._cluster.now_ms())
         if appends:
             self._before(appends)
         for append in appends:
@@ -408,7 +426,7 @@ class SequencedProducer:
         partition = whole_of(f"{topic}: partition", partition, bits=32)
         course = self._courses.setdefault(topic, Course())
         routed = route(self._cluster, topic, [conformed(topic, records, partition=partition)], course)
-        for append in routed.written(self._cluster.now_ms()):
+        for append in written([routed], self._cluster.now_ms()):
             return publish(append, Numbered(self._identity, sequence, append.records), self._delivery)
         return None
 

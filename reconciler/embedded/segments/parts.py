@@ -23,6 +23,7 @@ from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Executor, Future
 
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
@@ -99,7 +100,19 @@ class PartWriter:
         )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
-        """Store batches of `RECORD_SCHEMA`, in offset order, and yield each part once it is durable.
+        """Store batches of `RECORD_SCHEMA`, in offset order, and yield each part once it is durable."""
+        for part, body in self._parts(batches):
+            yield self._put(part, body)
+
+    def begin(self, batches: Iterable[pa.RecordBatch], threads: Executor) -> Iterator[tuple[Entry, Future[None]]]:
+        """Store the same on `threads`: each part is durable once what is yielded with it is done."""
+        for part, body in self._parts(batches):
+            key = self._key((part.base, part.last), body.nbytes)
+            put = threads.submit(self._put_file, key, body)
+            yield self._entry(part, key, body.nbytes), put  # It is hashed while it is written.
+
+    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_OpenPart, memoryview]]:
+        """Yield closed parts.
 
         What a row group takes is known only once it is written. So a part is closed where the next group might not
         fit, as if nothing of it could be compressed.
@@ -110,7 +123,7 @@ class PartWriter:
         for group in row_groups(batches, size):
             if part is not None and part.most_bytes_with(group) > self._limit:
                 part.close()
-                yield self._put(part, memoryview(memory.getvalue()))
+                yield part, memoryview(memory.getvalue())
                 part = None
             if part is None:
                 memory = pa.BufferOutputStream()
@@ -118,7 +131,7 @@ class PartWriter:
             part.add(group)
         if part is not None:
             part.close()
-            yield self._put(part, memoryview(memory.getvalue()))
+            yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
         """Store all batches as one part, put together on disk, so of any size; `None`: there are no records."""
@@ -137,17 +150,11 @@ class PartWriter:
     def _put(self, part: _OpenPart, body: memoryview) -> Entry:
         key = self._key((part.base, part.last), body.nbytes)
         self._put_file(key, body)
-        return Entry(
-            part.base,
-            part.last,
-            part.min_ts,
-            part.max_ts,
-            body.nbytes,
-            0,
-            key,
-            part.digest,
-            kms_key_id=self._kms_key_id,
-        )
+        return self._entry(part, key, body.nbytes)
+
+    def _entry(self, part: _OpenPart, key: str, stored_bytes: int) -> Entry:
+        ends = part.base, part.last, part.min_ts, part.max_ts
+        return Entry(*ends, stored_bytes, 0, key, part.digest(), kms_key_id=self._kms_key_id)
 
     def _key(self, _offsets: tuple[int, int], _stored_bytes: int) -> str:
         return part_key(*self._place)
@@ -162,7 +169,8 @@ class _OpenPart:
     def __init__(self, codec: dict[str, Any], first: pa.RecordBatch, body: pa.NativeFile) -> None:
         self.base = self.last = _int(first.column("offset")[0])
         self.min_ts = self.max_ts = _int(first.column("timestamp_ms")[0])
-        self.digest = Digest()
+        self._digest = Digest()
+        self._unhashed: pa.RecordBatch | None = None
         self._groups = 0
         self._body = body
         self._writer = pq.ParquetWriter(self._body, PART_SCHEMA, **codec, **_LAYOUT)
@@ -178,10 +186,18 @@ class _OpenPart:
         self.last = _int(offsets[-1])
         self.min_ts = min(self.min_ts, _int(times["min"]))
         self.max_ts = max(self.max_ts, _int(times["max"]))
-        self.digest += digest_of(group, base=self.base)
+        self.digest()
+        self._unhashed = group
         columns = [pc.subtract(offsets, self.base), *[group.column(name) for name in PART_SCHEMA.names[1:]]]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=PART_SCHEMA), group.num_rows)
         self._groups += 1
+
+    def digest(self) -> Digest:
+        """Return the digest of all that was added; the last group is hashed when this is called."""
+        if self._unhashed is not None:
+            self._digest += digest_of(self._unhashed, base=self.base)
+            self._unhashed = None
+        return self._digest
 
     def close(self) -> None:
         self._writer.close()
