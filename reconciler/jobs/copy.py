@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
-from reconciler.jobs.ordered import Pairing, differing
+from reconciler.jobs.ordered import Pairing, differing, digest_in
 from reconciler.jobs.progress import unseen
+from reconciler.jobs.rekey import rekey
 from reconciler.jobs.stage import Tasks
-from reconciler.records.log import OffsetRange, TransactionalSink
+from reconciler.records.log import OffsetRange, RekeySink, TransactionalSink
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from reconciler.jobs.progress import Report
     from reconciler.jobs.stage import Engine
-    from reconciler.records.log import Copied, Digest, Staged, StagedSink, TopicLog
+    from reconciler.records.log import Copied, Staged, StagedSink, TopicLog
 
 
 # A flow whose sink commits by itself, while a job copies it: one task a partition, records under offsets of their own.
@@ -324,11 +325,10 @@ class Moving:
 
     name: str
     source: TopicLog
-    sink: TransactionalSink
+    sink: TransactionalSink | RekeySink
+    """By key where it is a `RekeySink`, else partition by partition."""
     copy: TopicLog
     engine: Engine
-    written: Callable[[], Digest] | None = None
-    """What was written in all, where records find their partitions by key; `None`: they lie as they lay."""
     progress: Report = unseen
 
 
@@ -357,13 +357,15 @@ def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
 
 
 def _brought(job: Moving, ends: Mapping[int, int]) -> Copy:
+    if isinstance(job.sink, RekeySink):
+        return rekey(job.engine, job.source, job.sink, until=ends, progress=job.progress)
     return mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
 
 
 def _compare(job: Moving) -> None:
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
-    wrong = _differing(job) if job.written is None else _unlike(job, job.written())
+    wrong = _unlike(job, job.sink) if isinstance(job.sink, RekeySink) else _differing(job, job.sink)
     if wrong:
         message = f"{job.name}: the copy differs from it in {wrong}"
         hint = (
@@ -372,8 +374,8 @@ def _compare(job: Moving) -> None:
         raise UserError(message, hint=hint)
 
 
-def _differing(job: Moving) -> str:
-    spans = job.sink.spans(job.source.bounds())
+def _differing(job: Moving, sink: TransactionalSink) -> str:
+    spans = sink.spans(job.source.bounds())
     work = [
         Pairing.of(job.source, number, both.right, both.left)
         for number, both in sorted(spans.items())
@@ -383,15 +385,14 @@ def _differing(job: Moving) -> str:
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
 
-def _unlike(job: Moving, written: Digest) -> str:
+def _unlike(job: Moving, sink: RekeySink) -> str:
     """Compare what is there with what was written: where each record went only its key says."""
-    from reconciler.jobs.comparison import read_digest  # noqa: PLC0415 - only here
-    from reconciler.records.log import Digest as Sum  # noqa: PLC0415 - as above
-    from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
-
-    found = Sum()
-    for number, bounds in job.copy.bounds().items():
-        found += read_digest(job.copy, number, OffsetRange(bounds.start, bounds.stable))
+    whole = {
+        number: OffsetRange(bounds.start, bounds.stable)
+        for number, bounds in job.copy.bounds().items()
+        if bounds.start < bounds.stable
+    }
+    found, written = digest_in(job.engine, job.copy, whole), sink.written()
     if (found.records, found.total) == (written.records, written.total):
         return ""
     return f"its records: {written.records:,} were written, and {found.records:,} are there, or others"

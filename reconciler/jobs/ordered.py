@@ -78,6 +78,31 @@ def in_order(batches: Iterator[pa.RecordBatch]) -> Digest:
     return found
 
 
+def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
+    """Return the digest of ranges of a log, by partition; every record is read.
+
+    Raises:
+        RetryableError: Spark gave up, or the log does not answer.
+    """
+    work = [
+        piece
+        for number, offsets in ranges.items()
+        for piece in pieces_of(number, offsets, log.extents(number, offsets))
+    ]
+    tasks = Tasks(engine)
+    with tasks.over(sum(piece.stored_bytes for piece in work), _WORDS):
+        found, error = tasks.run(work, partial(_digests, log), what="comparing records") if work else ([], None)
+    if error is not None:
+        raise error
+    return sum(found, Digest())
+
+
+def _digests(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
+    log.check_shared()
+    for piece in pieces:
+        yield sum((digest_of(batch, base=0) for batch in log.read(piece.partition, piece.offsets)), Digest())
+
+
 # Logs of which a side was compacted: what only one of them has must be superseded.
 #
 # An offset that only one log has is no difference where the other was compacted beyond it and a later record of its key

@@ -225,6 +225,11 @@ class Tasks:
         return self._spark is None
 
     @property
+    def session(self) -> SparkSession | None:
+        """Return Spark; `None`: tasks run in this process."""
+        return self._spark
+
+    @property
     def cores(self) -> int:
         """How many tasks run side by side."""
         return _own_cores() if self._cores is None else self._cores.now

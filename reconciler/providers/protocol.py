@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.records.log import (
         Bounds,
-        Digest,
         Isolation,
         LostOffsets,
+        RekeySink,
         StagedSink,
         TopicLog,
         TopicProducer,
@@ -702,12 +702,8 @@ class CopyMoves(Protocol):
         """Let nothing expire from the new topic while it is filled; what it said itself is kept. May be repeated."""
         ...
 
-    def sink(self, move: CopyMove) -> TransactionalSink:
-        """Return what fills the new topic, exactly once."""
-        ...
-
-    def written(self, move: CopyMove) -> Callable[[], Digest] | None:
-        """Return what tells what was written by key so far; `None`: records lie in the new topic as they lay."""
+    def sink(self, move: CopyMove) -> TransactionalSink | RekeySink:
+        """Return what fills the new topic, exactly once: partition by partition, or by key."""
         ...
 
     def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:

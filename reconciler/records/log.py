@@ -354,6 +354,53 @@ class TransactionalSink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task has committed of one partition of a topic that is written anew."""
+
+    partition: int
+    records: int
+    bytes: int
+
+
+@runtime_checkable
+class RekeySink(Protocol):
+    """A topic that is written anew from one with another number of partitions. One task writes each of them."""
+
+    @property
+    def partitions(self) -> int:
+        """How many it has."""
+        ...
+
+    def check_shared(self) -> None:
+        """Return if the sink is to be found from this machine."""
+        ...
+
+    def following(self, source: SourceSeen) -> RekeySink:
+        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        ...
+
+    def reached(self) -> Mapping[int, Mapping[int, int]]:
+        """Return for each partition below which offset of each of the source it has all that goes to it."""
+        ...
+
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
+        """Write batches of `RECORD_SCHEMA` as their source numbers them, by its partition and offset; say what is new.
+
+        What is there already is left out. After the last batch all of some partitions of the source is there, up to
+        the offsets of `through`.
+
+        Raises:
+            LostRaceError: Another process writes this partition now; what was committed stays.
+            SourceChangedError: What is there is no copy of the log that is followed.
+        """
+        ...
+
+    def written(self) -> Digest:
+        """Return the digest of all that was ever written."""
+        ...
+
+
 class TopicProducer(Protocol):
     """Where new records of one topic go in: numbered and routed by their platform. Not shared between threads."""
 

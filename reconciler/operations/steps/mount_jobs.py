@@ -555,6 +555,5 @@ class Relocation:
             self._copies.sink(move),
             self.provider.log(self.job.sink),
             self.engine,
-            self._copies.written(move),
             lambda found: self.progress(progress_event(self.job.id, found)),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +9,10 @@ from confluent_kafka import Producer
 
 from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror
+from reconciler.jobs.rekey import rekey
 from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
 from reconciler.providers.kafka.records.copy_sink import Limits
-from reconciler.providers.kafka.records.rekey_copy import KeyedSink
+from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
 from reconciler.records.log import OffsetRange
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
@@ -229,7 +229,9 @@ def test_they_go_to_an_embedded_cluster_and_back(place: Place, records: list[Raw
 def test_they_go_where_their_keys_say(place: Place, records: list[Raw]) -> None:
     target = place.create("copy", 3)
     sink = place.sink(target, limits=Limits(records=1000))
-    keyed = KeyedSink(replace(sink.target, partitions=1), into=3)
-    copied(place.log(filled(place, records)), keyed)
+    source = place.log(filled(place, records))
+    keyed = KafkaRekeySink(sink.target, source.topic_id)
+    until = {number: bounds.stable for number, bounds in source.bounds().items()}
+    assert rekey(here(), source, keyed, until=until).records == len(records)
     found: list[Any] = [each for number in range(3) for each in read_raw(place.kafka, target, number)]
     assert sorted(map(repr, found)) == sorted(map(repr, records))

@@ -13,7 +13,7 @@ from reconciler.providers.kafka.mounts.mount_ledger import FILLED, LEFT, WRITER,
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.records.copy_sink import CopySink, Target
-from reconciler.providers.kafka.records.rekey_copy import KeyedSink, Rekeyed
+from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, Rekeyed
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import CopyMove
 from reconciler.records.log import came_since
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Changes, Ledger
     from reconciler.providers.kafka.translate import Naming
     from reconciler.providers.protocol import GroupsOfCluster
-    from reconciler.records.log import Digest, TopicLog
+    from reconciler.records.log import TopicLog
     from reconciler.resources.inventory import Capabilities
     from reconciler.resources.kafka_configs import ConfigKey
 
@@ -140,25 +140,17 @@ class KafkaCopyMoves:
             self._write({key: {"configs": {**self.ledger.read(FILLED)[key]["configs"], **kept}}}, FILLED)
         admin.configure(self.client, name, dict(wanted))
 
-    def sink(self, move: CopyMove) -> CopySink:
+    def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
         """Return a sink whose progress, and where records went, are written with the records."""
-        sources = self._seen(move.old)
         target = Target(
             self.ledger.settings,
             self.client.name,
             self.naming.physical(move.new),
             move.new_id,
-            len(sources),
+            len(self._seen(move.new)),
             f"move.{move.old_id}",
         )
-        return KeyedSink(target, into=len(self._seen(move.new))) if move.is_keyed else CopySink(target)
-
-    def written(self, move: CopyMove) -> Callable[[], Digest] | None:
-        """Return what tells what the ledger says was written by key."""
-        if not move.is_keyed:
-            return None
-        name = self.naming.physical(move.new)
-        return lambda: Rekeyed.of(self.ledger.read(REKEYED), name).digest
+        return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:
         """Seal the old topic."""

@@ -74,6 +74,17 @@ class Target:
     """More settings of the producer: how batches are packed."""
 
 
+def transactions_of(target: Target, partition: int, *, is_odd: bool) -> Writer:
+    """Return who writes a partition: librdkafka, or the protocol itself what that cannot write."""
+    place = (target.topic, partition)
+    settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
+    if not is_odd:
+        return Transactions(settings, place, target.cluster)
+    from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - as its records
+
+    return RawTransactions(settings, place, target.cluster)
+
+
 @dataclass
 class CopySink:
     """A `TransactionalSink`. The driver reads the ledger once and on; tasks read only what was written since."""
@@ -143,7 +154,7 @@ class CopySink:
         through, is_odd = offsets.start, False
         while through < offsets.stop:
             # Each fences the one before it, and then looks how far that came: nobody else copied in between unnoticed.
-            transactions = self._opened(partition, is_odd=is_odd)
+            transactions = transactions_of(self.target, partition, is_odd=is_odd)
             try:
                 progress = self._progress(partition)
                 if progress is None or progress.through >= offsets.stop:
@@ -152,21 +163,6 @@ class CopySink:
             finally:
                 transactions.close()
             is_odd = not is_odd
-
-    def _opened(self, partition: int, *, is_odd: bool) -> Writer:
-        """Return who writes: librdkafka, or the protocol itself what that cannot write."""
-        if not is_odd:
-            return Transactions(*self._writes(partition))
-        from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - as its records
-
-        return RawTransactions(*self._writes(partition))
-
-    def _writes(self, partition: int) -> tuple[dict[str, Any], tuple[str, int], str]:
-        """Return the settings of who copies a partition, where it does, and the cluster."""
-        target = self.target
-        place = (target.topic, partition)
-        transactional_id = copier_of(target.owner, *place)
-        return {**target.settings, **target.writing, "transactional.id": transactional_id}, place, target.cluster
 
     def _progress(self, partition: int) -> Progress | None:
         """Return how far it is under the fence; `None`: states were written meanwhile, so somebody must look again."""

@@ -59,8 +59,13 @@ def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterat
             )
     else:
         for batch in source.read(partition, offsets):
-            for start in range(0, batch.num_rows, _ROWS):
-                yield rows_of(batch.slice(start, _ROWS))
+            yield from map(rows_of, slices_of(batch))
+
+
+def slices_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces of as many records as are turned into Python objects at once."""
+    for start in range(0, batch.num_rows, _ROWS):
+        yield batch.slice(start, _ROWS)
 
 
 def told_apart(rows: list[Sent]) -> list[Sent]:
@@ -132,13 +137,12 @@ class Transactions:
         """Tell whether it can write all records of a batch as they are."""
         return not isinstance(batch, Odd)
 
-    def take(self, batch: Sequence[Sent], into: int | None = None) -> None:
-        """Write records, into another partition where one is named; they are readable once they are committed.
+    def take(self, batch: Sequence[Sent]) -> None:
+        """Write records; they are readable once they are committed.
 
         Raises:
             UserError: One cannot be written as it is.
         """
-        self._partition = self._partition if into is None else into
         if not self._is_open:
             self._asked(self._producer.begin_transaction)
             self._is_open = True
@@ -281,7 +285,6 @@ class RawTransactions:
         self._coordinator: int | None = None
         self._sources: list[int] = []
         self._targets: list[int] = []
-        self._places: list[tuple[int, int]] = []
         self._opened: set[tuple[str, int]] = set()
         self._calm = 0
         with self._in_our_words():
@@ -297,30 +300,24 @@ class RawTransactions:
         """Tell whether it can write all records of a batch: it can write any."""
         return True
 
-    def take(self, batch: Sequence[Sent], into: int | None = None) -> None:
-        """Write records, into another partition where one is named; they are readable once they are committed.
+    def take(self, batch: Sequence[Sent]) -> None:
+        """Write records; they are readable once they are committed.
 
         Raises:
             UserError: Brokers refuse one.
             LostRaceError: Somebody else copies this partition now.
             RetryableError: The cluster does not answer.
         """
-        self._partition = self._partition if into is None else into
         self._calm = 0 if isinstance(batch, Odd) else self._calm + len(batch)
         with self._in_our_words():
             self._open(self._topic, self._partition)
             offsets = self._writer.write(self._topic, self._partition, batch)
         self._sources += [row[4] for row in batch]
         self._targets += offsets
-        self._places += [(self._partition, offset) for offset in offsets]
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return where the records of this transaction were in the source, and where they are in the copy."""
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
-
-    def places(self) -> list[tuple[int, int]]:
-        """Return partition and offset of each record of this transaction."""
-        return self._places
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Make it readable, together with what the ledger says of it."""
@@ -329,7 +326,7 @@ class RawTransactions:
             self._open(TOPIC, 0)
             self._writer.write(TOPIC, 0, [(value, key, now, None, 0) for key, value in ledger])
             self._end(is_committed=True)
-        self._sources, self._targets, self._places = [], [], []
+        self._sources, self._targets = [], []
 
     def close(self) -> None:
         """Abort what is open: nobody has to wait for it then."""

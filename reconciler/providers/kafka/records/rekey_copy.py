@@ -1,181 +1,258 @@
-"""Copy into a topic with another number of partitions.
+"""Write a topic anew in another number of partitions.
 
-One task reads one partition of the source and writes to all of the target, in one transaction after the other; so the
-order of a key is kept where all of its records lay in one partition. What lay without a key goes on lying together.
-Every transaction leaves in the ledger what it wrote, and where it began in each partition of the target.
+One task writes one partition of the target, in one transaction after the other. Each leaves in the ledger how far it
+came in every partition of the source, and where it began to write what is of which: so the next task goes on there, and
+groups find their places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from reconciler.errors import RetryableError
-from reconciler.providers.kafka.ledger import REKEYED, message
-from reconciler.providers.kafka.records.copy_progress import Followed, messages_of
-from reconciler.providers.kafka.records.copy_sink import CopySink
-from reconciler.providers.kafka.records.copy_transaction import Transactions, rows_of
-from reconciler.records.hashes import digest_of, murmur2
-from reconciler.records.log import Bounds, Copied, Digest, OffsetRange, Spans
+from reconciler.providers.kafka.ledger import REKEYED, TOPIC, Ledger, Tail, entry_of, message
+from reconciler.providers.kafka.records.copy_progress import Followed
+from reconciler.providers.kafka.records.copy_sink import Target, transactions_of
+from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
+from reconciler.records.hashes import digest_of
+from reconciler.records.log import (
+    Bounds,
+    Digest,
+    SinkPosition,
+    SourceSeen,
+    Written,
+    check_current,
+    check_followed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
-    from reconciler.providers.kafka.ledger import Entries, Key
-    from reconciler.providers.kafka.records.copy_progress import Progress
+    from reconciler.providers.kafka.ledger import Entries, Key, Value
     from reconciler.providers.kafka.records.copy_sink import Writer
-    from reconciler.providers.kafka.records.copy_transaction import RawTransactions, Sent
-    from reconciler.records.log import TopicLog
 
 
-_POSITIVE: Final = np.uint32(0x7FFFFFFF)
+def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
+    """Return the key of what a transaction wrote: the first one into a partition of the target has the number 0."""
+    return (REKEYED, topic, partition, serial)
 
 
-def rekeyed_key(topic: str, partition: int, start: int) -> Key:
-    """Return the key of what one transaction wrote, by the partition and offset of the source at which it began."""
-    return (REKEYED, topic, partition, start)
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a partition of the target has come in each of the source, and under which epochs of that."""
+
+    serial: int = 0
+    """The number of the next transaction."""
+    through: Mapping[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    def after(self, document: Value) -> Reached:
+        """Return it after a transaction, by what that left in the ledger."""
+        through = {int(number): int(to) for number, to in document["through"].items()}
+        epochs = {
+            int(number): tuple((int(epoch), int(start)) for epoch, start in found)
+            for number, found in document["epochs"].items()
+        }
+        return Reached(self.serial + 1, {**self.through, **through}, {**self.epochs, **epochs})
+
+
+_NOTHING: Final = Reached()
 
 
 @dataclass
-class KeyedSink(CopySink):
-    """A `TransactionalSink` of as many partitions as its source has; the target has `into`."""
+class KafkaRekeySink:
+    """A `RekeySink`. The driver reads the ledger once and on; tasks read only what was written since. Picklable."""
 
-    into: int = 0
+    target: Target
+    """Its owner is what tells one copier from another."""
+    source_id: str | None
+    """The topic that is copied: what was written of another one counts for nothing."""
+    source: SourceSeen = field(default_factory=lambda: SourceSeen(None, {}))
+    known: Mapping[int, Reached] = field(default_factory=dict)
+    read_to: int = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without connections."""
-        return type(self), (self.target, None, self.source, None, self.known, self.read_to, self.into)
+    @property
+    def partitions(self) -> int:
+        """How many the target has."""
+        return self.target.partitions
 
-    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return nothing: no range of the source is a range of the copy."""
-        return {number: Spans(OffsetRange(0, 0), OffsetRange(0, 0)) for number in source}
+    def check_shared(self) -> None:
+        """Return: brokers are seen from everywhere, or say so themselves."""
 
-    def _opened(self, partition: int, *, is_odd: bool) -> Writer:
-        return super()._opened(partition, is_odd=True) if is_odd else _ToMany(*self._writes(partition))
+    def following(self, source: SourceSeen) -> KafkaRekeySink:
+        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        return replace(self, source=source)
 
-    def _copied(
-        self, transactions: Any, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
-    ) -> Generator[Copied, None, int]:
-        progress, offsets = work
-        followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
-        limits, began = self.target.limits, monotonic()
-        start, stop, taken, digest = progress.through, offsets.stop, 0, Digest()
-        for batch in source.read(partition, OffsetRange(start, stop)):
-            rows = rows_of(batch)
-            if not transactions.takes(rows):
-                stop = rows[0][4]
-                break
-            _spread(transactions, rows, self._partitions_of(batch, partition))
-            digest += digest_of(batch, base=0)
-            taken += batch.nbytes
-            is_full = digest.records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
-            if is_full or transactions.is_calm:
-                through = rows[-1][4] + 1
-                progress = self._end(transactions, (progress, followed, digest), OffsetRange(start, through), partition)
-                yield Copied(partition, through, digest.records, taken)
-                if transactions.is_calm:
-                    return through
-                start, taken, digest, began = through, 0, Digest(), monotonic()
-        if start < stop:
-            self._end(transactions, (progress, followed, digest), OffsetRange(start, stop), partition)
-            yield Copied(partition, stop, digest.records, taken)
-        return stop
+    def reached(self) -> Mapping[int, Mapping[int, int]]:
+        """Return for each partition how far it has come in each of the source."""
+        self.known, self.read_to = self.looked()
+        return {number: self.known.get(number, _NOTHING).through for number in range(self.partitions)}
 
-    def _partitions_of(self, batch: pa.RecordBatch, partition: int) -> list[int]:
-        keys = batch.column("key")
-        chosen = ((murmur2(keys) & _POSITIVE) % np.uint32(self.into)).astype(np.int64)
-        if keys.null_count:
-            chosen[keys.is_null().to_numpy(zero_copy_only=False)] = partition % self.into
-        found: list[int] = chosen.tolist()
-        return found
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
+        """Write what is not there of records, in transactions, and say so after each.
 
-    def _end(
-        self,
-        transactions: Any,
-        state: tuple[Progress, Followed, Digest],
-        within: OffsetRange,
-        partition: int,
-    ) -> Progress:
-        before, followed, digest = state
-        firsts, written = _settled(transactions)
-        if written != digest.records:
-            said = "the source changed while it was read"
-            raise RetryableError(said, hint="Nothing of that was committed: run the same command again.")
-        epochs = followed.epochs_below(within.stop)
-        progress = replace(before, through=within.stop, topic_id=followed.topic_id, epochs=epochs)
-        topic = self.target.topic
-        document = {
-            "to": within.stop,
-            "firsts": {str(number): first for number, first in sorted(firsts.items())},
-            "records": digest.records,
-            "total": f"{digest.total:032x}",
+        Raises:
+            LostRaceError: Another process writes this partition now; what was committed stays.
+            SourceChangedError: What is there is no copy of the log that is followed.
+            RetryableError: Brokers do not answer; what is committed stays.
+        """
+        writing = _Writing(self, partition)
+        try:
+            for batch in records:
+                for some in slices_of(batch):
+                    yield from writing.take(some)
+            yield from writing.end(through)
+        finally:
+            writing.close()
+
+    def written(self) -> Digest:
+        """Return the digest of all that was ever written."""
+        return Rekeyed.of(Ledger(self.target.settings, self.target.cluster).read(REKEYED), self.target.topic).digest
+
+    def looked(self) -> tuple[dict[int, Reached], int]:
+        """Return what the ledger says now, and up to where it was read."""
+        target = self.target
+        tail, found = Tail(target.settings, TOPIC, target.cluster, self.read_to), dict(self.known)
+        try:
+            for name, content in tail.news(found.clear):
+                key, document = entry_of(name, content)
+                if key[:2] == (REKEYED, target.topic) and document is not None and self.is_own(document):
+                    found[int(key[2])] = found.get(int(key[2]), _NOTHING).after(document)
+        finally:
+            tail.close()
+        return found, tail.position
+
+    def is_own(self, document: Value) -> bool:
+        """Tell whether an entry is about these very topics."""
+        return (document["source_id"], document["copy_id"]) == (self.source_id, self.target.topic_id)
+
+
+class _Writing:
+    """One partition of the target while a task writes it: from here on, other tasks that do are fenced."""
+
+    def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
+        self._sink, self._partition = sink, partition
+        self._open(is_odd=False)
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[Written]:
+        """Write records of one partition of the source, without those that are there."""
+        number = batch.column("partition")[0].as_py()
+        at = int(batch.column("offset").to_numpy().searchsorted(self._through.get(number, 0)))
+        batch = batch.slice(at)
+        if not batch.num_rows:
+            return
+        rows = rows_of(batch)
+        if not self._transactions.takes(rows):
+            yield from self._commit()
+            self._transactions.close()
+            self._open(is_odd=True)
+            yield from self.take(batch)
+            return
+        self._transactions.take(rows)
+        self._begins.setdefault(number, self._digest.records)
+        self._through[number] = rows[-1][4] + 1
+        self._digest += digest_of(batch, base=0)
+        self._taken += batch.nbytes
+        limits = self._sink.target.limits
+        is_full = self._digest.records >= limits.records or self._taken >= limits.bytes
+        if is_full or monotonic() - self._began > limits.seconds or self._transactions.is_calm:
+            yield from self._commit()
+        if self._transactions.is_calm:
+            self._transactions.close()
+            self._open(is_odd=False)
+
+    def end(self, through: Mapping[int, int]) -> Iterator[Written]:
+        """Commit the rest, and that all of some partitions of the source is there up to these offsets."""
+        for number, stop in through.items():
+            self._through[number] = max(stop, self._through.get(number, 0))
+        yield from self._commit()
+
+    def close(self) -> None:
+        """Abort what is open."""
+        self._transactions.close()
+
+    def _open(self, *, is_odd: bool) -> None:
+        """Fence all others, and then look how far they came."""
+        self._transactions: Writer = transactions_of(self._sink.target, self._partition, is_odd=is_odd)
+        try:
+            known, _ = self._sink.looked()
+            self._reached = known.get(self._partition, _NOTHING)
+            self._check()
+        except BaseException:
+            self._transactions.close()
+            raise
+        self._begin()
+
+    def _begin(self) -> None:
+        self._through = dict(self._reached.through)
+        self._begins: dict[int, int] = {}
+        self._digest, self._taken, self._began = Digest(), 0, monotonic()
+
+    def _check(self) -> None:
+        """Return if the source is the one that was copied so far."""
+        target, source, reached = self._sink.target, self._sink.source, self._reached
+        for number, through in reached.through.items():
+            epochs = reached.epochs.get(number, ())
+            position = SinkPosition(through, self._sink.source_id, epochs, through)
+            check_followed(target.topic, number, position, source)
+            check_current(target.topic, number, position, source)
+
+    def _commit(self) -> Iterator[Written]:
+        changed = {number: to for number, to in self._through.items() if to != self._reached.through.get(number)}
+        if not changed:
+            return
+        document = self._document(changed)
+        target = self._sink.target
+        entry = message(rekeyed_key(target.topic, self._partition, self._reached.serial), document)
+        self._transactions.commit([entry])
+        done = Written(self._partition, self._digest.records, self._taken)
+        self._reached = self._reached.after(document)
+        self._begin()
+        yield done
+
+    def _document(self, changed: Mapping[int, int]) -> dict[str, Any]:
+        """Return what the ledger is to say once all is written."""
+        _, targets = self._transactions.settle()
+        if len(targets) != self._digest.records or bool((targets[1:] <= targets[:-1]).any()):
+            message = "the new topic did not take the records in their order"
+            raise RetryableError(message, hint="Nothing of that was committed: run the same command again.")
+        bounds = self._sink.source.bounds
+        followed = {
+            number: Followed(self._sink.source_id, bounds.get(number, Bounds(0, 0, 0, 0))).epochs_below(to)
+            for number, to in sorted(changed.items())
         }
-        entry = message(rekeyed_key(topic, partition, within.start), document)
-        transactions.commit([entry, *messages_of(topic, partition, progress, ())])
-        return progress
-
-
-class _ToMany(Transactions):
-    """Transactions that know to which partition each record went."""
-
-    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
-        """Fence whoever else copies this partition of the source."""
-        self._places: list[tuple[int, int]] = []
-        super().__init__(settings, place, cluster)
-
-    def places(self) -> list[tuple[int, int]]:
-        """Return partition and offset of each record of this transaction, once it is settled."""
-        found, self._places = self._places, []
-        return found
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        super()._delivered(error, message)
-        if error is None:
-            self._places.append((message.partition(), message.offset()))
-
-
-def _spread(transactions: _ToMany | RawTransactions, rows: list[Sent], partitions: list[int]) -> None:
-    """Write records, each to its partition, in their order."""
-    by_partition: dict[int, list[Sent]] = {}
-    for row, number in zip(rows, partitions, strict=True):
-        by_partition.setdefault(number, type(rows)()).append(row)
-    for number, some in sorted(by_partition.items()):
-        transactions.take(some, into=number)
-
-
-def _settled(transactions: _ToMany | RawTransactions) -> tuple[dict[int, int], int]:
-    """Return where a transaction began in each partition it wrote to, and how many records it wrote."""
-    transactions.settle()
-    places = transactions.places()
-    firsts: dict[int, int] = {}
-    for number, offset in places:
-        firsts[number] = min(offset, firsts.get(number, offset))
-    return firsts, len(places)
+        return {
+            "source_id": self._sink.source_id,
+            "copy_id": self._sink.target.topic_id,
+            "through": {str(number): to for number, to in sorted(changed.items())},
+            "epochs": {str(number): [list(epoch) for epoch in found] for number, found in followed.items()},
+            "firsts": {str(number): int(targets[at]) for number, at in sorted(self._begins.items())},
+            "records": self._digest.records,
+            "total": f"{self._digest.total:032x}",
+        }
 
 
 @dataclass(frozen=True)
 class Rekeyed:
     """What was written by key into one topic, as the ledger has it."""
 
-    rows: Mapping[int, list[tuple[int, Mapping[int, int]]]] = field(default_factory=dict)
-    """By partition of the source: where each transaction ended there, and where it began in the target."""
+    rows: Mapping[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """By partition of the source: where a transaction ended there, which partition it wrote, and where it began."""
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
     def of(cls, entries: Entries, topic: str) -> Rekeyed:
         """Read it from entries of the kind `REKEYED`."""
-        rows: dict[int, list[tuple[int, Mapping[int, int]]]] = {}
+        rows: dict[int, list[tuple[int, int, int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
             found = entries[key]
-            firsts = {int(number): int(first) for number, first in found["firsts"].items()}
-            rows.setdefault(int(key[2]), []).append((int(found["to"]), firsts))
+            for number, first in found["firsts"].items():
+                rows.setdefault(int(number), []).append((int(found["through"][number]), int(key[2]), int(first)))
             digest += Digest(int(found["records"]), int(found["total"], 16))
         return cls(rows, digest)
 
@@ -186,8 +263,7 @@ class Rekeyed:
         """
         found = dict(ends)
         for partition, rows in self.rows.items():
-            for end, firsts in rows:
-                if end > committed.get(partition, 0):
-                    for number, first in firsts.items():
-                        found[number] = min(first, found.get(number, first))
+            for to, number, first in rows:
+                if to > committed.get(partition, 0):
+                    found[number] = min(first, found.get(number, first))
         return found

@@ -1,0 +1,209 @@
+"""A topic copied into another number of partitions on a real broker: each record once, in order, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark import cloudpickle
+
+from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UserError
+from reconciler.jobs.copy import Moving, fill
+from reconciler.jobs.rekey import rekey
+from reconciler.providers.kafka.ledger import REKEYED, Ledger
+from reconciler.providers.kafka.records.copy_sink import Limits
+from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, Rekeyed
+from reconciler.records.log import OffsetRange
+from tests.engines import here, on
+from tests.jobs.doubles import TOPIC, append
+from tests.jobs.kafka.copies import Place, produce
+from tests.jobs.test_rekey import place_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.records.log import TopicLog, Written
+
+pytestmark = pytest.mark.thorough
+
+SOURCES, TARGETS = 3, 5
+SMALL = Limits(records=40)
+
+
+@dataclass
+class Dying(KafkaRekeySink):
+    """A sink whose process dies once, after it has committed a part of one partition."""
+
+    died: Path | None = None
+    is_killed: bool = False
+
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
+        for written in super().write(partition, records, through):
+            yield written
+            if partition == 2 and self.died is not None and not self.died.exists():
+                self.died.touch()
+                if self.is_killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RetryableError("the process died", hint="Start it again.")
+
+
+def sink_of(place: Place, source: TopicLog, target: str, **more: Any) -> KafkaRekeySink:
+    return KafkaRekeySink(place.sink(target, limits=SMALL, **more).target, source.topic_id)
+
+
+def ends_of(log: TopicLog) -> dict[int, int]:
+    return {number: bounds.stable for number, bounds in log.bounds().items()}
+
+
+def rows_in(log: TopicLog) -> dict[int, list[dict[str, Any]]]:
+    return {
+        number: [
+            row for batch in log.read(number, OffsetRange(bounds.start, bounds.stable)) for row in batch.to_pylist()
+        ]
+        for number, bounds in sorted(log.bounds().items())
+    }
+
+
+def content(row: dict[str, Any]) -> str:
+    return str([row[name] for name in ("timestamp_ms", "key", "value", "headers")])
+
+
+def assert_rekeyed(source: TopicLog, copy: TopicLog) -> int:
+    """See that each record is there once, where its key says, in the order of its partition; return how many."""
+    wanted: dict[tuple[int, int], list[str]] = {}
+    for number, rows in rows_in(source).items():
+        for row in rows:
+            wanted.setdefault((number, place_of(row["key"], number)), []).append(content(row))
+    found = {number: [content(row) for row in rows] for number, rows in rows_in(copy).items()}
+    for (_, target), rows in wanted.items():
+        mine = set(rows)
+        assert [row for row in found[target] if row in mine] == rows
+    count = sum(map(len, wanted.values()))
+    assert sum(map(len, found.values())) == count
+    return count
+
+
+@pytest.fixture
+def source(place: Place) -> TopicLog:
+    """A topic of records that differ, with markers and aborted ones between them."""
+    name = place.create("orders", SOURCES)
+    for partition in range(SOURCES):
+        produce_into(place, name, partition, 300)
+    return place.log(name)
+
+
+def produce_into(place: Place, topic: str, partition: int, count: int, *, start: int = 0) -> None:
+    producer = Producer({**place.settings, "transactional.id": f"{topic}.{partition}.{start}"})
+    producer.init_transactions(60)
+    for at in range(start, start + count, 30):
+        producer.begin_transaction()
+        for number in range(at, at + 30):
+            key = None if number % 10 == 0 else f"{partition}-{number % 23}"
+            producer.produce(topic, f"{partition}-{number}", key, partition=partition)
+        assert producer.flush(60) == 0
+        (producer.abort_transaction if at // 30 % 4 == 3 else producer.commit_transaction)(60)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("where", ["here", "in Spark"])
+def test_each_record_is_copied_once_to_where_its_key_says(
+    place: Place, source: TopicLog, request: pytest.FixtureRequest, where: str
+) -> None:
+    engine = here() if where == "here" else on(request.getfixturevalue("spark"))
+    target = place.create("copy", TARGETS)
+    sink, told = sink_of(place, source, target), []
+    moving = Moving("topic orders", source, sink, place.log(target), engine, told.append)
+    assert fill(moving).records == assert_rekeyed(source, place.log(target))
+    assert told[-1].records > 0
+    produce_into(place, source.topic, 1, 60, start=300)  # type: ignore[attr-defined]  # half of them aborted
+    assert fill(replace(moving, sink=sink_of(place, source, target))).records == 30
+    assert_rekeyed(source, place.log(target))
+    assert fill(replace(moving, sink=sink_of(place, source, target))).records == 0
+
+
+@pytest.mark.spark
+def test_an_embedded_topic_is_rekeyed_into_a_topic_of_brokers(
+    place: Place, spark: SparkSession, west: EmbeddedCluster
+) -> None:
+    west.create_topic(TOPIC, partitions=SOURCES)
+    append(west, partitions=SOURCES, count=100, parts=2)
+    target, source = place.create("copy", TARGETS), west.log(TOPIC)
+    done = rekey(on(spark), source, sink_of(place, source, target), until=ends_of(source))
+    assert done.records == 600
+    found = sorted(content(row) for rows in rows_in(place.log(target)).values() for row in rows)
+    assert found == sorted(content(row) for rows in rows_in(source).values() for row in rows)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("where", ["here", "in Spark"])
+def test_what_died_in_the_middle_goes_on_and_copies_nothing_twice(
+    place: Place, source: TopicLog, tmp_path: Path, request: pytest.FixtureRequest, where: str
+) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    engine = here() if where == "here" else on(request.getfixturevalue("spark"))
+    target = place.create("copy", TARGETS)
+    known = sink_of(place, source, target)
+    dying = Dying(known.target, known.source_id, died=tmp_path / "died", is_killed=where == "in Spark")
+    with pytest.raises(RetryableError):
+        rekey(engine, source, dying, until=ends_of(source))
+    part = sum(map(len, rows_in(place.log(target)).values()))
+    assert 0 < part < sum(map(len, rows_in(source).values()))
+    rest = rekey(engine, source, sink_of(place, source, target), until=ends_of(source))
+    assert part + rest.records == assert_rekeyed(source, place.log(target))
+
+
+def test_of_two_that_copy_at_once_each_record_comes_from_one(place: Place, source: TopicLog) -> None:
+    target = place.create("copy", TARGETS)
+    sinks = [sink_of(place, source, target) for _ in range(2)]
+
+    def copy(sink: KafkaRekeySink) -> None:
+        for _ in range(20):
+            try:
+                rekey(here(), source, sink, until=ends_of(source))
+            except ReconcilerError:
+                continue
+            return
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(copy, sinks))
+    assert_rekeyed(source, place.log(target))
+
+
+def test_what_another_process_wrote_into_the_new_topic_is_noticed(place: Place, source: TopicLog) -> None:
+    target = place.create("copy", TARGETS)
+    moving = Moving("topic orders", source, sink_of(place, source, target), place.log(target), here())
+    fill(moving)
+    produce(place, target, 1)
+    with pytest.raises(UserError, match="the copy differs from it in its records"):
+        fill(moving)
+
+
+def test_a_copy_that_is_stopped_says_so(place: Place, source: TopicLog) -> None:
+    target = place.create("copy", TARGETS)
+    with pytest.raises(IncompleteError, match="the copy was stopped"):
+        rekey(here(is_stopped=lambda: True), source, sink_of(place, source, target), until=ends_of(source))
+
+
+def test_a_group_finds_a_place_that_skips_nothing(place: Place, source: TopicLog) -> None:
+    target = place.create("copy", TARGETS)
+    sink = sink_of(place, source, target)
+    rekey(here(), source, sink, until=ends_of(source))
+    rows = Rekeyed.of(Ledger(place.settings, "east").read(REKEYED), target)
+    before, after = rows_in(source), rows_in(place.log(target))
+    ends = ends_of(place.log(target))
+    committed = {0: before[0][100]["offset"], 1: before[1][-1]["offset"] + 1}
+    places = rows.place(committed, ends)
+    unread = {content(row) for row in [*before[0][100:], *before[2]]}
+    read_on = {content(row) for number in after for row in after[number] if row["offset"] >= places[number]}
+    assert unread <= read_on
+    assert rows.place(ends_of(source), ends) == ends
