@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
+from reconciler.jobs.flows import pieces_of
 from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
+
+    from reconciler.jobs.flows import Piece
     from reconciler.records.log import Bounds, TopicLog
 
 
@@ -145,6 +149,54 @@ def _side(bounds: Bounds | None, tally: Tally) -> Side | None:
     if bounds is None:
         return None
     return Side(bounds.start, bounds.stable, tally.whole.records, tally.whole)
+
+
+class Records(Protocol):
+    """What is read of a log to compare it."""
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is readable in `offsets`, in order."""
+        ...
+
+
+@runtime_checkable
+class Renumbered(Protocol):
+    """A log read by the numbers of another one: some of its records may have none there."""
+
+    foreign: int | None
+    """The first of those that was read, by its own number."""
+
+
+LEFT, RIGHT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A partition of two logs, one of which was compacted: what only one has is to be explained. Picklable."""
+
+    logs: tuple[Records, Records]
+    pair: Pair
+    stored: tuple[TopicLog, TopicLog]
+    """By whose extents each of them is read in parts."""
+
+    def parts(self) -> Iterator[tuple[int, Piece]]:
+        """Yield what is to be read of each side: from where both begin, as what supersedes a record may come later."""
+        for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
+            start = self.pair.common.start
+            if bounds is not None and start < bounds.stable:
+                offsets = OffsetRange(start, bounds.stable)
+                extents = self.stored[side].extents(self.pair.partition, offsets)
+                yield from ((side, piece) for piece in pieces_of(self.pair.partition, offsets, extents))
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How many records only one log has and the other once had; the first offset that this does not explain."""
+
+    superseded: int
+    first_difference: int | None
+    foreign: int | None = None
+    """The first record, by its own number, that has none in the other log."""
 
 
 def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:

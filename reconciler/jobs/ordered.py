@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed
-from reconciler.jobs.comparison import Comparison, Pair, PartitionComparison, Side
+from reconciler.jobs.comparison import (
+    LEFT,
+    RIGHT,
+    Comparison,
+    Doubt,
+    Explained,
+    Pair,
+    PartitionComparison,
+    Renumbered,
+    Side,
+)
 from reconciler.jobs.flows import Piece, pieces_of
 from reconciler.jobs.stage import Tasks
 from reconciler.records.hashes import digest_of, hashes_of
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reconciler.jobs.comparison import Difference
+    from reconciler.jobs.comparison import Difference, Records
     from reconciler.jobs.stage import Engine
     from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
@@ -114,20 +124,20 @@ _HELD: Final = 2_000_000
 """Records that wait to be found superseded; of more, a part of a log is read once more."""
 
 
-class Records(Protocol):
-    """What is needed of a log."""
+def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, Explained]:
+    """Compare partitions, record for record, and return what came of each; in Spark all at once, of any size.
 
-    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in order."""
-        ...
+    Raises:
+        RetryableError: Spark gave up, or a log does not answer.
+    """
+    whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
+    stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.parts())
+    if not whole or not engine.starts_spark(stored):
+        return {doubt.pair.partition: explained(*doubt.logs, doubt.pair) for doubt in doubts}
+    from reconciler.jobs.superseded import explained_in  # noqa: PLC0415 - brings PySpark
 
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """How many records only one log has and the other once had; the first offset that this does not explain."""
-
-    superseded: int
-    first_difference: int | None
+    lacking = {each.pair.partition: Explained(0, each.pair.common.start) for each in doubts if each not in whole}
+    return {**lacking, **explained_in(engine.spark(stored), whole)}
 
 
 def explained(left: Records, right: Records, pair: Pair) -> Explained:
@@ -139,11 +149,16 @@ def explained(left: Records, right: Records, pair: Pair) -> Explained:
     for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
         first = _first_unequal(ours, theirs)
         if first is not None:
-            return Explained(0, _earliest(first, missing_left.unexplained(), missing_right.unexplained()))
+            first = _earliest(first, missing_left.unexplained(), missing_right.unexplained())
+            return Explained(0, first, _foreign_in(left))
         missing_right.seek(_only(ours, theirs))
         missing_left.seek(_only(theirs, ours))
     first = _earliest(missing_left.unexplained(), missing_right.unexplained())
-    return Explained(missing_left.found + missing_right.found, first)
+    return Explained(missing_left.found + missing_right.found, first, _foreign_in(left))
+
+
+def _foreign_in(log: Records) -> int | None:
+    return log.foreign if isinstance(log, Renumbered) else None
 
 
 @dataclass(slots=True)
@@ -279,11 +294,8 @@ def compacted_to(log: TopicLog, partition: int) -> int:
     return log.bounds([partition])[partition].compacted_to
 
 
-def explained_renumbered(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Explained | None:
-    """Compare a copy and its source along the map of both; `None`: there is none, or neither is ever compacted.
-
-    Where they begin to differ is told by the numbers of the copy.
-    """
+def realigned(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:
+    """Return a copy and its source along the map of both; `None`: there is none, or neither is ever compacted."""
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
         return None
@@ -295,10 +307,13 @@ def explained_renumbered(copy: TopicLog, source: TopicLog, number: int, spans: S
     ours = Bounds(whole.start, whole.start, whole.stop, whole.stop, compacted_to=reaches[0])
     theirs = Bounds(whole.start, whole.start, end, end, compacted_to=reaches[1])
     view = _Realigned(copy, spans.left, offsets)
-    found = explained(view, source, Pair(number, ours, theirs))
+    return Doubt((view, source), Pair(number, ours, theirs), (source, source))
+
+
+def first_of_copy(found: Explained, offsets: OffsetMap) -> int | None:
+    """Return where a copy begins to differ, by the numbers of its own."""
     at = None if found.first_difference is None else offsets.target_of(found.first_difference)
-    first = min((each for each in (at, view.foreign) if each is not None), default=None)
-    return Explained(found.superseded, first)
+    return _earliest(at, found.foreign)
 
 
 @dataclass
@@ -345,7 +360,6 @@ class _Realigned:
 
 _LOCATED: Final = 10
 """Of how many partitions it is looked up where they begin to differ."""
-LEFT, RIGHT = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +401,7 @@ def verify_renumbered(engine: Engine, left: TopicLog, right: TopicLog, spans: Ma
         for piece in pieces_of(number, both[side], logs[side].extents(number, both[side]))
     ]
     digests = _summed(_readings(engine, logs, work))
-    results = [_explained(logs, spans, _compared_in_order(number, both, digests)) for number, both in ranges]
+    results = _explained(engine, logs, spans, [_compared_in_order(number, both, digests) for number, both in ranges])
     is_open = [result.partition for result in results if not result.is_equal and result.first_difference is None]
     located = is_open[:_LOCATED]
     return Comparison(
@@ -459,15 +473,24 @@ def _compared_in_order(
 
 
 def _explained(
-    logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], result: PartitionComparison
-) -> PartitionComparison:
-    """Return what differs of a partition; what compaction explains does not. Both brokers compact when they like."""
-    why = None if result.is_equal else explained_renumbered(*logs, result.partition, spans[result.partition])
-    if why is None:
-        return result
-    if why.first_difference is None:
-        return replace(result, differences=(), superseded=why.superseded)
-    return replace(result, first_difference=why.first_difference)
+    engine: Engine,
+    logs: tuple[TopicLog, TopicLog],
+    spans: Mapping[int, Spans],
+    results: Sequence[PartitionComparison],
+) -> list[PartitionComparison]:
+    """Return what differs; what compaction explains does not. Both brokers compact when they like."""
+    found = [realigned(*logs, each.partition, spans[each.partition]) for each in results if not each.is_equal]
+    whys = explanations(engine, [doubt for doubt in found if doubt is not None])
+    explained_results = []
+    for result in results:
+        why, offsets = whys.get(result.partition), spans[result.partition].offsets
+        if why is None or offsets is None:
+            explained_results.append(result)
+        elif (first := first_of_copy(why, offsets)) is None:
+            explained_results.append(replace(result, differences=(), superseded=why.superseded))
+        else:
+            explained_results.append(replace(result, first_difference=first))
+    return explained_results
 
 
 def _located(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.jobs.comparison import Comparison, Tally, first_difference, kept_digest, pairs, read_digest
+from reconciler.jobs.comparison import Comparison, Doubt, Tally, first_difference, kept_digest, pairs, read_digest
 from reconciler.jobs.flows import pieces_of, rounds
-from reconciler.jobs.ordered import explained
+from reconciler.jobs.ordered import explanations
 from reconciler.jobs.progress import JobProgress, unseen
 from reconciler.jobs.stage import Tasks
 from reconciler.records.log import Digest, OffsetRange
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from reconciler.jobs.comparison import Pair, PartitionComparison
+    from reconciler.jobs.comparison import Explained, Pair, PartitionComparison
     from reconciler.jobs.flows import Piece
     from reconciler.jobs.progress import Report
     from reconciler.jobs.stage import Engine
@@ -181,8 +181,9 @@ def verify(
 ) -> Comparison:
     """Compare two logs up to their last stable offsets as they are now.
 
-    `engine` is used only when `deep`. Where a partition was compacted, kept digests tell less, and records are read to
-    see that what only one log has is superseded in the other; `since` says from which offset on that is of interest.
+    Where a partition was compacted, kept digests tell less, and records are read to see that what only one log has is
+    superseded in the other; `since` says from which offset on that is of interest. Else `engine` is used only when
+    `deep`.
 
     Raises:
         UserError: A log is gone, or an executor does not see it.
@@ -198,16 +199,22 @@ def verify(
         readings = list(kept_readings(left, right, both))
     tallies = _tallied(both, readings)
     at = _first_differing(both, readings)
-    results = [_compared(left, right, pair, *tallies[pair.partition]) for pair in both]
+    in_doubt = [pair for pair in both if _is_in_doubt(pair, *tallies[pair.partition])]
+    whys = explanations(engine, [Doubt((left, right), pair, (left, right)) for pair in in_doubt])
+    results = [_compared(pair, tallies[pair.partition], whys.get(pair.partition)) for pair in both]
     return Comparison(tuple(_located(left, right, results, at, is_deep=deep)), deep)
 
 
-def _compared(left: TopicLog, right: TopicLog, pair: Pair, ours: Tally, theirs: Tally) -> PartitionComparison:
+def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
+    """Tell whether records differ where compaction may be why."""
+    return pair.is_compacted and ours.common != theirs.common
+
+
+def _compared(pair: Pair, tallies: tuple[Tally, Tally], why: Explained | None) -> PartitionComparison:
     """Return what differs of one partition; what compaction explains does not."""
-    found = pair.compared(ours, theirs)
-    if not pair.is_compacted or ours.common == theirs.common:
+    found = pair.compared(*tallies)
+    if why is None:
         return found
-    why = explained(left, right, pair)
     if why.first_difference is not None:
         return replace(found, first_difference=why.first_difference)
     rest = tuple(difference for difference in found.differences if difference not in {"records", "digest"})

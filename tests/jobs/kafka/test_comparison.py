@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark import cloudpickle
 
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.jobs.stage import Engine
 
 pytestmark = pytest.mark.thorough
 
@@ -133,6 +136,11 @@ class Thinned(KafkaLog):
 
     taken: frozenset[str | None] = frozenset()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as what it is."""
+        kind, given = super().__reduce__()
+        return kind, (*given, {}, self.taken)
+
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         for batch in super().read(partition, offsets):
             values = [None if each is None else each.decode() for each in batch.column("value").to_pylist()]
@@ -148,10 +156,12 @@ class Pair:
     target: str
     spans: Mapping[int, Spans] = field(default_factory=dict)
 
-    def without(self, copy: Sequence[str | None] = (), source: Sequence[str | None] = ()) -> Any:
+    def without(
+        self, copy: Sequence[str | None] = (), source: Sequence[str | None] = (), engine: Engine | None = None
+    ) -> Any:
         """Return what comes of comparing them, without records that were taken from either."""
         logs = (self._thinned(self.target, copy), self._thinned(self.source, source))
-        (found,) = verify_renumbered(here(), *logs, self.spans).partitions
+        (found,) = verify_renumbered(engine or here(), *logs, self.spans).partitions
         return found
 
     def _thinned(self, topic: str, taken: Sequence[str | None]) -> Thinned:
@@ -209,7 +219,33 @@ def test_the_newest_record_of_a_key_must_be_in_both(
     assert found.first_difference == first
 
 
+@pytest.mark.spark
+def test_a_join_in_spark_finds_the_same(pair: Pair, spark: SparkSession) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cases: list[tuple[tuple[str | None, ...], tuple[str | None, ...]]] = [
+        (("0", "2"), ("1", None)),
+        (("0", "3"), ()),
+        ((), ("6", "0")),
+    ]
+    for copy, source in cases:
+        found, wanted = (pair.without(copy, source, engine) for engine in (on(spark), here()))
+        assert found == wanted
+    write_another_and_copy_on(pair)
+    found, wanted = (pair.without(["0"], (), engine) for engine in (on(spark), here()))
+    assert found == wanted
+    assert found.first_difference == len(KEYS) + 1  # after a marker
+
+
 def test_what_somebody_else_wrote_into_a_copy_differs(pair: Pair) -> None:
+    write_another_and_copy_on(pair)
+    found = pair.without(copy=["0"])
+    assert found.differences
+    marker = 1
+    assert found.first_difference == len(KEYS) + marker
+
+
+def write_another_and_copy_on(pair: Pair) -> None:
+    """Write a record of nobody's into the copy, then one into the source, and copy that."""
     producer = Producer(pair.place.settings)
     producer.produce(pair.target, "not ours", "a", partition=0)
     assert producer.flush(60) == 0
@@ -221,10 +257,6 @@ def test_what_somebody_else_wrote_into_a_copy_differs(pair: Pair) -> None:
     sink = pair.place.sink(pair.target)
     copied(pair.place.log(pair.source), sink)
     pair.spans = sink.spans(pair.place.log(pair.source).bounds())
-    found = pair.without(copy=["0"])
-    assert found.differences
-    marker = 1
-    assert found.first_difference == len(KEYS) + marker
 
 
 def test_of_a_topic_that_is_never_compacted_every_record_counts(place: Place) -> None:

@@ -1,0 +1,169 @@
+"""Compare logs of which a side was compacted: a DataFrame join by offset, and one by key.
+
+What is read of a record is hashed where it is read: values never move, and no task holds the keys of a partition. The
+rule is that of `ordered.explained`: what only one log has must be superseded there, where the other was compacted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as fn
+
+from reconciler.embedded.maintenance.compaction import hashed
+from reconciler.jobs.comparison import LEFT, RIGHT, Doubt, Explained, Renumbered
+from reconciler.jobs.progress import failed
+from reconciler.jobs.stage import described
+from reconciler.records.hashes import hashes_of
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_COLUMNS: Final = (
+    "side int, partition int, offset bigint, record struct<a: bigint, b: bigint>, key struct<a: bigint, b: bigint>, "
+    "is_common boolean, may_be_gone boolean, is_tombstone boolean"
+)
+"""Of a record: hashes of all of it and of its key; whether both logs span its offset, and whether compaction may have
+taken it from the other log. What has no number in the other log at all counts down from -1 by its own, unhashed."""
+_HASH: Final = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+_SCHEMA: Final = pa.schema(
+    {
+        "side": pa.int32(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "record": _HASH,
+        "key": _HASH,
+        "is_common": pa.bool_(),
+        "may_be_gone": pa.bool_(),
+        "is_tombstone": pa.bool_(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A range of one log in doubt, read by one task."""
+
+    doubt: Doubt
+    side: int
+    offsets: OffsetRange
+
+
+def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, Explained]:
+    """Compare partitions, whatever their size, and return what came of each.
+
+    Raises:
+        RetryableError: Spark gave up.
+    """
+    parts = [_Part(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.parts()]
+    try:
+        with described(session, "reconciler: compare compacted logs"):
+            records = hashed_records(session, parts).persist()
+            try:
+                differences = judged(different(records), newest(records))
+                rows = summed(differences).collect()
+            finally:
+                records.unpersist()
+    except Exception as trouble:
+        raise failed("comparing records", trouble) from trouble
+    found = {row.partition: Explained(row.superseded, row.first, row.foreign) for row in rows}
+    return {doubt.pair.partition: found.get(doubt.pair.partition, Explained(0, None)) for doubt in doubts}
+
+
+# The steps, each a function to a frame.
+
+
+def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
+    """Return the hashes of all records of both logs from where both begin, in any order."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                part = parts[index]
+                log, stored = part.doubt.logs[part.side], part.doubt.stored[part.side]
+                stored.check_shared()
+                for found in log.read(part.doubt.pair.partition, part.offsets):
+                    yield _hashed(found, part)
+                if isinstance(log, Renumbered) and log.foreign is not None:
+                    yield _foreign(log.foreign, part)
+
+    return session.range(0, len(parts), 1, len(parts)).mapInArrow(read, _COLUMNS)
+
+
+def different(records: DataFrame) -> DataFrame:
+    """Return the offsets both logs span at which only one has a record, or theirs are not the same."""
+    spanned = records.where("is_common")
+    ours, theirs = (spanned.where(fn.col("side") == side).alias(name) for side, name in ((LEFT, "l"), (RIGHT, "r")))
+    sides = ours.join(theirs, ["partition", "offset"], "full_outer")
+    is_alone = fn.col("l.record").isNull() | fn.col("r.record").isNull()
+    there = [
+        fn.coalesce(fn.col(f"l.{name}"), fn.col(f"r.{name}")).alias(name)
+        for name in ("key", "may_be_gone", "is_tombstone")
+    ]
+    return sides.where(is_alone | (fn.col("l.record") != fn.col("r.record"))).select(
+        "partition", "offset", is_alone.alias("is_alone"), *there
+    )
+
+
+def newest(records: DataFrame) -> DataFrame:
+    """Return the last offset of each key in either log."""
+    keyed = records.where(fn.col("key").isNotNull())
+    return keyed.groupBy("partition", "key").agg(fn.max("offset").alias("newest"))
+
+
+def judged(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
+    """Return for each difference whether compaction explains it."""
+    is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
+    is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
+    return differences.join(newest_of_keys, ["partition", "key"], "left").select(
+        "partition", "offset", fn.coalesce(is_explained, fn.expr("false")).alias("is_superseded")
+    )
+
+
+def summed(differences: DataFrame) -> DataFrame:
+    """Return for each partition how many are explained, and the first that is not, in either numbering."""
+    offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
+    return differences.groupBy("partition").agg(
+        fn.count_if("is_superseded").alias("superseded"),
+        fn.min(fn.when(offset >= 0, offset)).alias("first"),
+        fn.min(fn.when(offset < 0, -1 - offset)).alias("foreign"),
+    )
+
+
+def _foreign(offset: int, part: _Part) -> pa.RecordBatch:
+    number = part.doubt.pair.partition
+    row = {"side": part.side, "partition": number, "offset": -1 - offset, "is_common": True, "may_be_gone": False}
+    return pa.RecordBatch.from_pylist([row], _SCHEMA)
+
+
+def _hashed(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
+    pair, side = part.doubt.pair, part.side
+    other = (pair.right, pair.left)[side]
+    offsets = batch.column("offset").to_numpy()
+    keys = batch.column("key")
+    has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+    halves = [np.zeros(batch.num_rows, np.int64) for _ in range(2)]
+    for half, found in zip(halves, hashed(keys.filter(keys.is_valid())), strict=True):
+        half[has_key] = found.view(np.int64)
+    columns = [
+        pa.array(np.full(batch.num_rows, side, np.int32)),
+        pa.array(np.full(batch.num_rows, pair.partition, np.int32)),
+        pa.array(offsets),
+        _pairs(list(np.ascontiguousarray(hashes_of(batch)).view(np.int64).T)),
+        _pairs(halves, mask=pa.array(~has_key)),
+        pa.array((offsets >= pair.common.start) & (offsets < pair.common.stop)),
+        pa.array(has_key & (offsets < (0 if other is None else other.compacted_to))),
+        batch.column("value").is_null(),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _pairs(halves: Sequence[np.ndarray], mask: pa.Array | None = None) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pa.array(half) for half in halves], names=["a", "b"], mask=mask)
