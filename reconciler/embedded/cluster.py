@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.check.sweep import Swept
+    from reconciler.embedded.clients.append_sink import EmbeddedAppends
     from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
     from reconciler.embedded.clients.producer import Producer, SequencedProducer
     from reconciler.embedded.clients.topic_log import EmbeddedLog
@@ -214,6 +215,17 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
+
+    def appends(self, full_name: str) -> EmbeddedAppends:
+        """Return where many tasks stage new records of a topic, which one publication makes readable.
+
+        Raises:
+            NotAuthorizedError: It may not be written to.
+            UserError: It does not exist, is a mirror, or takes no records now.
+        """
+        from reconciler.embedded.clients.append_sink import EmbeddedAppends
+
+        return EmbeddedAppends.of(self.context, full_name)
 
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"

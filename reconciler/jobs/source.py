@@ -1,4 +1,4 @@
-"""`spark.read` and `spark.readStream` with format `topic-log`: a topic as a DataFrame, and as a stream of rows.
+"""The data source `topic-log`: topics read and written as DataFrames and as streams; and its stream reader.
 
 What names the log (`cluster`, `topic`) is up to who registered the source.
 """
@@ -9,7 +9,14 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from reconciler.errors import SourceChangedError, UserError
@@ -26,42 +33,57 @@ from reconciler.jobs.scan import (
     truth_of,
     whole_of,
 )
+from reconciler.jobs.writer import BatchWriter, StreamWriter, check_rows
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import NoReturn
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from reconciler.records.log import Bounds, TopicLog
+    from reconciler.records.log import AppendSink, Bounds, TopicLog
 
 
 Session: TypeAlias = SparkSession
 _BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp", "endingTimestamp", "pushFilters")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "failOnDataLoss")
 OPTIONS: Final = ("cluster", "topic", "columns", "start", "startingOffsets", *_BATCH_ONLY, *_STREAM_ONLY)
+WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation")
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 
-def register(session: Session, open_log: Callable[[Mapping[str, str]], TopicLog]) -> None:
+def _cannot_write(_options: Mapping[str, str]) -> NoReturn:
+    message = f"{NAME} was registered for reading only"
+    raise UserError(message, hint="Hand register a function that opens what is written to.")
+
+
+def register(
+    session: Session,
+    open_log: Callable[[Mapping[str, str]], TopicLog],
+    open_appends: Callable[[Mapping[str, str]], AppendSink] = _cannot_write,
+) -> None:
     """Make `topic-log` known to a session. `open_log` gets a read's options and is pickled, with all it holds.
 
     It runs on the driver and the log it returns is pickled to the executors: what it resolves (secrets, connections)
     never appears in options, columns or Spark's configuration. Names of options are in lower case, as Spark has them.
+    `open_appends` does the same for a write.
     """
 
     class TopicLogSource(_TopicLogSource):
         opener = staticmethod(open_log)
+        append_opener = staticmethod(open_appends)
 
     session.dataSource.register(TopicLogSource)
 
 
 class _TopicLogSource(DataSource):
-    """Opens the log that options name; `opener` is bound by `register`."""
+    """Opens what options name; both openers are bound by `register`."""
 
     opener: Callable[[Mapping[str, str]], TopicLog]
+    append_opener: Callable[[Mapping[str, str]], AppendSink]
 
     @classmethod
     def name(cls) -> str:
@@ -76,6 +98,20 @@ class _TopicLogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return _TopicLogStream(self._rows(schema, _BATCH_ONLY, "batch reads"), self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
+        return BatchWriter(*self._target(schema, overwrites=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
+        return StreamWriter(*self._target(schema, overwrites=overwrite))
+
+    def _target(self, schema: StructType, *, overwrites: bool) -> tuple[AppendSink, str]:
+        if overwrites:
+            message = f"{NAME} only appends: a topic cannot be overwritten"
+            raise UserError(message, hint='Use mode("append"), or outputMode("append").')
+        check_rows(schema)
+        options: dict[str, str] = dict(self.options)
+        return type(self).append_opener(options), options.get("topic", "")
 
     def _rows(self, schema: StructType, others: Sequence[str], where: str) -> Rows:
         for name in others:

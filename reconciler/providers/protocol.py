@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.records.log import (
+        AppendSink,
         Bounds,
         Isolation,
         LostOffsets,
@@ -298,6 +299,14 @@ class Provider(Protocol):
 
         Raises:
             UserError: It does not exist, or it is a mirror: only its link writes to it.
+        """
+        ...
+
+    def appends(self, topic: TopicAddress) -> AppendSink:
+        """Return where many tasks stage new records of a topic, which one publication makes readable.
+
+        Raises:
+            UserError: It does not exist, it is a mirror, or its platform cannot do that.
         """
         ...
 

@@ -27,7 +27,7 @@ _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
 _WORD: Final = 0xFFFFFFFF
 _FEW: Final = 8
-_RUN: Final = 1_000
+RUN: Final = 1_000
 """Rows without a key that go to one partition before the next takes over."""
 
 Words = npt.NDArray[np.uint32]
@@ -45,7 +45,7 @@ def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array
     chosen = (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
-        turns = (state.keyless + np.arange(len(absent))) // _RUN
+        turns = (state.keyless + np.arange(len(absent))) // RUN
         chosen[absent] = turns % partitions
         state.keyless += len(absent)
     return pa.array(chosen.astype(np.int32))

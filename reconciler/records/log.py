@@ -413,6 +413,57 @@ class TopicProducer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedBatch:
+    """One batch of a stream. Published again it changes nothing; the numbers of a stream only grow."""
+
+    stream: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAppend:
+    """New records that a task wrote under fresh names since `put_ms`, by partition: picklable, small."""
+
+    put_ms: int
+    parts: tuple[Staged, ...]
+
+
+class AppendSink(Protocol):
+    """Where many tasks stage new records of a topic, and one publication makes all of them readable, or none.
+
+    Picklable. What is staged and never published is nothing: it is swept after a day.
+    """
+
+    def check_shared(self) -> None:
+        """Return if what is staged on this machine will be found by the driver.
+
+        Raises:
+            UserError: It will not: the topic is in a folder that this executor does not share.
+        """
+        ...
+
+    def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
+        """Write batches with the columns that a `TopicProducer` takes, in their order.
+
+        Records without key and partition take turns, beginning with a partition that depends on `task`.
+
+        Raises:
+            UserError: The topic is gone, is a mirror, or refuses a record.
+        """
+        ...
+
+    def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
+        """Make all of it readable, in the order given; `False`: the batch was published before.
+
+        Raises:
+            ProducerFencedError: Another writer of the same stream took over; nothing is readable.
+            UserError: The topic is gone, or a mirror by now; nothing is readable.
+            RetryableError: It was not possible in time. Of a numbered batch: publish the same again.
+        """
+        ...
+
+
 def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
     """Return the partitions that have records at or after `ends`, or are new; ends of transactions are no records."""
     found = []

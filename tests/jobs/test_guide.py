@@ -1,4 +1,4 @@
-"""The guide's code runs as it stands, in a workspace of a reader, and prints what the guide says."""
+"""The guides' code runs as it stands, in a workspace of a reader, and prints what the guides say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data-frames.md"
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOPIC = "shop:eu:orders"
 WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
@@ -38,6 +38,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     west = cluster_in(DirectoryStore(tmp_path / ".clusters" / "west"), now_ms=NOW)
     west.create_namespace("shop:eu")
     west.create_topic(TOPIC, partitions=3)
+    west.create_topic("shop:eu:paid", partitions=3)
     with west.producer() as producer:
         producer.send(TOPIC, "one", key="a", partition=2)
         producer.send(TOPIC, "", key="a", partition=2)
@@ -47,23 +48,34 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("workspace")
-def test_the_guide_does_what_it_says(spark: SparkSession) -> None:
+def run(guide: str) -> dict[str, Any]:
+    """Run the programs of a guide one after the other, compare what they print, and return their names."""
     names: dict[str, Any] = {}
     printed: str | None = None
     compared = 0
-    for language, text in BLOCK.findall(GUIDE.read_text(encoding="utf-8")):
+    for language, text in BLOCK.findall((GUIDES / guide).read_text(encoding="utf-8")):
         if language == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(text, str(GUIDE), "exec"), names)  # noqa: S102 - the page is ours
+                exec(compile(text, guide, "exec"), names)  # noqa: S102 - the page is ours
             printed = out.getvalue()
         elif printed is not None:
             assert printed == text
             printed, compared = None, compared + 1
     assert compared == 2
+    return names
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_guide_does_what_it_says(spark: SparkSession) -> None:
+    names = run("data-frames.md")
     assert names["spark"] is spark
     assert (names["latest"][0].timestamp() * 1000, names["late"]) == (NOW, 4)
+
+
+@pytest.mark.usefixtures("workspace", "spark")
+def test_the_guide_about_streams_does_what_it_says() -> None:
+    run("topic-streams.md")
 
 
 @pytest.mark.usefixtures("workspace")

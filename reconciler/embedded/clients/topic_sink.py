@@ -82,7 +82,7 @@ class EmbeddedSink:
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
         """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
         fitting = _numbered(batches) if at is None else (within(batch, at) for batch in batches)
-        return _staged(partition, at, list(self._writer(partition).write(fitting)))
+        return staged_parts(partition, at, list(self._writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
         """Stage a range of another log at the same offsets: whole parts of an embedded log verbatim, the rest read.
@@ -104,7 +104,7 @@ class EmbeddedSink:
                 entries.append(copy)
             else:
                 entries.extend(self._writer(partition).write(source.read(partition, piece.offsets)))
-        return _staged(partition, offsets, entries)
+        return staged_parts(partition, offsets, entries)
 
     def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
         """Make staged ranges readable, one swap a partition, and return what each partition gained.
@@ -230,7 +230,8 @@ def _kept(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:
     return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}
 
 
-def _staged(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:
+def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:
+    """Return parts that are durable as what a task hands to the driver."""
     kept: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return Staged(
         partition,

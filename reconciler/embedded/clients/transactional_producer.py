@@ -25,6 +25,7 @@ from reconciler.embedded.keys import fresh_mark, transaction_key
 from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.groups import Committed, check_commit
 from reconciler.errors import ProducerFencedError, UserError
+from reconciler.runtime.threads import all_side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +92,7 @@ class TransactionalProducer(Producer):
         self._seen_ms = 0
         self._beginning: tuple[list[Written], str, int] | None = None
         self._offsets: Offsets = {}
+        self._batch: int | None = None
         self._mark = ""
 
     def init_transactions(self) -> None:
@@ -113,10 +115,39 @@ class TransactionalProducer(Producer):
         )
         self._start(_Phase.READY)
 
-    def begin(self) -> None:
-        """Begin a transaction. It counts as open, for its time-out too, from the first record that is written."""
+    def last_batch(self) -> int | None:
+        """Return the last batch that was committed under the transactional id, by whoever; `None`: none was numbered.
+
+        Raises:
+            ProducerFencedError: Another producer took over.
+        """
+        self._check_phase(_Phase.READY)
+        store, who = self._cluster.store, self._identity
+        return self._deliver(lambda: check_claimed(store, who, State.EMPTY), "looking for its last batch").batch
+
+    def begin(self, batch: int | None = None) -> None:
+        """Begin a transaction. It counts as open, for its time-out too, from the first record that is written.
+
+        `batch` numbers it for `last_batch`, which says after a crash whether it was committed.
+        """
         self._check_phase(_Phase.READY)
         self._start(_Phase.OPEN)
+        self._batch = batch
+
+    def append_parts(self, appends: Sequence[Append]) -> None:
+        """Append parts that others have written, one append a partition, as part of the open transaction.
+
+        Raises:
+            ProducerFencedError: Another producer took over.
+            UserError: The topic is gone, or it is a mirror (only its link writes to it).
+            RetryableError: It was not possible in time.
+        """
+        self._check_phase(_Phase.OPEN)
+        with self._failing():
+            self._before(appends)
+            for one in appends:
+                self._gained.setdefault(one.gate.full_name, {})  # here, and not by several threads at once
+            all_side_by_side(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | Committed]) -> None:
         """Commit a group's next offsets, by (topic, partition), with the transaction: all of it happens, or nothing.
@@ -177,9 +208,9 @@ class TransactionalProducer(Producer):
         self._end(State.ABORTING)
 
     @contextmanager
-    def transaction(self) -> Iterator[Self]:
+    def transaction(self, batch: int | None = None) -> Iterator[Self]:
         """Begin a transaction, commit it at the end of the block, or abort it where the block raises."""
-        self.begin()
+        self.begin(batch)
         try:
             yield self
             self.commit()
@@ -196,8 +227,10 @@ class TransactionalProducer(Producer):
 
     def _end(self, state: State) -> None:
         store, catalog = self._cluster.store, self._cluster.catalog
+        batch = self._batch if state is State.COMMITTING else None
         decided = self._deliver(
-            lambda: decide(store, self._identity, state, self._offsets, mark=self._mark), f"{state} its transaction"
+            lambda: decide(store, self._identity, state, self._offsets, mark=self._mark, batch=batch),
+            f"{state} its transaction",
         )
         if decided is not None:
             self._deliver(
@@ -210,8 +243,14 @@ class TransactionalProducer(Producer):
     def _flush(self, topics: Sequence[str]) -> None:
         if topics or self._phase in {_Phase.FAILED, _Phase.FENCED}:
             self._check_phase(_Phase.OPEN)
-        try:
+        with self._failing():
             super()._flush(topics)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Note that something of the transaction was not written: it can only be aborted then."""
+        try:
+            yield
         except ProducerFencedError:
             self._phase = _Phase.FENCED
             raise
@@ -272,7 +311,7 @@ class TransactionalProducer(Producer):
     def _start(self, phase: _Phase) -> None:
         self._phase = phase
         self._partitions.clear()
-        self._beginning, self._offsets = None, {}
+        self._beginning, self._offsets, self._batch = None, {}, None
         for gathered in (self._next, self._waiting, self._single, self._bytes, self._gained):
             gathered.clear()
 

@@ -55,6 +55,7 @@ SHAPE: Final = {
     "offsets": {str: [list]},
     "timeout_ms": int,
     "began_ms": int,
+    "batch?": int,
 }
 
 DECIDED: Final = frozenset({State.COMMITTING, State.ABORTING})
@@ -90,10 +91,12 @@ class Transaction:
     partitions: tuple[Written, ...] = ()
     offsets: Offsets = field(default_factory=dict)
     began_ms: int = 0
+    batch: int | None = None
+    """The last batch that was committed, where its user numbers them: for as long as the register is there."""
 
     def emptied(self) -> Transaction:
         """Return it with nothing open."""
-        return Transaction(self.producer_id, self.timeout_ms)
+        return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
     def widened(self, partitions: Iterable[Written]) -> Transaction:
         """Return it with more partitions."""
@@ -105,7 +108,7 @@ class Transaction:
 
     def to_json(self) -> Json:
         """Return what the register keeps."""
-        return {
+        kept: Json = {
             "producer_id": self.producer_id,
             "state": self.state,
             "partitions": [list(one) for one in self.partitions],
@@ -113,6 +116,7 @@ class Transaction:
             "timeout_ms": self.timeout_ms,
             "began_ms": self.began_ms,
         }
+        return kept if self.batch is None else kept | {"batch": self.batch}
 
     @classmethod
     def from_json(cls, kept: Json) -> Transaction:
@@ -124,6 +128,7 @@ class Transaction:
             partitions=tuple(map(Written.from_json, kept["partitions"])),
             offsets={group: _placed(rows) for group, rows in kept["offsets"].items()},
             began_ms=kept["began_ms"],
+            batch=kept.get("batch"),
         )
 
 
@@ -392,7 +397,7 @@ def claim(
         if found.state is not State.EMPTY:
             return None
         producer_id, epoch = found.producer_id, held.epoch + 1
-        return Transaction(producer_id, timeout_ms).to_json()
+        return replace(found.emptied(), timeout_ms=timeout_ms).to_json()
 
     def attempt() -> ReadRegister | None:
         while True:
@@ -435,8 +440,12 @@ def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
     _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
 
 
-def decide(store: ObjectStore, who: Identity, state: State, offsets: Offsets, *, mark: str) -> Decided | None:
+def decide(
+    store: ObjectStore, who: Identity, state: State, offsets: Offsets, *, mark: str, batch: int | None = None
+) -> Decided | None:
     """Decide a transaction: from here on it is committed, or aborted, whatever happens. Return what is to be done.
+
+    `batch` is the number of what is committed, which the register keeps.
 
     Doing it again with the same mark is harmless; `None`: somebody has carried it out in the meantime.
 
@@ -447,21 +456,22 @@ def decide(store: ObjectStore, who: Identity, state: State, offsets: Offsets, *,
 
     def change(held: ReadRegister | None) -> dict[str, Any]:
         found = _mine(register, held, who, {State.EMPTY, State.ONGOING})
-        return replace(found, state=state, offsets=offsets).to_json()
+        numbered = found if batch is None else replace(found, batch=batch)
+        return replace(numbered, state=state, offsets=offsets).to_json()
 
     held = register.update(change, mark=mark, raises_epoch=True)
     found = None if held is None else decided_in(register, held)
     return found if found is not None and found.epoch == who.epoch + 1 else None
 
 
-def check_claimed(store: ObjectStore, who: Identity) -> None:
-    """Refuse to go on where somebody took over.
+def check_claimed(store: ObjectStore, who: Identity, state: State = State.ONGOING) -> Transaction:
+    """Return what is known of a transactional id; refuse to go on where somebody took over.
 
     Raises:
         ProducerFencedError: Somebody did.
     """
     register = _register_of(store, who)
-    _mine(register, register.read(), who, {State.ONGOING})
+    return _mine(register, register.read(), who, {state})
 
 
 def _raised(

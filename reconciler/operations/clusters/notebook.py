@@ -8,43 +8,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.jobs.source import OPTIONS, register
+from reconciler.jobs.source import OPTIONS, WRITE_OPTIONS, register
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import open_work, provider_of
 from reconciler.resources.address import address_of
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
     from reconciler.jobs.source import Session
-    from reconciler.records.log import TopicLog
+    from reconciler.providers.protocol import Provider, TopicAddress
+    from reconciler.records.log import AppendSink, TopicLog
 
 
 def register_topics(
     session: Session, workspace: Path, *, environ: Mapping[str, str], environment: str | None = None
 ) -> None:
-    """Make `spark.read.format("topic-log")` read the topics of a workspace's clusters.
+    """Make `topic-log` read and write the topics of a workspace's clusters, as frames and as streams.
 
     `environ` resolves secret references; it travels inside the pickled source and shows in no plan, option or log.
     """
-    register(session, _Opener(workspace.resolve(), environment, dict(environ)))
+    opener = _Opener(workspace.resolve(), environment, dict(environ))
+    register(session, opener.log, opener.appends)
 
 
 @dataclass(frozen=True)
 class _Opener:
-    """Opens the log that options name."""
+    """Opens what options name."""
 
     workspace: Path
     environment: str | None
     environ: Mapping[str, str] = field(repr=False)
 
-    def __call__(self, options: Mapping[str, str]) -> TopicLog:
-        known = {name.lower() for name in OPTIONS}  # as Spark hands them on
+    def log(self, options: Mapping[str, str]) -> TopicLog:
+        """Open what is read."""
+        provider, address = self._place(options, OPTIONS)
+        return provider.log(address)
+
+    def appends(self, options: Mapping[str, str]) -> AppendSink:
+        """Open what is written to."""
+        provider, address = self._place(options, WRITE_OPTIONS)
+        return provider.appends(address)
+
+    def _place(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
+        known = {name.lower() for name in names}  # as Spark hands them on
         for name in options:
             if name not in known:
-                hint = did_you_mean(nearest(name, OPTIONS), otherwise=f"Options: {', '.join(OPTIONS)}.")
+                hint = did_you_mean(nearest(name, names), otherwise=f"Options: {', '.join(names)}.")
                 raise UserError(f"topic-log has no option {name}", hint=hint)
         for name in ("cluster", "topic"):
             if not options.get(name):
@@ -54,19 +66,19 @@ class _Opener:
             cwd=self.workspace,
             environ=self.environ,
             now_ms=_now_ms,
-            new_id=_not_for_reading,
-            new_run=_not_for_reading,
+            new_id=_no_new_id,
+            new_run=_no_new_id,
             tool="",
             who="",
             workspace=self.workspace,
         )
         work = open_work(invocation, Select(environment=self.environment))
-        return provider_of(work, address).log(address)
+        return provider_of(work, address), address
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _not_for_reading() -> NoReturn:
-    raise BrokenInvariantError("reading a topic asked for an id", hint="Please report this.")
+def _no_new_id() -> NoReturn:
+    raise BrokenInvariantError("reading or writing a topic asked for an id", hint="Please report this.")

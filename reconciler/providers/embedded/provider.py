@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.clients.append_sink import EmbeddedAppends
     from reconciler.embedded.clients.group_admin import Groups
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.topic_sink import EmbeddedSink
@@ -449,6 +450,10 @@ class EmbeddedProvider:
         from reconciler.providers.embedded.maintenance import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
 
         return OneTopic.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
+
+    def appends(self, topic: TopicAddress) -> EmbeddedAppends:
+        """Return where many tasks stage new records of a topic, which one publication makes readable."""
+        return self._cluster().appends(full_name_of(topic))
 
     def sink(self, topic: TopicAddress) -> EmbeddedSink:
         """Return where records of a topic or mirror are written."""

@@ -25,6 +25,7 @@ from reconciler.resources.measures import Vitals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import NoReturn
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.groups import KafkaGroups
@@ -437,6 +438,12 @@ class KafkaProvider:
         self._site().check_no_mirror(full_name_of(topic), seen)
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
+
+    def appends(self, topic: TopicAddress) -> NoReturn:
+        """Refuse: a transaction of Kafka is of one producer, and cannot hold what many tasks have staged."""
+        message = f"{topic}: topic-log writes to topics of embedded clusters only, not of Apache Kafka"
+        hint = "Write with Spark's own format kafka; or into an embedded cluster, and mirror the topic from there."
+        raise UserError(message, hint=hint)
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return where records of a topic are written: that of its link where it is a mirror."""

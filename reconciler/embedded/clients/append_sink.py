@@ -1,0 +1,149 @@
+"""New records from many tasks: each stages parts under fresh names, and one transaction makes all of them readable."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from reconciler.embedded.acl import check_writing, topic_shown
+from reconciler.embedded.catalog.tables import topic_with_id
+from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, route
+from reconciler.embedded.clients.topic_sink import staged_parts
+from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+from reconciler.embedded.context import ClusterContext
+from reconciler.embedded.keys import fresh_mark, transaction_key
+from reconciler.embedded.objects import check_shared
+from reconciler.embedded.segments.admission import conformed
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.gate import Gate, check_writer
+from reconciler.embedded.segments.head import PRODUCERS
+from reconciler.records.hashes import RUN, Spread
+from reconciler.records.log import StagedAppend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Self
+
+    import pyarrow as pa
+
+    from reconciler.embedded.acl import Permissions
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import NumberedBatch
+
+
+_TIMEOUT_MS: Final = 300_000
+"""A transaction is open only while its publisher swaps heads, and shuts readers out of what comes after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedAppends:
+    """New records of one topic as an `AppendSink`. Picklable, so it holds what a `ClusterContext` is made of."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    permissions: Permissions
+    now_ms: Callable[[], int]
+    cluster_id: str
+    full_name: str
+    topic_id: str
+
+    @classmethod
+    def of(cls, cluster: ClusterContext, full_name: str) -> Self:
+        """Return where new records of a topic go.
+
+        Raises:
+            NotAuthorizedError: It may not be written to.
+            UserError: It does not exist, is a mirror, or takes no records now.
+        """
+        catalog = cluster.catalog.read()
+        check_writing(cluster.permissions, catalog, full_name)
+        topic = topic_shown(cluster.permissions, catalog, full_name)
+        check_writer(full_name, topic, PRODUCERS)
+        return cls(
+            cluster.store,
+            cluster.catalog,
+            cluster.permissions,
+            cluster.now_ms,
+            cluster.cluster_id,
+            full_name,
+            topic.id,
+        )
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the cluster.
+
+        Raises:
+            UserError: The topic is not found from here.
+        """
+        found = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        check_shared(self.store, self.full_name, is_found=found is not None)
+
+    def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
+        """Write the records of one task as parts that nothing names yet; a part of each partition per 128 MiB."""
+        put_ms, course = self.now_ms(), Course(Spread(task * RUN))
+        parts: defaultdict[int, list[Entry]] = defaultdict(list)
+        for batches in _gathered(conformed(self.full_name, each) for each in records):
+            for append in route(self._cluster, self.full_name, batches, course).written(put_ms):
+                parts[append.partition] += append.parts
+        runs = {partition: _joined(parts[partition]) for partition in sorted(parts)}
+        return StagedAppend(put_ms, tuple(staged_parts(partition, None, run) for partition, run in runs.items()))
+
+    def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
+        """Append all of it in one transaction, whose register remembers the batch for ever."""
+        appends = self._appends(staged)
+        if not appends:
+            return True
+        # Without a stream nobody comes back under this id: it is fresh, and forgotten once all is done.
+        name = f"topic-log-{self.topic_id}-{fresh_mark() if batch is None else batch.stream}"
+        producer = TransactionalProducer(self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS)
+        producer.init_transactions()
+        last = producer.last_batch()
+        if batch is not None and last is not None and batch.number <= last:
+            return False
+        with producer.transaction(None if batch is None else batch.number):
+            producer.append_parts(appends)
+        if batch is None:
+            self.store.delete([transaction_key(name)])
+        return True
+
+    def _appends(self, staged: Sequence[StagedAppend]) -> list[Append]:
+        """Return one append for each partition, in the order of the tasks."""
+        gate = Gate(self.store, self.catalog, self.full_name, self.topic_id, PRODUCERS)
+        put_ms = min((each.put_ms for each in staged), default=0)
+        parts: defaultdict[int, list[Entry]] = defaultdict(list)
+        for each in staged:
+            for one in each.parts:
+                parts[one.partition] += map(Entry.from_json, orjson.loads(one.entries))
+        return [Append(gate, partition, _joined(parts[partition]), put_ms) for partition in sorted(parts)]
+
+    @property
+    def _cluster(self) -> ClusterContext:
+        return ClusterContext(self.store, self.catalog, self.permissions, self.now_ms, self.cluster_id)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches, as many at a time as a producer writes at once."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= FLUSH_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
+
+
+def _joined(parts: Iterable[Entry]) -> list[Entry]:
+    """Return parts without gaps between them as one run, numbered from 0."""
+    joined: list[Entry] = []
+    at = 0
+    for part in parts:
+        joined.append(part.placed(at - part.base, 0))
+        at = joined[-1].last + 1
+    return joined

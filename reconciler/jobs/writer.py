@@ -1,0 +1,150 @@
+"""`write` and `writeStream` with format `topic-log`: rows become new records of a topic, all of a batch or none.
+
+Tasks stage, the driver publishes once. A batch of a stream is published under the id of its query and its own number,
+so that one that Spark runs again after a crash is not written again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from reconciler.errors import ProducerFencedError, UserError
+from reconciler.jobs.scan import COLUMNS, NAME
+from reconciler.records.log import NumberedBatch, StagedAppend
+from reconciler.runtime.text import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from reconciler.records.log import AppendSink
+
+
+# Columns: those that a read has; what a record gets anew when it is written is left out.
+
+
+_FIELDS: Final = {
+    "value": "value",
+    "key": "key",
+    "headers": "headers",
+    "timestamp": "timestamp_ms",
+    "partition": "partition",
+}
+"""What becomes of a column."""
+_TEXT: Final = frozenset({"value", "key"})
+"""Columns that may be text, which is written as UTF-8."""
+
+
+def check_rows(schema: StructType) -> None:
+    """Refuse rows that lack a value, or have columns of other names or types than records have.
+
+    Raises:
+        UserError: Says which.
+    """
+    for each in schema:
+        if each.name not in COLUMNS:
+            known = f"Rename it, or leave it out; a record is written from {', '.join(_FIELDS)}."
+            hint = did_you_mean(nearest(each.name, _FIELDS), then=known)
+            raise UserError(f"{NAME} writes no column {each.name!r}", hint=hint)
+        takes = [COLUMNS[each.name].type, *(["string"] if each.name in _TEXT else [])]
+        found = each.dataType.simpleString()
+        if found not in takes:
+            message = f"{NAME} writes column {each.name} of type {' or '.join(takes)}, not {found}"
+            raise UserError(message, hint="Cast it first, for example with to_json or a cast.")
+    if "value" not in schema.names:
+        message = f"{NAME} writes rows with a column value, and these have {', '.join(schema.names) or 'no column'}"
+        raise UserError(message, hint="Select what is to be written as value; of null values it makes tombstones.")
+
+
+def _as_records(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    """Return rows as a producer takes records."""
+    if "topic" in rows.schema.names:
+        others = pc.fill_null(pc.not_equal(rows.column("topic"), topic), fill_value=False)
+        if pc.any(others).as_py():
+            other = rows.column("topic").filter(others)[0].as_py()
+            message = f"a row names the topic {other}, and what is written to is {topic}"
+            raise UserError(message, hint="Drop the column topic, or write the rows of each topic on their own.")
+    kept = [name for name in rows.schema.names if name in _FIELDS]
+    return pa.RecordBatch.from_arrays([rows.column(name) for name in kept], [_FIELDS[name] for name in kept])
+
+
+# Writers: Spark pickles each with what it opened on the driver, calls `write` in tasks, and `commit` on the driver.
+#
+# There is nothing to do in `abort`: what is staged is named by nobody, and swept. To delete it would even be wrong
+# where `commit` failed: its transaction may have been decided all the same.
+
+
+@dataclass(frozen=True)
+class StagedRows(WriterCommitMessage):
+    """What one task staged, and in which batch of which query."""
+
+    append: StagedAppend
+    batch: NumberedBatch | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of one `save`."""
+
+    def __init__(self, sink: AppendSink, topic: str) -> None:
+        self._sink = sink
+        self._topic = topic
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        return StagedRows(_stage(self._sink, self._topic, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make the rows of all tasks readable."""
+        self._sink.publish([each.append for each in _staged(messages)])
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, each once."""
+
+    def __init__(self, sink: AppendSink, topic: str) -> None:
+        self._sink = sink
+        self._topic = topic
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        # Spark tells a Python writer nothing of the query; its tasks have these properties of the JVM's thread.
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+        if query is None or number is None:
+            message = "Spark does not say which batch of which query this is"
+            raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
+        return StagedRows(_stage(self._sink, self._topic, iterator), NumberedBatch(query, int(number)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Make the rows of all tasks readable, unless this batch was written before."""
+        found = _staged(messages)
+        stream = next((each.batch.stream for each in found if each.batch is not None), None)
+        if stream is None:
+            return
+        try:
+            self._sink.publish([each.append for each in found], NumberedBatch(stream, batchId))
+        except ProducerFencedError as error:
+            message = (
+                f"another run of query {stream} writes to {self._topic}: batch {batchId} was not written by this one"
+            )
+            hint = "One checkpoint is for one query: stop one of them, and give each its own checkpointLocation."
+            raise UserError(message, hint=hint) from error
+
+
+def _stage(sink: AppendSink, topic: str, rows: Iterator[pa.RecordBatch]) -> StagedAppend:
+    sink.check_shared()
+    context = TaskContext.get()
+    task = 0 if context is None else context.partitionId()
+    return sink.stage((_as_records(each, topic) for each in rows), task=task)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    return [each for each in messages if isinstance(each, StagedRows)]

@@ -1,0 +1,204 @@
+"""Appends that many tasks stage and one publication makes readable: all of it or nothing, and a batch once."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import cloudpickle
+
+from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind
+from reconciler.embedded.clients.transactions import finish_transactions, read_transaction
+from reconciler.errors import ProducerFencedError, UserError
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.records.log import NumberedBatch
+from reconciler.resources.mirrors import LinkEntry
+from tests.embedded.deaths import crashes, opened
+from tests.embedded.samples import NOW, cluster_in, contents, values
+from tests.embedded.stores import WatchedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+TOPIC = "orders"
+QUERY = "5b0c1ae4-6c1f-4b0e-8c3c-0b7f4d0d2f11"
+
+
+def made(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic(TOPIC, partitions=2)
+
+
+@pytest.fixture
+def cluster() -> EmbeddedCluster:
+    found = cluster_in(MemoryStore())
+    made(found)
+    return found
+
+
+def write(
+    cluster: EmbeddedCluster, number: int | None = None, tasks: Sequence[Sequence[str]] = (("a", "b"), ("c",))
+) -> bool:
+    """Stage what tasks have in both partitions and publish it."""
+    sink = cluster.appends(TOPIC)
+    staged = [
+        sink.stage([values(*task, *task, partition=[0] * len(task) + [1] * len(task))], task=task_number)
+        for task_number, task in enumerate(tasks)
+    ]
+    return sink.publish(staged, None if number is None else NumberedBatch(QUERY, number))
+
+
+def readable(cluster: EmbeddedCluster) -> list[list[bytes | None]]:
+    return [[value for _, value in contents(cluster.log(TOPIC), partition)] for partition in range(2)]
+
+
+ABC = [[b"a", b"b", b"c"]] * 2
+
+
+def test_what_tasks_staged_is_readable_in_their_order_once_it_is_published(cluster: EmbeddedCluster) -> None:
+    sink = cluster.appends(TOPIC)
+    staged = [
+        sink.stage([values("a", "x", partition=[0, 1]), values("b", partition=[0])], task=0),
+        sink.stage([], task=1),
+        sink.stage([values("c", partition=[0])], task=2),
+    ]
+    assert readable(cluster) == [[], []]
+    assert sink.publish(staged)
+    assert readable(cluster) == [[b"a", b"b", b"c"], [b"x"]]
+    assert check_cluster(cluster.store, deep=True).findings == []
+
+
+def test_nothing_stays_of_a_write_that_is_no_batch_of_a_stream_but_its_records(cluster: EmbeddedCluster) -> None:
+    assert write(cluster)
+    assert list(cluster.store.list("transactions/")) == []
+
+
+def test_a_batch_is_written_once_however_often_it_is_published(cluster: EmbeddedCluster) -> None:
+    assert write(cluster, 7)
+    assert not write(cluster, 7)
+    assert not write(cluster, 3)
+    assert readable(cluster) == ABC
+    assert write(cluster, 8, [["d"]])
+    assert readable(cluster) == [[b"a", b"b", b"c", b"d"]] * 2
+
+
+def test_a_batch_is_known_for_ever(cluster: EmbeddedCluster) -> None:
+    """Heads forget producers after a day; a stream may be started again after a year."""
+    assert write(cluster, 7)
+    later = cluster_in(cluster.store, now_ms=NOW + 400 * 86_400_000)
+    write(later)
+    assert not write(later, 7)
+
+
+def test_streams_do_not_know_each_others_batches(cluster: EmbeddedCluster) -> None:
+    sink = cluster.appends(TOPIC)
+    for stream in ("one", "other"):
+        assert sink.publish([sink.stage([values(stream, partition=[0])], task=0)], NumberedBatch(stream, 0))
+    assert readable(cluster)[0] == [b"one", b"other"]
+
+
+@pytest.mark.thorough
+def test_who_dies_while_publishing_leaves_all_or_nothing() -> None:
+    seen = []
+    for store in crashes(made, write):
+        after = opened(store)
+        finish(after)
+        seen.append(readable(after))
+        assert write(after, tasks=[["d"]])
+        assert readable(after) == [[*before, b"d"] for before in seen[-1]]
+        assert {finding.kind for finding in check_cluster(store, deep=True).findings} <= {Kind.UNNAMED}
+    assert [found for found in seen if found not in ([[], []], ABC)] == []
+    assert ABC in seen
+
+
+@pytest.mark.thorough
+def test_a_batch_whose_writer_died_is_there_once_when_it_is_written_again() -> None:
+    answers = set()
+    for store in crashes(made, lambda cluster: write(cluster, 7)):
+        after = opened(store)
+        answers.add(write(after, 7))
+        assert readable(after) == ABC
+    assert answers == {True, False}
+
+
+def finish(cluster: EmbeddedCluster) -> None:
+    """Let so much time go by that what is open is aborted."""
+    finish_transactions(cluster.store, cluster.catalog, NOW + 3_600_000)
+
+
+def test_of_two_writers_of_one_stream_the_older_is_shut_out_and_leaves_nothing(cluster: EmbeddedCluster) -> None:
+    came = False
+
+    def intrude(_what: str, key: str) -> None:
+        nonlocal came
+        if key.startswith("heads/") and not came:
+            came = True
+            assert write(cluster, 7, [["other"]])
+
+    late = opened(WatchedStore(cluster.store, before=intrude))
+    with pytest.raises(ProducerFencedError):
+        write(late, 7)
+    assert readable(cluster) == [[b"other"]] * 2
+    assert not write(late, 7)
+
+
+def test_records_without_key_and_partition_begin_elsewhere_in_each_task(cluster: EmbeddedCluster) -> None:
+    sink = cluster.appends(TOPIC)
+    sink.publish([sink.stage([values(f"{task}")], task=task) for task in range(4)])
+    assert readable(cluster) == [[b"0", b"2"], [b"1", b"3"]]
+
+
+def test_it_travels_to_tasks_and_back(cluster: EmbeddedCluster) -> None:
+    sink = cluster.appends(TOPIC)
+    staged = pickle.loads(cloudpickle.dumps(sink)).stage([values("a", partition=[1])], task=0)  # noqa: S301 - our own
+    # A store in memory travels as a copy of it, so only what is said of the parts is looked at.
+    assert [(one.partition, one.records) for one in pickle.loads(pickle.dumps(staged)).parts] == [(1, 1)]  # noqa: S301
+
+
+def test_a_machine_that_does_not_see_the_cluster_says_so(cluster: EmbeddedCluster) -> None:
+    elsewhere = cluster_in(MemoryStore())
+    sink = replace(cluster.appends(TOPIC), store=elsewhere.store, catalog=elsewhere.catalog)
+    with pytest.raises(UserError, match="is not shared with this executor: topic orders is not in what it finds"):
+        sink.check_shared()
+    cluster.appends(TOPIC).check_shared()
+
+
+def test_a_topic_that_is_not_there_or_is_a_mirror_is_refused(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(UserError, match="topic order does not exist"):
+        cluster.appends("order")
+    east = cluster_in(MemoryStore())
+    east.create_link("dr", LinkEntry("link", "west", {"source": "west"}))
+    east.create_mirror(TOPIC, MirrorShape(link="dr", source=TOPIC), cluster.source_topic(TOPIC))
+    with pytest.raises(UserError, match="orders is a mirror of orders: only its link writes to it"):
+        east.appends(TOPIC)
+
+
+def test_a_topic_that_was_created_again_meanwhile_gets_nothing(cluster: EmbeddedCluster) -> None:
+    sink = cluster.appends(TOPIC)
+    staged = [sink.stage([values("a", partition=[0])], task=0)]
+    cluster.delete_topic(TOPIC)
+    made(cluster)
+    with pytest.raises(UserError, match="topic orders was deleted"):
+        sink.publish(staged, NumberedBatch(QUERY, 0))
+    assert readable(cluster) == [[], []]
+
+
+def test_a_refused_record_is_refused_when_it_is_staged(cluster: EmbeddedCluster) -> None:
+    cluster.alter_topic(TOPIC, {"max.message.bytes": "10"})
+    with pytest.raises(UserError, match="MESSAGE_TOO_LARGE"):
+        cluster.appends(TOPIC).stage([values("a" * 100)], task=0)
+
+
+def test_the_register_of_a_stream_says_its_last_batch(cluster: EmbeddedCluster) -> None:
+    write(cluster, 41)
+    (listed,) = cluster.store.list("transactions/")
+    name = f"topic-log-{cluster.topic(TOPIC).id}-{QUERY}"
+    assert listed.key == f"transactions/{name}.json"
+    found = read_transaction(cluster.store, name)
+    assert found is not None
+    assert found[0].batch == 41
