@@ -34,7 +34,7 @@ AREAS = {
     "mounting": "Mounting topics",
     "fetching": "Tiered storage: reading back",
     "mirroring": "Mirroring between embedded clusters",
-    "reading": "Reading into Spark",
+    "reading": "Reading into Spark, and writing streams",
     "kafkareading": "Reading from Kafka",
     "kafkacontrol": "Topics on a Kafka cluster",
     "kafkamirroring": "Mirroring between Kafka clusters",

@@ -36,14 +36,15 @@ def fill(sink: StagedSink, records: int) -> None:
     partitions = sorted(sink.ends())
     each = records // len(partitions)
     for partition in partitions:
-        sink.publish([sink.stage(partition, _batches(partition, each), at=None)])
+        sink.publish([sink.stage(partition, batches(partition, each), at=None)])
 
 
 def topic(cluster: str, name: str) -> Address:
     return Address(f"topic/{cluster}/{name}")
 
 
-def _batches(partition: int, records: int) -> Iterator[pa.RecordBatch]:
+def batches(partition: int, records: int) -> Iterator[pa.RecordBatch]:
+    """Yield records of 100 random bytes, always the same of one partition."""
     random = np.random.default_rng(partition)
     for first in range(0, records, BATCH):
         yield _batch(random, partition, first, min(BATCH, records - first))
