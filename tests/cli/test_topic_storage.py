@@ -31,7 +31,7 @@ TOPICS = """\
 apiVersion: reconciler/v1
 kind: TieringPolicy
 metadata: {name: archive}
-spec: {remoteWrite: true, remoteRead: true, segmentBytes: 1KiB}
+spec: {remoteWrite: true, remoteRead: true, segmentBytes: 10KiB}
 ---
 apiVersion: reconciler/v1
 kind: Topic

@@ -10,7 +10,7 @@ import orjson
 
 from reconciler.embedded.acl import check_writing, topic_shown
 from reconciler.embedded.catalog.tables import topic_with_id
-from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, route
+from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, route, written
 from reconciler.embedded.clients.topic_sink import staged_parts
 from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 from reconciler.embedded.context import ClusterContext
@@ -87,7 +87,7 @@ class EmbeddedAppends:
         put_ms, course = self.now_ms(), Course(Spread(task * RUN))
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for batches in _gathered(conformed(self.full_name, each) for each in records):
-            for append in route(self._cluster, self.full_name, batches, course).written(put_ms):
+            for append in written([route(self._cluster, self.full_name, batches, course)], put_ms):
                 parts[append.partition] += append.parts
         runs = {partition: _joined(parts[partition]) for partition in sorted(parts)}
         return StagedAppend(put_ms, tuple(staged_parts(partition, None, run) for partition, run in runs.items()))
