@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as fn
 
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.mounts.archive import ArchivedTopic, begin
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.jobs.archive import Archiving, archive
+from reconciler.jobs.compaction import spread
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.profile import profile
 from reconciler.jobs.source import register
-from reconciler.jobs.stage import spread
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from tests.embedded.mounts.shared_bucket import Bucket
@@ -146,6 +148,12 @@ def compaction_keeps_the_newest_of_each_key(it: Scene) -> None:
         assert left == sorted({*range(120)} - superseded)
 
 
+def compaction_of_more_keys_than_memory_holds_is_the_same(it: Scene) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_memory, "KEYS", 1)
+        compaction_keeps_the_newest_of_each_key(it)
+
+
 def archive_has_every_record(it: Scene) -> None:
     bucket = Bucket(storage=it.store("storage"))
     source = it.cluster("west", parts=2).log(TOPIC)
@@ -186,15 +194,47 @@ def topic_log_has_every_row_once(it: Scene) -> None:
     assert sorted(map(tuple, rows)) == [(partition, 120) for partition in range(PARTITIONS)]
 
 
+def frame_is_written_once(it: Scene) -> None:
+    west = it.cluster("west", parts=0)
+    log, sink = west.log(TOPIC), west.appends(TOPIC)
+    register(it.spark, lambda _options: log, lambda _options: sink)
+    number = fn.col("id")
+    rows = it.spark.range(0, 600, 1, 6).select(
+        number.cast("string").alias("value"), (number % PARTITIONS).cast("int").alias("partition")
+    )
+    rows.write.format("topic-log").options(cluster="west", topic=TOPIC).mode("append").save()
+    for partition in range(PARTITIONS):
+        found = sorted(int(row["value"]) for row in read(log, partition))
+        assert found == list(range(partition, 600, PARTITIONS))
+
+
+def stream_is_written_once(it: Scene) -> None:
+    west = it.cluster("west", parts=2)
+    west.create_topic("totals", partitions=PARTITIONS)
+    log, sink = west.log(TOPIC), west.appends("totals")
+    register(it.spark, lambda _options: log, lambda _options: sink)
+    stream = it.spark.readStream.format("topic-log").options(cluster="west", topic=TOPIC, start="earliest")
+    rows = stream.option("maxOffsetsPerTrigger", "200").load().drop("topic")
+    written = rows.writeStream.format("topic-log").options(cluster="west", topic="totals")
+    located = written.option("checkpointLocation", str(it.folder / "checkpoint"))
+    located.trigger(availableNow=True).start().awaitTermination()
+    for partition in range(PARTITIONS):
+        before, after = (read(each, partition) for each in (log, west.log("totals")))
+        assert [(row["key"], row["value"]) for row in after] == [(row["key"], row["value"]) for row in before]
+
+
 JOBS = (
     mirror_is_the_same,
     verify_finds_what_differs,
     upload_and_merge_keep_every_record,
     compaction_keeps_the_newest_of_each_key,
+    compaction_of_more_keys_than_memory_holds_is_the_same,
     archive_has_every_record,
     mirror_into_kafka_is_the_same,
     profile_counts_every_record_once,
     topic_log_has_every_row_once,
+    frame_is_written_once,
+    stream_is_written_once,
 )
 
 
