@@ -86,7 +86,7 @@ def look_back() -> None:
 
 def keep_less() -> None:
     chapter("4. Less is kept in total: the plan says what expires, and does nothing until that is allowed")
-    edit(POLICY, "bytes: 10MiB", "bytes: 250KiB")
+    edit(POLICY, "bytes: 10MiB", "bytes: 280KiB")
     run("plan", "--detailed-exitcode", expect=BLOCKED, shows="data loss")
     run("apply", "--yes", "--allow", f"update:{TOPIC}")
     run("run", "--once")
