@@ -29,6 +29,8 @@ _TITLES: Final[dict[Command, str]] = {
     "drift": "{} was not compared",
     "validate": "Files of {} are not valid",
 }
+_ROOM: Final = 100
+"""Bytes for the line that says how many problems are missing."""
 
 
 @contextmanager
@@ -36,7 +38,7 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
     """Print the error that ends the block on standard output, too, unless that is for people; it goes on from here."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # any: a bug of ours must not leave an old result standing either
         if form != "text":
             _show(error, form, command, invocation, environment)
         raise
@@ -135,7 +137,3 @@ def remarks_markdown(found: Remarks) -> str:
             break
         kept.append(text)
     return "\n".join([*head, *kept, *end]) + "\n"
-
-
-_ROOM: Final = 100
-"""Bytes for the line that says how many are missing."""

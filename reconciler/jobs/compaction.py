@@ -7,7 +7,6 @@ tasks themselves. The driver publishes what they wrote as it does with any compa
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -121,10 +120,10 @@ class Pass:
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
 
-            outcomes = [pickle.dumps(outcome) for outcome in stage.attempt(do, groups[number])]
-            return pa.table({"file": pa.array([number] * len(outcomes), pa.int32()), "outcome": outcomes})
+            found = pa.Table.from_batches([stage.outcomes_of(stage.attempt(do, groups[number]))])
+            return found.add_column(0, "file", pa.array([number] * found.num_rows, pa.int32()))
 
-        return files.groupBy("file").applyInArrow(write, "file int, outcome binary")
+        return files.groupBy("file").applyInArrow(write, f"file int, {stage.OUTCOME}")
 
 
 # The steps, each a function to a frame.
@@ -172,7 +171,7 @@ def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
 
 
 def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Add a row without offsets for each file: what loses all its records is written anew as well."""
+    """Add a row without offsets for each file: a file that loses all its records is rewritten as well."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
     )
@@ -187,12 +186,14 @@ def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the numbers of many batches at once."""
     held: list[npt.NDArray[np.int64]] = []
+    count = 0
     for batch in batches:
         held.append(batch.column(0).to_numpy())
-        if sum(map(len, held)) >= _OFFSETS_A_ROW:
+        count += batch.num_rows
+        if count >= _OFFSETS_A_ROW:
             yield np.concatenate(held)
-            held = []
-    if any(map(len, held)):
+            held, count = [], 0
+    if count:
         yield np.concatenate(held)
 
 
@@ -202,9 +203,7 @@ def _offsets_of(group: Group) -> OffsetRange:
 
 def _in_order(rows: Sequence[Any]) -> Iterator[Cleaned]:
     """Yield what was written, by file; at the end raise the first error, where a task was refused."""
-    # What is unpickled was pickled by `write`, in a session that is ours.
-    outcomes = [pickle.loads(row.outcome) for row in sorted(rows, key=lambda row: row.file)]  # noqa: S301
-    done, error = stage.told_apart(outcomes)
+    done, error = stage.told_apart(stage.outcomes_in(sorted(rows, key=lambda row: row.file)))
     yield from done
     if error is not None:
         raise error

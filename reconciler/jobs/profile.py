@@ -201,7 +201,7 @@ def _profiled(records: DataFrame, numbers: Sequence[int], old_before_ms: int) ->
 
 
 def sized(records: DataFrame) -> DataFrame:
-    """Return of each record what a profile needs: where and when it is, its key, its size, and what it lacks."""
+    """Return of each record partition, offset, time, key and size, and whether its value is null."""
     in_headers = fn.aggregate(
         "headers",
         fn.lit(0).cast("bigint"),

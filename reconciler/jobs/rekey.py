@@ -7,7 +7,6 @@ task, in the order of its sources: by source partition and offset. The sink know
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from reconciler.errors import IncompleteError, LostRaceError, RetryableError
 from reconciler.jobs import stage
 from reconciler.jobs.flows import MIB, Copy, missing, pieces_of, rounds
 from reconciler.jobs.progress import JobProgress, failed, unseen
-from reconciler.records.hashes import murmur2
+from reconciler.records.hashes import places_of
 from reconciler.records.log import OffsetRange, SourceSeen, Written
 from reconciler.records.schema import RECORD_SCHEMA
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 Row: TypeAlias = "tuple[int, int, int, pa.RecordBatch]"
 """Partition of the target, partition of the source, first offset there, and records."""
 _COLUMNS: Final = "target int, source int, offset bigint, records binary"
-_POSITIVE: Final = np.uint32(0x7FFFFFFF)
 _ROW_BYTES: Final = MIB
 _ROWS_A_BATCH: Final = 32
 """Rows that Spark hands to a task at once; its own number is meant for rows of single records."""
@@ -149,8 +147,7 @@ class _Rekeying:
                 found = written(in_order(rows, targets), self.sink, through).collect()
             except Exception as trouble:
                 raise failed("re-keying", trouble) from trouble
-        # What is unpickled was pickled by `written`, in a session that is ours.
-        return [pickle.loads(row.outcome) for row in found]  # noqa: S301
+        return stage.outcomes_in(found)
 
     def _tell(self, pieces: Sequence[Piece], seconds: float) -> None:
         left = sum(piece.records for piece in pieces)
@@ -201,10 +198,9 @@ def written(rows: DataFrame, sink: RekeySink, through: Mapping[int, int]) -> Dat
         )
         for target, group in groupby(numbered, key=itemgetter(0)):
             records = (_unpacked(packed) for _, packed in group)
-            for outcome in _write(sink, target, (each for each in records if each is not None), through):
-                yield pa.RecordBatch.from_pydict({"outcome": [pickle.dumps(outcome)]})
+            yield stage.outcomes_of(_write(sink, target, (each for each in records if each is not None), through))
 
-    return rows.mapInArrow(write, "outcome binary")
+    return rows.mapInArrow(write, stage.OUTCOME)
 
 
 def written_here(
@@ -246,7 +242,7 @@ def _rows_of(source: TopicLog, piece: Piece, targets: int) -> Iterator[list[Row]
 def split(batch: pa.RecordBatch, partition: int, targets: int) -> Iterator[Row]:
     """Yield the records of a batch by the partition they go to: those without a key go on lying together."""
     keys = batch.column("key")
-    chosen = ((murmur2(keys) & _POSITIVE) % np.uint32(targets)).astype(np.int32)
+    chosen = places_of(keys, targets)
     if keys.null_count:
         chosen[keys.is_null().to_numpy(zero_copy_only=False)] = partition % targets
     order = np.argsort(chosen, kind="stable")

@@ -199,7 +199,8 @@ def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | 
         return None
     if not given.strip().isdecimal() or int(given) < least:
         message = f"option {name} of {NAME} takes a whole number of at least {least}, not {given!r}"
-        raise UserError(message, hint="Times are milliseconds since 1970.")
+        is_time = name.endswith("Timestamp")
+        raise UserError(message, hint="Write milliseconds since 1970." if is_time else "Correct it, or leave it out.")
     return int(given)
 
 
@@ -207,7 +208,7 @@ def truth_of(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     """Return whether an option is true."""
     given = options.get(name.lower(), str(otherwise)).lower()
     if given not in {"true", "false"}:
-        raise UserError(f"option {name} of {NAME} is true or false, not {given!r}", hint="Correct it.")
+        raise UserError(f"option {name} of {NAME} is true or false, not {given!r}", hint="Write true or false.")
     return given == "true"
 
 
@@ -382,7 +383,7 @@ class TopicLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if isinstance(partition, Range):  # else no range of ours: an empty topic is planned as one task with nothing
+        if isinstance(partition, Range):  # Spark plans an empty topic as one task without a range
             wanted = self._wanted
             for _, shown in self._rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms):
                 yield shown
@@ -405,7 +406,7 @@ class PushingReader(TopicLogReader):
     """Takes filters from Spark, which is right for a frame that is scanned once.
 
     Spark 4.3.0 keeps what was planned with one scan's filters for all scans of a frame: a second query on it, or the
-    other side of a self-join, lacks rows. So nobody gets this who has not asked for it.
+    other side of a self-join, lacks rows. So filters are pushed only where `pushFilters` is set.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -38,6 +38,7 @@ _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 JOB_GROUP: Final = "reconciler"
 """What every stage of ours belongs to, so that it can be cancelled."""
+OUTCOME: Final = "outcome binary"
 _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 
@@ -63,21 +64,29 @@ def run_stage(
     def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                outcomes = [pickle.dumps(outcome) for outcome in attempt(do, tasks[index])]
-                yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.binary())], schema=_OUTCOME)
+                yield outcomes_of(attempt(do, tasks[index]))
 
     ranges = session.range(0, len(tasks), 1, len(tasks))
     began = now()
     try:
-        rows = ranges.mapInArrow(in_task, "outcome binary").collect()
+        rows = ranges.mapInArrow(in_task, OUTCOME).collect()
     except Exception as trouble:
         note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
         raise failed(what, trouble) from trouble
-    # What is unpickled was pickled by `in_task`, in a session that is ours.
-    found = [pickle.loads(row.outcome) for row in rows]  # noqa: S301
-    done, error = told_apart(found)
+    done, error = told_apart(outcomes_in(rows))
     note(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
     return done, error
+
+
+def outcomes_of(outcomes: Iterable[object]) -> pa.RecordBatch:
+    """Return what came of a task as rows that Spark brings to the driver."""
+    return pa.RecordBatch.from_arrays([pa.array(map(pickle.dumps, outcomes), pa.binary())], schema=_OUTCOME)
+
+
+def outcomes_in(rows: Iterable[Any]) -> list[Any]:
+    """Return what came of tasks, from those rows."""
+    # What is unpickled was pickled by `outcomes_of`, in a session that is ours.
+    return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
 def told_apart(outcomes: Iterable[R | Refused]) -> tuple[list[R], ReconcilerError | None]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import AppendSink
 
 
-# Columns: those that a read has; what a record gets anew when it is written is left out.
+# Columns: those of a read, without those whose values the topic assigns when a record is written.
 
 
 _FIELDS: Final = {
@@ -83,10 +83,10 @@ def _as_records(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What one task staged, and in which batch of which query."""
+    """What one task staged, and for which query."""
 
     append: StagedAppend
-    batch: NumberedBatch | None = None
+    stream: str | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -114,19 +114,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        # Spark tells a Python writer nothing of the query; its tasks have these properties of the JVM's thread.
+        # Spark tells a Python writer nothing of the query; its tasks have this property of the JVM's thread.
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-        if query is None or number is None:
-            message = "Spark does not say which batch of which query this is"
+        if query is None:
+            message = "Spark does not say which query this is"
             raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
-        return StagedRows(_stage(self._sink, self._topic, iterator), NumberedBatch(query, int(number)))
+        return StagedRows(_stage(self._sink, self._topic, iterator), query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Make the rows of all tasks readable, unless this batch was written before."""
         found = _staged(messages)
-        stream = next((each.batch.stream for each in found if each.batch is not None), None)
+        stream = next((each.stream for each in found if each.stream is not None), None)
         if stream is None:
             return
         try:

@@ -185,10 +185,9 @@ class Planned:
             return errors_of(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
             return BlockedPlanError(self)
-        dangerous = sum(is_dangerous(action) for action in self.plan.actions)
         if "changes" in fails and not self.plan.is_empty:
             return PendingError(f"{len(self.plan.actions)} changes are pending", hint="Run: reconciler apply")
-        if "danger" in fails and dangerous:
+        if "danger" in fails and (dangerous := sum(map(is_dangerous, self.plan.actions))):
             return PendingError(f"{dangerous} dangerous changes are pending", hint="Run: reconciler apply")
         return None
 
@@ -196,6 +195,8 @@ class Planned:
 Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
 """On what a plan may fail. Errors fail always: what was planned is not the whole."""
+_BY_DEFAULT: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
+"""What no apply would do."""
 
 
 def failing(given: Sequence[str]) -> frozenset[Fails]:
@@ -208,7 +209,7 @@ def failing(given: Sequence[str]) -> frozenset[Fails]:
     for word in named:
         if word not in FAILS:
             raise UsageError(f"--fail-on {word}: no plan fails on that", hint=f"Write some of: {', '.join(FAILS)}.")
-    return frozenset(each for each in FAILS if each in named) if named else frozenset({"errors", "blocked"})
+    return frozenset(each for each in FAILS if each in named) if named else _BY_DEFAULT
 
 
 class BlockedPlanError(BlockedError):

@@ -42,13 +42,18 @@ class Spread:
 
 def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array:
     """Return the partition (int32) of each key; rows without a key take turns, 1,000 rows each, from partition 0."""
-    chosen = (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)
+    chosen = places_of(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
         turns = (state.keyless + np.arange(len(absent))) // RUN
         chosen[absent] = turns % partitions
         state.keyless += len(absent)
-    return pa.array(chosen.astype(np.int32))
+    return pa.array(chosen)
+
+
+def places_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
+    """Return the partition of each key, as producers choose it; what stands for an absent key means nothing."""
+    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
 def murmur2(keys: pa.Array) -> Words:

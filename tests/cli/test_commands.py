@@ -97,18 +97,50 @@ def test_an_error_is_printed_in_every_form(call: Call, command: str, breaks: Cal
         assert found.code == 1
         assert found.err
         assert said in found.out.replace("\\", ""), (form, found.out)
-        match form:
-            case "json":
-                printed = follows("validate" if command == "validate" else "error", found)
-                assert printed["problems"][0]["source"].startswith(("manifests/example.yaml:", "reconciler.yaml:"))
-            case "markdown":
-                assert found.out.startswith(f"<!-- reconciler:{command} workspace=")
-            case "junit":
-                assert 'failures="1"' in found.out
-            case _:
-                (run,) = follows("sarif", found)["runs"]
-                assert run["invocations"][0]["executionSuccessful"] is False
-                assert [each["level"] for each in run["results"]] == ["error"]
+        is_one_error_in(found, command, form)
+        if form == "json":
+            source = json.loads(found.out)["problems"][0]["source"]
+            assert source.startswith(("manifests/example.yaml:", "reconciler.yaml:"))
+
+
+def is_one_error_in(found: Said, command: str, form: str) -> None:
+    """Check that a document is sound, and says that one thing is wrong."""
+    match form:
+        case "json":
+            follows("validate" if command == "validate" else "error", found)
+        case "markdown":
+            assert found.out.startswith(f"<!-- reconciler:{command} workspace=")
+            assert "**1 problem**" in found.out
+        case "junit":
+            assert ET.fromstring(found.out).get("failures") == "1"  # noqa: S314 - it is our own
+        case _:
+            (run,) = follows("sarif", found)["runs"]
+            assert run["invocations"][0]["executionSuccessful"] is False
+            assert [each["level"] for each in run["results"]] == ["error"]
+
+
+def damaged_state() -> str:
+    (file,) = Path(".reconciler").glob("lockfile.json")
+    file.write_text("garbage")
+    return "lockfile.json cannot be read"
+
+
+def lost_cluster() -> str:
+    Path(".clusters").rename(".gone")
+    return "cannot read cluster west"
+
+
+@pytest.mark.parametrize("command", ["plan", "drift"])
+@pytest.mark.parametrize("breaks", [damaged_state, lost_cluster])
+def test_an_error_of_the_state_or_of_a_cluster_is_printed_in_every_form(
+    applied: Call, command: str, breaks: Callable[[], str]
+) -> None:
+    said = breaks()
+    for form in ("json", "markdown", "junit", "sarif"):
+        found = applied(command, "--format", form)
+        assert found.code == 1
+        assert said in found.out
+        is_one_error_in(found, command, form)
 
 
 def test_the_comment_of_files_that_do_not_read_takes_the_place_of_the_plan(call: Call) -> None:

@@ -255,13 +255,13 @@ class SlowTask(Mishap):
 
 
 @dataclass
-class Watched:
+class WithMishap:
     """A store or a log whose every read and write a mishap is told of."""
 
     inner: Any
     mishap: Mishap
 
-    def __reduce__(self) -> tuple[type[Watched], tuple[Any, Mishap]]:
+    def __reduce__(self) -> tuple[type[WithMishap], tuple[Any, Mishap]]:
         """Travel with what it is of."""
         return type(self), (self.inner, self.mishap)
 
@@ -271,7 +271,7 @@ class Watched:
 
 
 @dataclass
-class WatchedStore(Watched):
+class MishapStore(WithMishap):
     """An object store."""
 
     def get(self, key: str) -> Any:
@@ -288,7 +288,7 @@ class WatchedStore(Watched):
 
 
 @dataclass
-class WatchedWrites(Watched):
+class MishapWrites(WithMishap):
     """A store that tells its mishap only of what was written, once it is there."""
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -297,7 +297,7 @@ class WatchedWrites(Watched):
 
 
 @dataclass
-class WatchedLog(Watched):
+class MishapLog(WithMishap):
     """A topic's log: tasks look for it before they read."""
 
     def check_shared(self) -> None:

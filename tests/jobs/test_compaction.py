@@ -28,7 +28,7 @@ from tests.embedded.maintenance.tiny_segments import (
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered
 from tests.engines import on
-from tests.jobs.doubles import LostTask, WatchedWrites
+from tests.jobs.doubles import LostTask, MishapWrites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,7 +225,7 @@ def test_a_part_that_cannot_be_read_leaves_everything_as_it_was(
 @pytest.mark.usefixtures("few_keys")
 def test_a_pass_one_of_whose_tasks_was_killed_is_done_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
     mishap = LostTask(tmp_path)
-    watched: Any = WatchedWrites(DirectoryStore(tmp_path / "one"), mishap)
+    watched: Any = MishapWrites(DirectoryStore(tmp_path / "one"), mishap)
     cluster, _ = clocked(watched)
     with_topic(cluster, **EAGER)
     feed(cluster, seed=9, parts=20)

@@ -33,9 +33,9 @@ from tests.jobs.doubles import (
     LostTask,
     LostWorker,
     Mishap,
+    MishapLog,
+    MishapStore,
     SlowTask,
-    WatchedLog,
-    WatchedStore,
     append,
     fill,
     in_spark,
@@ -78,7 +78,7 @@ class Scene:
         return on(self.spark)
 
     def store(self, name: str) -> Any:
-        return WatchedStore(DirectoryStore(self.folder / name), self.mishap)
+        return MishapStore(DirectoryStore(self.folder / name), self.mishap)
 
     def cluster(self, name: str, *, parts: int) -> EmbeddedCluster:
         """Return a cluster with a topic of six partitions, with so many parts of 40 records each."""
@@ -169,7 +169,7 @@ def mirror_into_kafka_is_the_same(it: Scene) -> None:
     place = it.kafka()
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 400, partitions=3)
-    watched: Any = WatchedLog(place.log(source), it.mishap)
+    watched: Any = MishapLog(place.log(source), it.mishap)
     mirror(it.engine, watched, place.sink(target))
     assert [said for _, said in sorted_records(place, target)] == [said for _, said in sorted_records(place, source)]
 

@@ -112,7 +112,7 @@ def test_a_second_query_with_one_checkpoint_is_told_so() -> None:
     def commit(one: EmbeddedCluster, value: str) -> None:
         sink = one.appends(TOPIC)
         staged = sink.stage([values(value)], task=0)
-        StreamWriter(sink, TOPIC).commit([StagedRows(staged, NumberedBatch("query", 3))], 3)
+        StreamWriter(sink, TOPIC).commit([StagedRows(staged, "query")], 3)
 
     def intrude(_what: str, key: str) -> None:
         if key.startswith("heads/") and not came:

@@ -93,11 +93,11 @@ class EmbeddedAppends:
         return StagedAppend(put_ms, tuple(staged_parts(partition, None, run) for partition, run in runs.items()))
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append all of it in one transaction, whose register remembers the batch for ever."""
+        """Append all of it in one transaction, whose register keeps the number of the batch."""
         appends = self._appends(staged)
         if not appends:
             return True
-        # Without a stream nobody comes back under this id: it is fresh, and forgotten once all is done.
+        # A batch write has no stream to repeat it: its id is fresh, and its register is deleted at the end.
         name = f"topic-log-{self.topic_id}-{fresh_mark() if batch is None else batch.stream}"
         producer = TransactionalProducer(self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS)
         producer.init_transactions()

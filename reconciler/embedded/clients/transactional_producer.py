@@ -116,7 +116,7 @@ class TransactionalProducer(Producer):
         self._start(_Phase.READY)
 
     def last_batch(self) -> int | None:
-        """Return the last batch that was committed under the transactional id, by whoever; `None`: none was numbered.
+        """Return the last batch that was committed under the transactional id; `None`: none was numbered.
 
         Raises:
             ProducerFencedError: Another producer took over.

@@ -465,7 +465,7 @@ def decide(
 
 
 def check_claimed(store: ObjectStore, who: Identity, state: State = State.ONGOING) -> Transaction:
-    """Return what is known of a transactional id; refuse to go on where somebody took over.
+    """Return what is known of a transactional id; refuse to go on where another producer took over.
 
     Raises:
         ProducerFencedError: Somebody did.

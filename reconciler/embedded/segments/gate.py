@@ -149,7 +149,7 @@ class RecentHeads:
     def in_turn(self, line: object, ours: Wanted, do: Callable[[list[Wanted]], None]) -> None:
         """Have what is wanted done: by another thread with its own, or by `do` with all that wait in the same line.
 
-        Whoever is first in line does it. Where that thread is interrupted, the next one begins anew with what is left.
+        The first thread in line does it. Where that one is interrupted, the next one does what is left.
 
         Raises:
             UnansweredError: Another thread took too long over it.
@@ -190,7 +190,7 @@ class RecentHeads:
             return [one for one in self._lines[line] if not one.is_done]
 
     def _own(self) -> Lock:
-        """Return the lock; a forked child begins anew, for the threads that stood in line are not there."""
+        """Return the lock; a forked child starts without heads and lines: the parent's threads do not exist in it."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
