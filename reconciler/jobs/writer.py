@@ -7,7 +7,7 @@ so that one that Spark runs again after a crash is not written again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,10 +83,16 @@ def _as_records(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What one task staged, and for which query."""
+    """What one task staged."""
 
     append: StagedAppend
-    stream: str | None = None
+
+
+@dataclass(frozen=True)
+class StagedBatch(StagedRows):
+    """What one task staged of a batch of a query."""
+
+    stream: str
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -102,7 +108,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make the rows of all tasks readable."""
-        self._sink.publish([each.append for each in _staged(messages)])
+        self._sink.publish([each.append for each in _all_of(messages, StagedRows)])
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -120,14 +126,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query is None:
             message = "Spark does not say which query this is"
             raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
-        return StagedRows(_stage(self._sink, self._topic, iterator), query)
+        return StagedBatch(_stage(self._sink, self._topic, iterator), query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Make the rows of all tasks readable, unless this batch was written before."""
-        found = _staged(messages)
-        stream = next((each.stream for each in found if each.stream is not None), None)
-        if stream is None:
+        found = _all_of(messages, StagedBatch)
+        if not found:
             return
+        stream = found[0].stream
         try:
             self._sink.publish([each.append for each in found], NumberedBatch(stream, batchId))
         except ProducerFencedError as error:
@@ -145,5 +151,20 @@ def _stage(sink: AppendSink, topic: str, rows: Iterator[pa.RecordBatch]) -> Stag
     return sink.stage((_as_records(each, topic) for each in rows), task=task)
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
-    return [each for each in messages if isinstance(each, StagedRows)]
+S = TypeVar("S", bound=StagedRows)
+
+
+def _all_of(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
+    """Return what every task staged.
+
+    Raises:
+        UserError: A task has another version of this package: what it staged would be lost.
+    """
+    found = [each for each in messages if isinstance(each, kind) and vars(each).keys() == set(kind.__match_args__)]
+    if len(found) < len(messages):
+        message = (
+            f"{len(messages) - len(found)} of {len(messages)} tasks did not say what they staged; nothing was written"
+        )
+        hint = "Executors may run another version of reconciler: send them the package of the driver, then try again."
+        raise UserError(message, hint=hint)
+    return found

@@ -18,6 +18,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.mounts.archive import ArchivedTopic, begin
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
+from reconciler.errors import LostRaceError
 from reconciler.jobs.archive import Archiving, archive
 from reconciler.jobs.compaction import spread
 from reconciler.jobs.copy import mirror
@@ -170,7 +171,10 @@ def mirror_into_kafka_is_the_same(it: Scene) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 400, partitions=3)
     watched: Any = MishapLog(place.log(source), it.mishap)
-    mirror(it.engine, watched, place.sink(target))
+    try:
+        mirror(it.engine, watched, place.sink(target))
+    except LostRaceError:  # of two attempts at a partition the later one shuts out the earlier, which may end first
+        mirror(it.engine, watched, place.sink(target))
     assert [said for _, said in sorted_records(place, target)] == [said for _, said in sorted_records(place, source)]
 
 
@@ -299,6 +303,7 @@ def test_executors_run_the_package_that_was_sent(cluster: Standalone) -> None:
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"file": [reconciler.jobs.copy.__file__], "pid": [os.getppid()]})
 
-    rows = cluster.spark.session.range(0, 8, 1, 8).mapInArrow(where, "file string, pid long").collect()
+    tasks = cluster.spark.session.range(0, 2, 1, 2).mapInArrow(where, "file string, pid long", barrier=True)
+    rows = tasks.collect()  # a barrier: both run at the same time, so on both executors
     assert all("reconciler.zip" in row.file for row in rows)
     assert len({row.pid for row in rows}) == 2

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from reconciler.errors import UserError
 from reconciler.jobs.source import register
-from reconciler.jobs.writer import StagedRows, StreamWriter
+from reconciler.jobs.writer import StagedBatch, StreamWriter
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import NumberedBatch
 from tests.embedded.deaths import opened
@@ -112,7 +112,7 @@ def test_a_second_query_with_one_checkpoint_is_told_so() -> None:
     def commit(one: EmbeddedCluster, value: str) -> None:
         sink = one.appends(TOPIC)
         staged = sink.stage([values(value)], task=0)
-        StreamWriter(sink, TOPIC).commit([StagedRows(staged, "query")], 3)
+        StreamWriter(sink, TOPIC).commit([StagedBatch(staged, "query")], 3)
 
     def intrude(_what: str, key: str) -> None:
         if key.startswith("heads/") and not came:
