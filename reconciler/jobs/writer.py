@@ -158,13 +158,12 @@ def _all_of(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> li
     """Return what every task staged.
 
     Raises:
-        UserError: A task has another version of this package: what it staged would be lost.
+        UserError: A task did not say it, so its rows would be lost; executors may run another version of this package.
     """
-    found = [each for each in messages if isinstance(each, kind) and vars(each).keys() == set(kind.__match_args__)]
+    found = [each for each in messages if isinstance(each, kind)]
     if len(found) < len(messages):
-        message = (
-            f"{len(messages) - len(found)} of {len(messages)} tasks did not say what they staged; nothing was written"
-        )
+        left = len(messages) - len(found)
+        message = f"{left} of {len(messages)} tasks did not say what they staged, so nothing was written"
         hint = "Executors may run another version of reconciler: send them the package of the driver, then try again."
         raise UserError(message, hint=hint)
     return found

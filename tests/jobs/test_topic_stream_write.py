@@ -17,9 +17,9 @@ from pyspark.errors import StreamingQueryException
 
 from reconciler.errors import UserError
 from reconciler.jobs.source import register
-from reconciler.jobs.writer import StagedBatch, StreamWriter
+from reconciler.jobs.writer import StagedBatch, StagedRows, StreamWriter
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.log import NumberedBatch
+from reconciler.records.log import NumberedBatch, StagedAppend
 from tests.embedded.deaths import opened
 from tests.embedded.samples import cluster_in, contents, read, values
 from tests.embedded.stores import WatchedStore
@@ -102,6 +102,17 @@ def test_a_stream_of_totals_cannot_replace_what_is_there(
     with pytest.raises(StreamingQueryException, match="topic-log only appends: a topic cannot be overwritten"):
         query.awaitTermination()
     assert rows_in(west, TOTALS) == [[], []]
+
+
+@pytest.mark.parametrize("answer", [None, StagedRows(StagedAppend(0, ()))])
+def test_what_a_task_staged_and_did_not_say_is_never_passed_over(answer: StagedRows | None) -> None:
+    cluster = cluster_in(MemoryStore())
+    cluster.create_topic(TOPIC)
+    sink = cluster.appends(TOPIC)
+    staged = StagedBatch(sink.stage([values("one")], task=0), "query")
+    with pytest.raises(UserError, match="1 of 2 tasks did not say what they staged, so nothing was written"):
+        StreamWriter(sink, TOPIC).commit([staged, answer], 0)
+    assert contents(cluster.log(TOPIC)) == []
 
 
 def test_a_second_query_with_one_checkpoint_is_told_so() -> None:
