@@ -18,7 +18,8 @@ from pyspark import cloudpickle
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UserError
 from reconciler.jobs.copy import Moving, fill
 from reconciler.jobs.rekey import rekey
-from reconciler.providers.kafka.ledger import REKEYED, Ledger
+from reconciler.providers.kafka.ledger import REKEYED, Ledger, message
+from reconciler.providers.kafka.ledger import TOPIC as LEDGER
 from reconciler.providers.kafka.records.copy_sink import Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, Rekeyed
 from reconciler.records.log import OffsetRange
@@ -186,6 +187,19 @@ def test_what_another_process_wrote_into_the_new_topic_is_noticed(place: Place, 
     produce(place, target, 1)
     with pytest.raises(UserError, match="the copy differs from it in its records"):
         fill(moving)
+
+
+def test_what_an_earlier_version_had_begun_is_refused_in_a_sentence(place: Place, source: TopicLog) -> None:
+    target = place.create("copy", TARGETS)
+    sink = sink_of(place, source, target)
+    before = {"to": 30, "firsts": {"0": 0}, "records": 30, "total": "0" * 32}
+    key, value = message((REKEYED, target, 0, 0), before)
+    producer = Producer(place.settings)
+    producer.produce(LEDGER, key=key, value=value, partition=0)
+    assert producer.flush(30) == 0
+    for reads in (sink.reached, sink.written):
+        with pytest.raises(UserError, match=f"topic {target} was begun by an earlier version of reconciler"):
+            reads()
 
 
 def test_a_copy_that_is_stopped_says_so(place: Place, source: TopicLog) -> None:

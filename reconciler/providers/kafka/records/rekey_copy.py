@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import RetryableError
+from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.ledger import REKEYED, TOPIC, Ledger, Tail, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import Followed
 from reconciler.providers.kafka.records.copy_sink import Target, transactions_of
@@ -39,6 +39,20 @@ if TYPE_CHECKING:
 def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
     """Return the key of what a transaction wrote: the first one into a partition of the target has the number 0."""
     return (REKEYED, topic, partition, serial)
+
+
+def check_form(document: Value, topic: str) -> None:
+    """Refuse what an earlier version wrote: it did not keep how far each partition of the target came.
+
+    Raises:
+        UserError: The entry is of that kind.
+    """
+    if "through" not in document:
+        message = (
+            f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
+        )
+        hint = "Nothing was deleted. Delete the new topic, and apply again: it is copied from the beginning."
+        raise UserError(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,7 @@ class KafkaRekeySink:
 
     def is_own(self, document: Value) -> bool:
         """Tell whether an entry is about these very topics."""
+        check_form(document, self.target.topic)
         return (document["source_id"], document["copy_id"]) == (self.source_id, self.target.topic_id)
 
 
@@ -251,6 +266,7 @@ class Rekeyed:
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
             found = entries[key]
+            check_form(found, topic)
             for number, first in found["firsts"].items():
                 rows.setdefault(int(number), []).append((int(found["through"][number]), int(key[2]), int(first)))
             digest += Digest(int(found["records"]), int(found["total"], 16))
