@@ -48,9 +48,7 @@ def check_form(document: Value, topic: str) -> None:
         UserError: The entry is of that kind.
     """
     if "through" not in document:
-        message = (
-            f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
-        )
+        message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
         hint = "Nothing was deleted. Delete the new topic, and apply again: it is copied from the beginning."
         raise UserError(message, hint=hint)
 
