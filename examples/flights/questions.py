@@ -37,7 +37,8 @@ QUESTIONS: Final[Mapping[str, str]] = {
 
 def departures(spark: SparkSession) -> DataFrame:
     """Return the flights of all airports, a column a field."""
-    topics = [spark.read.format("topic-log").options(cluster=CLUSTER, topic=topic).load() for topic in TOPICS]
+    read = spark.read.format("topic-log").options(cluster=CLUSTER, columns="value")
+    topics = [read.option("topic", topic).load() for topic in TOPICS]
     records = reduce(DataFrame.unionAll, topics)
     return records.select(from_json(col("value").cast("string"), FLIGHT).alias("flight")).select("flight.*")
 
@@ -47,6 +48,8 @@ def main(workspace: Path) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers need the packages that are installed here
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     settings |= {"spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "4"}
+    # A program of half a minute is over before the JVM's second compiler has paid for itself.
+    settings |= {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     with SparkSession.builder.appName("questions").master("local[*]").config(map=settings).getOrCreate() as spark:
         register_topics(spark, workspace, environ=os.environ)
         departures(spark).cache().createOrReplaceTempView("departures")
