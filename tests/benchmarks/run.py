@@ -35,6 +35,7 @@ AREAS = {
     "fetching": "Tiered storage: reading back",
     "mirroring": "Mirroring between embedded clusters",
     "reading": "Reading into Spark, and writing streams",
+    "jobs": "Re-keying and compaction in Spark",
     "kafkareading": "Reading from Kafka",
     "kafkacontrol": "Topics on a Kafka cluster",
     "kafkamirroring": "Mirroring between Kafka clusters",

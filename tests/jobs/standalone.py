@@ -1,10 +1,11 @@
-"""A real standalone Spark cluster: a master and two workers, each a process of its own."""
+"""Real Spark servers: a standalone cluster of a master and two workers, and a Connect server, each a process."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -92,3 +93,19 @@ def standalone(folder: Path) -> Iterator[Standalone]:
             start_session(SparkSpec(master=running.master, conf=conf), environ=os.environ)
         )
         yield running
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """Start a Spark Connect server that tries a task that failed again, and return its URL."""
+    conf = {"spark.connect.grpc.binding.port": "0", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    command = [str(HOME / "bin" / "spark-submit"), "--master", "local[2,4]", *options]
+    environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}
+    service = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with subprocess.Popen([*command, *service], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            port = _wait_for(server, r"Spark Connect server started at: .*:(\d+)")
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            server.kill()

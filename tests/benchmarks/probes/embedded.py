@@ -1,4 +1,4 @@
-"""What the probes with Spark share: a workspace's clusters, filled through their own sinks."""
+"""What the probes with Spark share: clusters, filled through their own sinks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.manifests.load import load
 from reconciler.manifests.overlays import Variables
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import StagedSink
@@ -21,14 +24,20 @@ from reconciler.resources.address import Address
 
 KEY_BYTES, VALUE_BYTES = 16, 84
 BATCH = 50_000
+EDGE: dict[str, Any] = {"now_ms": lambda: int(time.time() * 1000), "new_id": lambda: str(uuid.uuid4())}
 
 
 def providers(folder: Path) -> dict[str, Provider]:
     """Open the clusters of a workspace."""
-    edge = Edge(folder, os.environ, lambda: str(uuid.uuid4()), lambda: int(time.time() * 1000))
+    edge = Edge(folder, os.environ, EDGE["new_id"], EDGE["now_ms"])
     desired = load(folder, environment=None, variables=Variables()).desired
     clusters = {address: item.resource for address, item in desired.items() if item.resource.kind == "Cluster"}
     return {cluster.metadata.name: open_provider(cluster, edge) for cluster in clusters.values()}
+
+
+def cluster_in(folder: Path) -> EmbeddedCluster:
+    """Make an empty cluster."""
+    return EmbeddedCluster.create(DirectoryStore(folder), **EDGE)
 
 
 def fill(sink: StagedSink, records: int) -> None:
