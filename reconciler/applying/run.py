@@ -291,6 +291,12 @@ class RunOptions:
     parallelism: int = 8
     """So many calls to platforms at once; jobs and writes of the state are beside them."""
     lock_timeout_s: float = 600.0
+    approved_digest: str | None = None
+    """Of the plan that somebody agreed to."""
+    approved_by: tuple[str, ...] = ()
+    """Who agreed to it."""
+    pull_request: str | None = None
+    """Where they did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,8 +444,8 @@ class Run:
     # -- what it says of itself
 
     def _run_file(self, run: str, todo: ToDo, basis: Basis, lease: Lease) -> RunFile:
-        caller, claim = self._caller, self._caller.claim
-        resumed = basis.settled.run.file.run if basis.settled and self._wish.options.resumes else None
+        caller, claim, options = self._caller, self._caller.claim, self._wish.options
+        resumed = basis.settled.run.file if basis.settled and options.resumes else None
         return RunFile(
             run=run,
             command=self._wish.command,
@@ -451,11 +457,14 @@ class Run:
             base_sha256=basis.snapshot.sha256,
             epoch=lease.lockfile.lease.epoch,
             options=todo.options,
-            resumes=resumed,
+            resumes=resumed.run if resumed else None,
             git_commit=caller.git_commit,
             tool=caller.tool,
             who=claim.who,
             ci_url=claim.ci_url,
+            approved_digest=options.approved_digest or (resumed.approved_digest if resumed else None),
+            approved_by=options.approved_by or (resumed.approved_by if resumed else ()),
+            pull_request=options.pull_request or (resumed.pull_request if resumed else None),
             started=stamp(self._effects),
         )
 

@@ -199,12 +199,39 @@ class Doing:
     yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
     parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Actions at the same time.")] = 8
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m"
+    approved_by: Annotated[
+        list[str] | None,
+        Option(
+            "--approved-by",
+            metavar="NAME",
+            envvar="RECONCILER_APPROVED_BY",
+            help="Who approved it; may be repeated. It is kept with the run, and counted for guards.approvals.",
+            show_default=False,
+        ),
+    ] = None
+    pull_request: Annotated[
+        str | None,
+        Option(
+            "--pull-request",
+            metavar="URL",
+            envvar="RECONCILER_PULL_REQUEST",
+            help="Where it was approved; it is kept with the run.",
+            show_default=False,
+        ),
+    ] = None
     form: TextOrJson = "text"
 
     def options(self, kind: type[Options], **more: Any) -> Options:
         """Return the options of a step: these, and those of one command alone."""
         timeout_s = seconds("--lock-timeout", self.lock_timeout)
-        return kind(yes=self.yes, parallelism=self.parallelism, lock_timeout_s=timeout_s, **more)
+        return kind(
+            yes=self.yes,
+            parallelism=self.parallelism,
+            lock_timeout_s=timeout_s,
+            approved_by=tuple(self.approved_by or ()),
+            pull_request=self.pull_request,
+            **more,
+        )
 
 
 def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:

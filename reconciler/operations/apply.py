@@ -23,7 +23,10 @@ from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
     ApprovalCheck,
     Approved,
+    ApprovedDigest,
     RestOfRun,
+    check_approvers,
+    check_file_digest,
     options_of,
     read_approved,
     rest_of,
@@ -42,7 +45,7 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from reconciler.applying.engine import RunResult
@@ -109,6 +112,9 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
             "--strict is only for a saved plan",
             hint="Give the FILE that `reconciler plan --out FILE` saved, or leave --strict out.",
         )
+    if options.resumes and options.approved_digest is not None:
+        hint = "Give --resume alone: it finishes the plan that was approved; or --expect-digest alone: it plans again."
+        raise UsageError("--resume cannot be combined with --expect-digest", hint=hint)
     if options.resumes:
         return _resume(invocation, select, options, hooks)
     if options.file is None:
@@ -118,9 +124,12 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if select != Select():
         raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
     approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
+    if options.approved_digest is not None:
+        check_file_digest(approved.document, options.approved_digest, str(options.file))
     select = options_of(approved.document, workspace_folder(invocation))
     work = _open_again(invocation, select, approved.document.back_to)
     approved.check_place(work)
+    options = replace(options, approved_digest=approved.document.digest)
     return _Applying(work, options, hooks, PlanOptions()).run(approved)
 
 
@@ -136,6 +145,8 @@ def apply_wanted(
     work = open_work(invocation, select)
     work.warn_about_local_state()
     applying = _Applying(work, options, hooks, wanted)
+    if options.approved_digest is not None:
+        return applying.run(ApprovedDigest(options.approved_digest))
     return applying.run(None) if options.yes else applying.ask_and_run()
 
 
@@ -166,6 +177,7 @@ class _Applying:
         planned = show_decided(self._work, decided, started_ms)
         self._check_errors(planned)
         _check_blocked(planned)
+        self._check_approvers(planned)
         if planned.plan.is_empty:
             # What an earlier run left is settled also where the plan is empty.
             is_settled = not decided.remembered.has_open_run
@@ -176,18 +188,17 @@ class _Applying:
         self._confirm(planned)
         return self.run(Approved(planned.document), is_confirmed=True)
 
-    def run(self, approved: Approved | None, *, is_confirmed: bool = False) -> Applied:
+    def run(self, approved: Approved | ApprovedDigest | None, *, is_confirmed: bool = False) -> Applied:
         """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
         found: list[tuple[Planned, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: Basis) -> ToDo:
-            snapshot = basis.snapshot
-            decided, planned = self._plan(snapshot)
+            decided, planned = self._plan(basis.snapshot)
             self._check_errors(planned)
             if basis.is_again:
                 _check_blocked(planned)
                 return self._to_do(planned)
-            held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
+            held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
                 rest = rest_of(basis.settled, planned.plan, _found(decided))
                 planned, held = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
@@ -195,6 +206,7 @@ class _Applying:
             if held is not None:
                 self._hooks.report(Approval(held.difference.not_needed, held.advance))
             _check_blocked(planned)
+            self._check_approvers(planned, () if basis.settled is None else basis.settled.run.file.approved_by)
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
             return self._to_do(planned)
@@ -254,6 +266,11 @@ class _Applying:
     def _confirm(self, planned: Planned) -> None:
         if not self._hooks.confirm(planned):
             raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
+
+    def _check_approvers(self, planned: Planned, before: Sequence[str] = ()) -> None:
+        """Refuse what too few approved. Who approved the run that this one finishes, approved its rest."""
+        names = (*self._options.approved_by, *(before if self._options.resumes else ()))
+        check_approvers(planned.plan, self._work.loaded.workspace.spec.guards, names)
 
     def _check_errors(self, planned: Planned) -> None:
         if planned.plan.errors:

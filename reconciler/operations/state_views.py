@@ -97,6 +97,8 @@ class HistoryRow:
     who: str | None
     started: str | None
     git_commit: str | None
+    approved_by: tuple[str, ...] = ()
+    pull_request: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ def _row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
         who=known.who if known else None,
         started=known.started if known else None,
         git_commit=known.git_commit if known else None,
+        approved_by=known.approved_by if known else (),
+        pull_request=known.pull_request if known else None,
     )
 
 

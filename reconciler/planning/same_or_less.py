@@ -265,13 +265,18 @@ def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
     blocked and is not now is more: nobody agreed to it. Where somebody else did what was approved to what is ours, the
     record learns it: that is less.
     """
-    known = {action.id: action for action in approved.actions}
+    return compare_actions(approved.actions, now)
+
+
+def compare_actions(approved: Sequence[ActionDocument], now: Plan) -> SameOrLess:
+    """Return the same of actions that were approved, wherever they stand."""
+    known = {action.id: action for action in approved}
     at: dict[str, list[ActionDocument]] = {}
-    for each in approved.actions:
+    for each in approved:
         at.setdefault(each.address, []).append(each)
     planned = {action.id for action in now.actions}
     gone: dict[str, list[str]] = {}
-    for each in approved.actions:
+    for each in approved:
         if each.id not in planned:
             gone.setdefault(each.address, []).append(each.id)
     more: list[Difference] = []

@@ -204,6 +204,12 @@ class Guards(Model):
             ]
         ],
     )
+    approvals: dict[Literal["disruptive", "irreversible", "data-loss"], Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict,
+        description="Risk → how many people must have approved a plan with such an action, or a graver one; they are "
+        "named by `apply --approved-by`.",
+        examples=[{"data-loss": 2}],
+    )
     rules: Many[Rule] = Field(
         default=(),
         description="Conventions.",

@@ -457,6 +457,11 @@ class RunFile:
     tool: str = ""
     who: str | None = None
     ci_url: str | None = None
+    approved_digest: str | None = None
+    """Of the plan that was approved; what was left of it may be less."""
+    approved_by: tuple[str, ...] = ()
+    """Who is said to have approved it."""
+    pull_request: str | None = None
     started: str = ""
     """Wall-clock time, for people."""
 
@@ -524,7 +529,8 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
         body = orjson.loads(stored.body)
         known = {part.name for part in fields(RunFile)}
         given: dict[str, Any] = {name: value for name, value in body.items() if name in known}
-        return RunFile(**{**given, "actions": tuple(given["actions"])})
+        approvers = tuple(given.get("approved_by", ()))
+        return RunFile(**{**given, "actions": tuple(given["actions"]), "approved_by": approvers})
     except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError):
         return None
 

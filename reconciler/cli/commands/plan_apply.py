@@ -81,6 +81,15 @@ def apply_command(
     strict: Annotated[
         bool, Option("--strict", help="With FILE: refuse also less, a state that went on, and another git commit.")
     ] = False,
+    expect_digest: Annotated[
+        str | None,
+        Option(
+            "--expect-digest",
+            metavar="DIGEST",
+            help="Do the plan with this digest, or what a run of it left; anything else is refused. It is approved.",
+            show_default=False,
+        ),
+    ] = None,
     only_drift: Annotated[
         bool, Option("--only-drift", help="Only set back what drifted; what the files changed stays undone.")
     ] = False,
@@ -95,9 +104,17 @@ def apply_command(
 
     def do(hooks: Hooks) -> Applied:
         from reconciler.operations.apply import ApplyOptions, apply
+        from reconciler.operations.steps.approval import checked_digest
 
+        digest = None if expect_digest is None else checked_digest(expect_digest)
         options = doing.options(
-            ApplyOptions, file=file, strict=strict, only_drift=only_drift, resumes=resume, leaves_jobs=detach
+            ApplyOptions,
+            file=file,
+            strict=strict,
+            only_drift=only_drift,
+            resumes=resume,
+            leaves_jobs=detach,
+            approved_digest=digest,
         )
         return apply(place.invocation(), chosen.select(), options, hooks)
 
@@ -105,7 +122,7 @@ def apply_command(
         do,
         doing,
         question="Apply this plan?",
-        is_approved=doing.yes or file is not None or resume,
+        is_approved=doing.yes or file is not None or resume or expect_digest is not None,
     )
 
 

@@ -64,6 +64,8 @@ class SnapshotPart(Part):
     who: str | None
     started: str | None = Field(description="When the run began.")
     git_commit: str | None
+    approved_by: tuple[str, ...] = Field((), description="Who is said to have approved it.")
+    pull_request: str | None = Field(None, description="Where they did.")
 
     @classmethod
     def of(cls, row: HistoryRow) -> SnapshotPart:
@@ -78,6 +80,8 @@ class SnapshotPart(Part):
             who=row.who,
             started=row.started,
             git_commit=row.git_commit,
+            approved_by=row.approved_by,
+            pull_request=row.pull_request,
         )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.operations.state_edit import Repaired
-    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
+    from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess
@@ -180,10 +180,17 @@ def recorded_text(address: str, recorded: Recorded) -> list[Line]:
     ]
 
 
+def approved_text(row: HistoryRow) -> str:
+    """Return who approved what made a state, and where."""
+    where = f" in {row.pull_request}" if row.pull_request else ""
+    return f"{', '.join(row.approved_by)}{where}".strip()
+
+
 def history_text(history: History) -> list[Line]:
     """Return the snapshots, newest first, and how to see the older ones."""
     if not history.rows:
         return [line("There is no state yet.")]
+    is_approved = any(row.approved_by or row.pull_request for row in history.rows)
     cells = [
         (
             f"#{row.serial}",
@@ -192,14 +199,20 @@ def history_text(history: History) -> list[Line]:
             row.command or "",
             row.who or "",
             (row.git_commit or "")[:7],
+            *([approved_text(row)] if is_approved else []),
             bytes_text(row.bytes),
             row.run or "",
         )
         for row in history.rows
     ]
+    approved = ("approved",) if is_approved else ()
     more = f"… and {counted(history.older, 'older state')}: --limit 0 shows all"
     return [
-        *table(("serial", "", "began", "command", "who", "commit", "size", "run"), cells, numbers=(0, 6)),
+        *table(
+            ("serial", "", "began", "command", "who", "commit", *approved, "size", "run"),
+            cells,
+            numbers=(0, 6 + len(approved)),
+        ),
         *([line(Span(more, Tone.QUIET))] if history.older else []),
     ]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.errors import StalePlanError, UserError
+from reconciler.errors import BlockedError, StalePlanError, UsageError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import (
     Difference,
@@ -17,6 +20,7 @@ from reconciler.planning.same_or_less import (
     SameOrLess,
     Why,
     compare,
+    compare_actions,
     difference,
     missing,
     refuse_foreign,
@@ -24,29 +28,32 @@ from reconciler.planning.same_or_less import (
     refuse_other_state,
     whys_of,
 )
-from reconciler.planning.saved_plan import AGAIN, read_saved, to_row
+from reconciler.planning.saved_plan import AGAIN, read_action, read_saved, to_row
 from reconciler.planning.settle import settle
-from reconciler.runtime.text import counted
-from reconciler.state.journal import StateAdvance, advance_since, require_run
+from reconciler.runtime.text import counted, first_few
+from reconciler.state.journal import StateAdvance, advance_since, read_run, require_run
 from reconciler.state.lockfile import read_lockfile
+from reconciler.state.snapshots import history, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reconciler.applying.recovery import Settled
+    from reconciler.applying.run import Basis
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site, Work
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
     from reconciler.planning.saved_plan import PlanDocument
     from reconciler.resources.inventory import Capabilities, Inventory, Record
+    from reconciler.resources.workspace import Guards
     from reconciler.state.journal import RunFile
-    from reconciler.state.snapshots import Snapshot
 
 
 _NAMED: Final = 5
 """How many actions a message names."""
 _SAVE_AGAIN: Final = "Nothing was done. Look at the plan again and save it: reconciler plan --out FILE"
+_APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
 _ASK_AGAIN: Final = "Nothing was done. Look at the plan again: reconciler apply"
 
 
@@ -91,15 +98,15 @@ class Approved:
         found = read_lockfile(work.state, owner=work.owner)
         refuse_other_state(self.document, found.lockfile.lineage if found else None)
 
-    def hold(self, now: Plan, snapshot: Snapshot, store: ObjectStore) -> ApprovalCheck:
+    def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
         """Hold a plan made under the lease against what was approved.
 
         Raises:
             ChangedPlanError: It is more; with `is_strict` also where it is less, or the state went on.
             UserError: The state was replaced by another one.
         """
-        refuse_other_state(self.document, snapshot.lineage)
-        held = ApprovalCheck(compare(self.document, now), advance_since(_base(self.document), snapshot, store))
+        refuse_other_state(self.document, basis.snapshot.lineage)
+        held = ApprovalCheck(compare(self.document, now), advance_since(_base(self.document), basis.snapshot, store))
         found = held.difference
         hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
         if not found.is_allowed:
@@ -115,6 +122,90 @@ class Approved:
             named = ", ".join(found.not_needed[:_NAMED])
             raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
         return held
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedDigest:
+    """A plan somebody agreed to, of which only the digest is known here."""
+
+    digest: str
+
+    def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
+        """Hold a plan made under the lease against what was approved.
+
+        What is less can be told where a run of the approved plan left something: the run says what it had planned.
+
+        Raises:
+            StalePlanError: It is another plan.
+            ChangedPlanError: It is more than what a run of the approved plan left.
+        """
+        if now.is_empty or now.digest == self.digest:
+            return ApprovalCheck(SameOrLess())
+        begun = _begun_with(store, self.digest, basis.settled)
+        if begun is None:
+            named = first_few([action.id for action in now.actions], _NAMED)
+            message = f"the plan is not the one that was approved: {self.digest[:8]} was, and this is {now.digest[:8]}"
+            raise StalePlanError(f"{message}: {named}", hint=_APPROVE_AGAIN)
+        held = ApprovalCheck(compare_actions([to_row(read_action(stored)) for stored in begun.actions], now))
+        if not held.difference.is_allowed:
+            more = held.difference.more
+            count = counted(len(more), "action is", "actions are", grouping="")
+            message = f"{count} more than run {begun.run} left of the approved plan {self.digest[:8]}"
+            raise ChangedPlanError(message, held, hint=_APPROVE_AGAIN)
+        return held
+
+
+def _begun_with(store: ObjectStore, approved: str, settled: Settled | None) -> RunFile | None:
+    """Return the newest of the last runs that began what was approved with a digest; first the one that was open."""
+    runs = (run for row in history(store)[:_RUNS_BACK] if (run := run_of(store, row)))
+    files = chain([settled.run.file] if settled else [], (read_run(store, run) for run in runs))
+    return next((file for file in files if file and approved in {file.plan_digest, file.approved_digest}), None)
+
+
+_RUNS_BACK: Final = 20
+_WHOLE: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def checked_digest(text: str) -> str:
+    """Return a digest as plans have it.
+
+    Raises:
+        UsageError: It is none, or only the beginning of one, which somebody else's plan may have as well.
+    """
+    found = text.strip().lower()
+    if not _WHOLE.fullmatch(found):
+        message = (
+            f"--expect-digest takes the whole digest of a plan, 64 hexadecimal digits, and got {len(found)} characters"
+        )
+        hint = "The first line of what `plan --format markdown` prints has it, and so has its JSON."
+        raise UsageError(message, hint=hint)
+    return found
+
+
+def check_file_digest(document: PlanDocument, expected: str, shown: str) -> None:
+    """Refuse a saved plan that is not the one that was approved.
+
+    Raises:
+        StalePlanError: Its digest is another one.
+    """
+    if document.digest != expected:
+        message = f"{shown} holds the plan {document.digest[:8]}, and {expected[:8]} was approved"
+        raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
+
+
+def check_approvers(plan: Plan, guards: Guards, names: Sequence[str]) -> None:
+    """Refuse a plan that fewer people approved than the workspace asks for. Nobody counts twice, however he is written.
+
+    Raises:
+        BlockedError: There are too few.
+    """
+    asked, because = approvers_asked(plan.actions, guards)
+    given = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
+    if len(given) < asked:
+        who = f"{first_few(given)} did" if given else "no approver is named"
+        message = f"{counted(asked, 'person', 'people')} must have approved {first_few(because, _NAMED)}, and {who}"
+        hint = "guards.approvals of the workspace asks for it. Name each who did: --approved-by NAME"
+        raise BlockedError(f"nothing was done: {message}", hint=hint)
 
 
 def _base(document: PlanDocument) -> tuple[int, str]:

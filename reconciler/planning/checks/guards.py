@@ -21,6 +21,7 @@ from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.tiering_policy import TieringPolicy, switches_in
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired
+    from reconciler.resources.workspace import Guards
 
 
 # What loses nothing in place of a delete that is blocked: to unmount the topic, which keeps its records.
@@ -239,6 +241,37 @@ def _limit(situation: Situation) -> int:
 
 def _is_empty(desired: Desired) -> bool:
     return all(isinstance(declared.resource, TieringPolicy) for declared in desired.values())
+
+
+# How many people must have agreed to a plan. Who did is known only when it is applied.
+
+
+def approvers_asked(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
+    """Return how many people must have approved a plan, and because of which actions; a graver risk asks for as many.
+
+    What is blocked is not done, and asks for nobody.
+    """
+    asked = {action.id: _asked(action.risk, guards) for action in actions if action.blocked is None}
+    most = max(asked.values(), default=0)
+    return most, tuple(name for name, count in asked.items() if most and count == most)
+
+
+def _asked(risk: Risk, guards: Guards) -> int:
+    order = list(Risk)
+    found = (count for name, count in guards.approvals.items() if order.index(Risk(name)) <= order.index(risk))
+    return max(found, default=0)
+
+
+def warnings_of_approvals(review: Review) -> Iterator[Finding]:
+    """Yield how many approvers an apply will ask for."""
+    most, names = approvers_asked(review.actions, review.situation.given.guards)
+    if most:
+        yield Finding(
+            None,
+            None,
+            f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {first_few(names, 3)}",
+            "Name each when it is applied: reconciler apply --approved-by NAME",
+        )
 
 
 # A plan that goes back to a state: what to know of it beside its actions.
