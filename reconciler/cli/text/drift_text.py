@@ -16,11 +16,11 @@ from reconciler.cli.text.markdown import (
     cell,
     code,
     folded,
-    marker,
     named_lines,
     row,
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
+from reconciler.forges.marker import Marker
 from reconciler.operations.drift import CLASSES
 from reconciler.runtime.text import count_text, counted
 
@@ -143,7 +143,7 @@ def _head(drifted: Drifted) -> list[str]:
     said = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return [
-        marker("drift", plan.workspace, plan.environment),
+        Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
         f"### Drift of {code(name)}",
         "",
         f"**{' · '.join([said or 'nothing found', *errors])}**",
