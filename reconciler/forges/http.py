@@ -128,7 +128,7 @@ class Api:
         try:
             self._client = httpx.Client(headers=headers, follow_redirects=False)
         except (ValueError, ImportError, httpx.InvalidURL) as error:
-            message = f"the proxy that the environment names cannot be used: {one_line(str(error))}"
+            message = "the proxy that the environment names cannot be used"  # what it is may hold a password
             raise UserError(message, hint="Correct HTTPS_PROXY, or name the forge in NO_PROXY.") from error
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class Api:
                 message = f"{self._where} names an address that is none: {self._said(str(error))}"
                 raise UserError(message, hint=_CHECK) from error
             pause_s = self._pause_of(answer)
-            if pause_s is not None:
+            if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
                 self._wait_for_limit(answer, what, pause_s)
             elif answer.status in _BUSY:
                 problem = f"{self._where} answers {answer.status}"
