@@ -185,12 +185,13 @@ def _check_address(api: str, name: str, *, allows_http: bool) -> None:
     if not is_address or parts.username or parts.password or parts.query or parts.fragment:
         message = f"{name} is not the address of an API"
         raise UsageError(message, hint="Write it as https://forge.example.com/api, without a user or a query.")
-    if parts.scheme == "http" and not allows_http and not _is_loopback(parts.hostname or ""):
+    if parts.scheme == "http" and not allows_http and not is_loopback(parts.hostname or ""):
         message = f"{api} is not encrypted: everybody on the way could read the token"
         raise UsageError(message, hint="Use https, or --allow-http where the network is trusted.")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine by its name alone."""
     if host == "localhost":
         return True
     try:

@@ -8,22 +8,26 @@ from urllib.parse import quote
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.forges.http import Advice, Answer, Api
-from reconciler.forges.protocol import Comment
+from reconciler.forges.protocol import Comment, Issue
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.forges.protocol import ForgeSettings
+    from reconciler.forges.protocol import ForgeSettings, Kind
 
 
 _ADVICE: Final = Advice(
     "GitHub",
-    "Give the job `permissions: {pull-requests: write}`; the token of a pull request from a fork can only read.",
+    "Give the job `permissions: {pull-requests: write}`, for issues `{issues: write}`; the token of a pull request "
+    "from a fork can only read.",
 )
 _NEXT: Final = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 _AT_ONCE: Final = 100
-_NODES: Final = "query($ids:[ID!]!){nodes(ids:$ids){...on IssueComment{id viewerDidAuthor isMinimized}}}"
+_NODES: Final = (
+    "query($ids:[ID!]!){nodes(ids:$ids){"
+    "...on IssueComment{id viewerDidAuthor isMinimized}...on Issue{id viewerDidAuthor}}}"
+)
 _MINIMIZE: Final = (
     "mutation($id:ID!){minimizeComment(input:{subjectId:$id,classifier:OUTDATED}){minimizedComment{isMinimized}}}"
 )
@@ -37,6 +41,7 @@ class GitHub:
     comments that begin with the marker.
     """
 
+    kind: Kind = "github"
     title = "GitHub"
     limit = 65_536
 
@@ -82,17 +87,45 @@ class GitHub:
         """Hide a comment as outdated."""
         self._ask("hide an older comment", _MINIMIZE, {"id": comment.node})
 
+    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+        """Return the open issues with wanted texts that this token wrote, oldest first.
+
+        All open ones are listed: a search by author or text knows of a new issue only later, and labels are changed.
+        """
+        rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
+        found = [issue_of(each) for each in rows if "pull_request" not in each]
+        wanted = [each for each in found if is_wanted(each.body)]
+        own = self._own_and_shown([each.node for each in wanted])
+        return sorted((each for each in wanted if each.node in own), key=lambda each: each.number)
+
+    def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
+        """Write a new issue; labels that are not there are made."""
+        content = {"title": title, "body": body, "labels": list(labels)}
+        return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
+
+    def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
+        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
+        path = f"{self._issues}/{issue.number}"
+        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
+        return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
+
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
 
     def _comments(self, number: int) -> Iterator[Comment]:
-        place: str | None = f"{self._issues}/{number}/comments?per_page={_AT_ONCE}"
+        path = f"{self._issues}/{number}/comments?per_page={_AT_ONCE}"
+        return map(comment_of, self._rows(path, "list the comments"))
+
+    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield what is on a page and all that follow it."""
+        place: str | None = path
         seen: set[str] = set()
         while place is not None and place not in seen:
             seen.add(place)
-            answer = self._api.get(place, "list the comments")
-            yield from map(comment_of, answer.listed())
+            answer = self._api.get(place, what)
+            yield from answer.listed()
             following = _NEXT.search(answer.headers.get("link", ""))
             place = None if following is None else following[1]
 
@@ -127,12 +160,25 @@ class GitHub:
 
 
 _GONE: Final = 404
+_DELETED: Final = 410
 
 
 def comment_of(found: Mapping[str, Any]) -> Comment:
     """Return a comment as GitHub and Gitea describe it."""
     return Comment(
         int(found["id"]),
+        str(found.get("body") or ""),
+        str(found.get("html_url") or ""),
+        str(found.get("node_id") or ""),
+    )
+
+
+def issue_of(found: Mapping[str, Any]) -> Issue:
+    """Return an issue as GitHub and Gitea describe it."""
+    number = found.get("number")
+    return Issue(
+        number if isinstance(number, int) else 0,
+        str(found.get("title") or ""),
         str(found.get("body") or ""),
         str(found.get("html_url") or ""),
         str(found.get("node_id") or ""),

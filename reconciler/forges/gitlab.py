@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.marker import folded_away, marker_of
-from reconciler.forges.protocol import Comment
+from reconciler.forges.protocol import Comment, Issue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.forges.protocol import ForgeSettings
+    from reconciler.forges.protocol import ForgeSettings, Kind
 
 
 _ADVICE: Final = Advice(
@@ -30,6 +30,7 @@ class GitLab:
     with its text.
     """
 
+    kind: Kind = "gitlab"
     title = "GitLab"
     limit = 1_000_000
 
@@ -76,6 +77,25 @@ class GitLab:
         if marker is not None:
             self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit))
 
+    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+        """Return the open issues with wanted texts that this token's user wrote, oldest first."""
+        me = self._api.get("/user", "see whose token this is").item()["id"]
+        path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
+        found = map(_issue, self._rows(path, "list the issues"))
+        return sorted((each for each in found if is_wanted(each.body)), key=lambda each: each.number)
+
+    def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
+        """Write a new issue; labels that are not there are made."""
+        content = {"title": title, "description": body, "labels": ",".join(labels)}
+        return _issue(self._api.send("POST", f"{self._project}/issues", "open an issue", body=content).item())
+
+    def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
+        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        content = {"description": body, **({"state_event": "close"} if closes else {})}
+        path = f"{self._project}/issues/{issue.number}"
+        answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_GONE,))
+        return None if answer.status == _GONE else _issue(answer.item())
+
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
@@ -84,10 +104,13 @@ class GitLab:
         return f"{self._project}/merge_requests/{number}/notes"
 
     def _all(self, number: int) -> Iterator[dict[str, Any]]:
+        return self._rows(f"{self._notes(number)}?sort=asc&order_by=created_at", "list the comments")
+
+    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield what is on a page and all that follow it."""
         page = 1
         while True:
-            path = f"{self._notes(number)}?sort=asc&order_by=created_at&per_page={_AT_ONCE}&page={page}"
-            answer = self._api.get(path, "list the comments")
+            answer = self._api.get(f"{path}&per_page={_AT_ONCE}&page={page}", what)
             yield from answer.listed()
             following = answer.headers.get("x-next-page", "").strip()
             if not following.isdecimal() or int(following) <= page:
@@ -100,6 +123,16 @@ class GitLab:
             answer = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request")
             self._pages[number] = str(answer.part("web_url") or "")
         return self._pages[number]
+
+
+def _issue(found: Mapping[str, Any]) -> Issue:
+    number = found.get("iid")
+    return Issue(
+        number if isinstance(number, int) else 0,
+        str(found.get("title") or ""),
+        str(found.get("description") or ""),
+        str(found.get("web_url") or ""),
+    )
 
 
 def _note(found: Mapping[str, Any], page: str) -> Comment:

@@ -302,7 +302,9 @@ class Api:
                 message = (
                     f"{title} cannot {what} in {self._settings.repository}: it is not there, or not for this token"
                 )
-                return UserError(message, hint=f"Check --repository and --pull-request. {self._advice.rights}")
+                return UserError(
+                    message, hint=f"Check --repository, and for a comment --pull-request. {self._advice.rights}"
+                )
             case 500 | 502 | 503 | 504:
                 hint = "Run the same command again."
                 return RetryableError(f"{title} answers {status} to a request to {what}{because}", hint=hint)

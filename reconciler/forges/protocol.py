@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 Kind: TypeAlias = Literal["github", "gitlab", "gitea"]
@@ -41,12 +41,29 @@ class Comment:
     """Its id in GitHub's GraphQL API."""
 
 
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An issue that is open."""
+
+    number: int
+    title: str
+    body: str
+    url: str
+    node: str = ""
+    """Its id in GitHub's GraphQL API."""
+
+
 class Forge(Protocol):
     """A repository of a forge, and what may be said in it.
 
     Every call may raise: NotAuthorizedError (the token may not do that), UserError (it cannot be done so),
     RetryableError (no answer in time, or a limit that lasts longer than the time that is left).
     """
+
+    @property
+    def kind(self) -> Kind:
+        """Which of them it is."""
+        ...
 
     @property
     def title(self) -> str:
@@ -87,6 +104,22 @@ class Forge(Protocol):
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
         """Hide an older comment, so that its text can still be opened; `own_comments` does not return it any more."""
+        ...
+
+    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+        """Return the open issues with wanted texts that this token's user wrote, oldest first."""
+        ...
+
+    def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
+        """Write a new issue. Labels that the forge does not know are made, or left out where it cannot do that.
+
+        Raises:
+            UnansweredError: It may have been written: look before it is tried again.
+        """
+        ...
+
+    def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
+        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
         ...
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ def _kept(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Co
     was_written = False
     while True:
         found = forge.own_comments(number, marker.is_of)
-        if found and _is_same(found[-1].body, body):
+        if found and is_same(found[-1].body, body):
             return "created" if was_written else "unchanged", found[-1], found[:-1]
         try:
             if not found:
@@ -114,6 +114,6 @@ def _collapsed(invocation: Invocation, forge: Forge, number: int, older: list[Co
     return len(older)
 
 
-def _is_same(one: str, other: str) -> bool:
-    """Compare as forges keep texts: with other line ends, and without those at the end."""
+def is_same(one: str, other: str) -> bool:
+    """Tell whether two texts are the same as forges keep them: with other line ends, and without those at the end."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()

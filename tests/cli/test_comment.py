@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 
 from reconciler.forges.marker import Marker, marker_of
 from tests.cli.conftest import Call, Said
-from tests.servers.forge import BOT, KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind
+from tests.servers.forge import BOT, KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, enter
 
 SHOP = Marker("plan", "shop", "prod", "7c41", 3)
 OLD = "<!-- reconciler:plan workspace=shop environment=prod digest=1111 -->\nas an older version wrote it\n"
@@ -28,16 +27,13 @@ def result(text: str = "three things to do", marker: Marker = SHOP) -> str:
 def forge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ForgeServer]:
     """A forge of each kind, and the environment of a run for its pull request."""
     kind: Kind = request.param
-    in_the_way = re.compile(r"^(GITHUB|GH|GITEA|FORGEJO|GITLAB|CI)(_|$)|_PROXY$", re.IGNORECASE)
-    for name in [each for each in os.environ if in_the_way.search(each)]:
-        monkeypatch.delenv(name)
     with ForgeServer(kind).started() as server:
-        for name, value in server.environ().items():
-            monkeypatch.setenv(name, value)
+        enter(monkeypatch, server)
         if kind != "gitlab":
             event = tmp_path / "event.json"
             event.write_text(json.dumps(EVENT))
             monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
+            monkeypatch.setenv("GITHUB_EVENT_NAME", "pull_request")
         yield server
 
 
@@ -164,7 +160,7 @@ def test_a_result_that_reports_nothing_deletes_the_comment(forge: ForgeServer, s
     assert only(forge) == empty
 
 
-@pytest.mark.parametrize("forge", ["gitlab"], indirect=True)  # the others say that there must be a base
+@pytest.mark.parametrize("forge", ["gitlab"], indirect=True)  # in the others a pull request has a base
 def test_a_plan_says_in_its_marker_whether_anything_is_to_do(forge: ForgeServer, call: Call) -> None:
     def plan() -> str:
         return call("plan", "--format", "markdown").out

@@ -6,6 +6,7 @@ What it holds are plain lists that a test reads and changes. Faults are data: wh
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -13,8 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
+
+if TYPE_CHECKING:
+    import pytest
 
 Kind: TypeAlias = Literal["github", "gitlab", "gitea"]
 KINDS: Final[tuple[Kind, ...]] = ("github", "gitlab", "gitea")
@@ -37,6 +41,18 @@ class Said:
     author: int
     body: str
     is_minimized: bool = False
+
+
+@dataclass
+class Issue:
+    """An issue."""
+
+    number: int
+    author: int
+    title: str
+    body: str
+    labels: list[str]
+    is_open: bool = True
 
 
 @dataclass
@@ -81,6 +97,11 @@ class ForgeServer:
     has_pages: bool = True
     """Gitea's versions differ in whether comments have pages."""
     comments: list[Said] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
+    labels: list[str] = field(default_factory=lambda: ["bug", "drift"])
+    """Gitea knows labels by number: that of their place here."""
+    messages: list[Any] = field(default_factory=list)
+    """What was sent to the webhook, `/hook` of this server."""
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     url: str = ""
@@ -107,7 +128,7 @@ class ForgeServer:
         return f"{self.url}{_PREFIX[self.kind]}"
 
     def environ(self) -> dict[str, str]:
-        """Return what a runner of this forge sets, for a pull request; its event is in a file."""
+        """Return what a runner of this forge sets, but for the event; of GitLab that of a merge request."""
         match self.kind:
             case "github":
                 return {
@@ -115,7 +136,6 @@ class ForgeServer:
                     "GITHUB_API_URL": self.api,
                     "GITHUB_REPOSITORY": REPOSITORY,
                     "GITHUB_TOKEN": TOKEN,
-                    "GITHUB_EVENT_NAME": "pull_request",
                 }
             case "gitea":
                 return {
@@ -124,7 +144,6 @@ class ForgeServer:
                     "GITHUB_API_URL": self.api,
                     "GITHUB_REPOSITORY": REPOSITORY,
                     "GITEA_TOKEN": TOKEN,
-                    "GITHUB_EVENT_NAME": "pull_request",
                 }
             case "gitlab":
                 return {
@@ -142,6 +161,12 @@ class ForgeServer:
         self.comments.append(said)
         return said
 
+    def files(self, title: str, body: str, author: int = BOT) -> Issue:
+        """Let somebody open an issue."""
+        issue = Issue(len(self.issues) + 100, author, title, body, [])
+        self.issues.append(issue)
+        return issue
+
     def asked(self, method: str, pattern: str = "") -> list[Request]:
         """Return the requests of a method whose path matches."""
         return [each for each in self.requests if each.method == method and re.search(pattern, each.path)]
@@ -152,6 +177,9 @@ class ForgeServer:
         split = urlsplit(path)
         query = {name: values[0] for name, values in parse_qs(split.query).items()}
         place = unquote(split.path).removeprefix(_PREFIX[self.kind])
+        if split.path == "/hook":
+            self.messages.append(body)
+            return _Answer(200, "ok")
         if token not in {f"Bearer {TOKEN}", f"token {TOKEN}"}:
             return _Answer(401, {"message": "Bad credentials"})
         with self._lock:
@@ -179,6 +207,12 @@ class ForgeServer:
             return self._listed(place, query)
         if found := re.fullmatch(rf"{issues}/comments/(\d+)", place):
             return self._one(method, int(found[1]), body)
+        if place == f"/repos/{REPOSITORY}/labels":
+            return self._page(place, query, [{"id": n, "name": name} for n, name in enumerate(self.labels)])
+        if place == issues:
+            return self._filed(body) if method == "POST" else self._page(place, query, self._open_issues(query))
+        if found := re.fullmatch(rf"{issues}/(\d+)", place):
+            return self._changed(int(found[1]), body)
         return _Answer(404, {"message": "Not Found"})
 
     def _gitlab(self, method: str, place: str, query: Mapping[str, str], body: Mapping[str, Any]) -> _Answer:
@@ -191,6 +225,11 @@ class ForgeServer:
             return self._posted(body) if method == "POST" else self._listed(place, query)
         if found := re.fullmatch(rf"{request}/notes/(\d+)", place):
             return self._one(method, int(found[1]), body)
+        issues = f"/projects/{REPOSITORY}/issues"
+        if place == issues:
+            return self._filed(body) if method == "POST" else self._page(place, query, self._open_issues(query))
+        if found := re.fullmatch(rf"{issues}/(\d+)", place):
+            return self._changed(int(found[1]), body)
         return _Answer(404, {"message": "404 Not found"})
 
     def _posted(self, body: Mapping[str, Any]) -> _Answer:
@@ -217,8 +256,43 @@ class ForgeServer:
             return None
         return _Answer(422, {"message": "Validation Failed", "errors": [{"message": "body is too long"}]})
 
+    def _filed(self, body: Mapping[str, Any]) -> _Answer:
+        issue = self.files(body["title"], body["description" if self.kind == "gitlab" else "body"])
+        labels = body["labels"]
+        if self.kind == "gitlab":
+            labels = labels.split(",") if labels else []
+        issue.labels = [self.labels[each] for each in labels] if self.kind == "gitea" else labels
+        return _Answer(201, self._issue(issue))
+
+    def _changed(self, number: int, body: Mapping[str, Any]) -> _Answer:
+        issue = next((each for each in self.issues if each.number == number), None)
+        if issue is None:
+            return _Answer(404, {"message": "Not Found"})
+        issue.body = body["description" if self.kind == "gitlab" else "body"]
+        if body.get("state") == "closed" or body.get("state_event") == "close":
+            issue.is_open = False
+        return _Answer(200, self._issue(issue))
+
+    def _open_issues(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        author = query.get("author_id")
+        found = [each for each in self.issues if each.is_open and author in {None, str(each.author)}]
+        rows = [self._issue(each) for each in found]
+        # GitHub lists pull requests as issues.
+        return [*rows, {"id": 1, "number": NUMBER, "pull_request": {}, "body": ""}] if self.kind == "github" else rows
+
+    def _issue(self, issue: Issue) -> dict[str, Any]:
+        page = f"{self.url}/{REPOSITORY}/issues/{issue.number}"
+        shown: dict[str, Any] = {"id": issue.number + 5_000, "title": issue.title}
+        if self.kind == "gitlab":
+            return {**shown, "iid": issue.number, "description": issue.body, "web_url": page}
+        user = {"id": issue.author}
+        node = f"I_{issue.number}"
+        return {**shown, "number": issue.number, "body": issue.body, "html_url": page, "node_id": node, "user": user}
+
     def _listed(self, place: str, query: Mapping[str, str]) -> _Answer:
-        shown = [self._shown(each) for each in self.comments]
+        return self._page(place, query, [self._shown(each) for each in self.comments])
+
+    def _page(self, place: str, query: Mapping[str, str], shown: list[dict[str, Any]]) -> _Answer:
         if not self.has_pages:
             return _Answer(200, shown)
         page = int(query.get("page", "1"))
@@ -244,13 +318,20 @@ class ForgeServer:
         return {"id": said.id, "node_id": f"IC_{said.id}", "body": body, "html_url": page, "user": user}
 
     def _graphql(self, body: Mapping[str, Any]) -> _Answer:
-        by_node = {f"IC_{each.id}": each for each in self.comments}
+        by_node: dict[str, Said | Issue] = {f"IC_{each.id}": each for each in self.comments}
+        by_node |= {f"I_{each.number}": each for each in self.issues}
         variables = body["variables"]
         if "minimizeComment" in body["query"]:
-            by_node[variables["id"]].is_minimized = True
+            hidden = by_node[variables["id"]]
+            assert isinstance(hidden, Said)
+            hidden.is_minimized = True
             return _Answer(200, {"data": {"minimizeComment": {"minimizedComment": {"isMinimized": True}}}})
         nodes = [
-            {"id": node, "viewerDidAuthor": by_node[node].author == BOT, "isMinimized": by_node[node].is_minimized}
+            {
+                "id": node,
+                "viewerDidAuthor": by_node[node].author == BOT,
+                "isMinimized": getattr(by_node[node], "is_minimized", False),
+            }
             if node in by_node
             else None
             for node in variables["ids"]
@@ -264,6 +345,17 @@ class ForgeServer:
                     each.times -= 1
                     return each
         return None
+
+
+_OF_RUNNERS: Final = re.compile(r"^(GITHUB|GH|GITEA|FORGEJO|GITLAB|CI)(_|$)|_PROXY$", re.IGNORECASE)
+
+
+def enter(monkeypatch: pytest.MonkeyPatch, forge: ForgeServer) -> None:
+    """Give this process the environment of a run of a forge, and of nothing else."""
+    for name in [each for each in os.environ if _OF_RUNNERS.search(each)]:
+        monkeypatch.delenv(name)
+    for name, value in forge.environ().items():
+        monkeypatch.setenv(name, value)
 
 
 def _handler(forge: ForgeServer) -> type[BaseHTTPRequestHandler]:

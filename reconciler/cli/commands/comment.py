@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Here, TextOrJson, bundled, seconds
+from reconciler.cli.options import AtForge, Here, TextOrJson, bundled
 from reconciler.cli.present import present
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.errors import UsageError
-from reconciler.forges.protocol import Kind
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 @bundled
 def comment_command(
+    at: AtForge,
     here: Here,
     file: Annotated[
         Path, Argument(metavar="FILE", help="What `--format markdown` printed; - is standard input.", allow_dash=True)
@@ -27,23 +27,10 @@ def comment_command(
     delete_when_empty: Annotated[
         bool, Option("--delete-when-empty", help="Where it reports nothing, delete the comment and write none.")
     ] = False,
-    forge: Annotated[
-        Kind | None, Option("--forge", help="By default as the pipeline says.", show_default=False)
-    ] = None,
     pull_request: Annotated[
         int | None,
         Option("--pull-request", metavar="N", min=1, help="By default the one of this run.", show_default=False),
     ] = None,
-    repository: Annotated[
-        str | None,
-        Option("--repository", metavar="OWNER/NAME", help="By default the one of this run.", show_default=False),
-    ] = None,
-    timeout: Annotated[
-        str, Option("--timeout", metavar="TIME", help="For all of it, with what the forge asks to wait.")
-    ] = "2m",
-    allow_http: Annotated[
-        bool, Option("--allow-http", help="Send the token unencrypted to other hosts than this one.")
-    ] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Write a result into its pull request: one comment for each workspace and environment, which stays one.
@@ -51,16 +38,9 @@ def comment_command(
     On GitHub, GitLab, Gitea and Forgejo. Where it is, and the token, come from the environment that their runners set:
     GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN.
     """
-    from reconciler.forges.environment import Asked
     from reconciler.operations.comment import comment
 
-    asked = Asked(
-        forge=forge,
-        repository=repository,
-        pull_request=pull_request,
-        timeout_s=seconds("--timeout", timeout),
-        allows_http=allow_http,
-    )
+    asked = at.asked(pull_request)
     invocation = here.invocation()
     commented = comment(invocation, _text(invocation.cwd / file, file), asked, deletes_empty=delete_when_empty)
     from reconciler.cli.json.checks_json import CommentDocument
