@@ -186,9 +186,7 @@ class Api:
                 problem = f"{self._where} gives no answer: {self._said(str(error)) or type(error).__name__}"
                 if is_sent and not is_repeatable:
                     raise self._unanswered(problem, what) from error
-                if tries.is_over:
-                    raise self._silent(problem, what) from error
-                tries.wait()
+                self._pause(tries, problem, what, error)
                 continue
             except httpx.InvalidURL as error:
                 message = f"{self._where} names an address that is none: {self._said(str(error))}"
@@ -200,11 +198,17 @@ class Api:
                 problem = f"{self._where} answers {answer.status}"
                 if not is_repeatable:
                     raise self._unanswered(problem, what)
-                if tries.is_over:
-                    raise self._silent(problem, what)
-                tries.wait()
+                self._pause(tries, problem, what)
             else:
                 return answer
+
+    def _pause(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
+        """Pause before the next try, or say what was wrong with the last."""
+        pause_s = _BACKOFF.after(tries.failed + 1)
+        if tries.is_over_after(pause_s):
+            message = f"cannot {what}: {problem}"
+            raise RetryableError(message, hint="Run the same command again; --timeout gives it longer.") from cause
+        tries.wait(pause_s)
 
     def _asked(self, method: str, url: str, content: bytes | None) -> Answer:
         left = self._left_s
@@ -315,11 +319,6 @@ class Api:
     def _unanswered(self, problem: str, what: str) -> UnansweredError:
         message = f"{problem}. Whether it could {what} is not known"
         return UnansweredError(message, hint="Run the same command again: it looks before it writes.")
-
-    def _silent(self, problem: str, what: str) -> RetryableError:
-        return RetryableError(
-            f"cannot {what}: {problem}", hint="Run the same command again; --timeout gives it longer."
-        )
 
     def _check_trust(self, error: httpx.RequestError) -> None:
         """Refuse at once what no other try can change: a certificate that is not trusted, an address that is none."""

@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.forges.marker import Marker, marker_of
 from tests.cli.conftest import Call, Said
+from tests.servers.certificates import Authority
 from tests.servers.forge import BOT, KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, enter
 
 SHOP = Marker("plan", "shop", "prod", "7c41", 3)
@@ -335,6 +336,34 @@ def test_the_token_never_goes_to_another_host(forge: ForgeServer, say: Call, sta
         assert said.code == 1
         assert "which is another host" in said.err
         assert other.requests == []
+
+
+def test_a_certificate_that_is_not_trusted_is_said_at_once_and_its_authority_can_be_named(
+    monkeypatch: pytest.MonkeyPatch, typed: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "c.md").write_text(result())
+    authority = Authority(tmp_path)
+    with ForgeServer("github", tls=authority.issued("forge")).started() as server:
+        enter(monkeypatch, server)
+        said = typed("comment", "c.md", "--pull-request", str(NUMBER))
+        assert said.code == 1
+        assert re.search(r"the certificate of 127\.0\.0\.1:\d+ is not trusted", said.err)
+        assert "SSL_CERT_FILE" in said.err
+        assert server.requests == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+        assert typed("comment", "c.md", "--pull-request", str(NUMBER)).code == 0
+        assert only(server) == result()
+
+
+def test_a_forge_that_cannot_be_reached_is_said_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, typed: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "c.md").write_text(result())
+    with ForgeServer("github").started() as server:
+        enter(monkeypatch, server)
+    said = typed("comment", "c.md", "--pull-request", str(NUMBER), "--timeout", "1s")
+    assert said.code == 1
+    assert "gives no answer: [Errno 111] Connection refused" in said.err
 
 
 def test_a_repository_that_was_renamed_is_followed_on_the_same_host(forge: ForgeServer, say: Call) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -105,6 +107,8 @@ class ForgeServer:
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     url: str = ""
+    tls: tuple[Path, Path] | None = None
+    """The files of a certificate and its key; `None`: it is not encrypted."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last_id: int = 1000
 
@@ -113,9 +117,13 @@ class ForgeServer:
         """Serve until the block ends."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         server.daemon_threads = True
+        if self.tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        self.url = f"http{'' if self.tls is None else 's'}://127.0.0.1:{server.server_address[1]}"
         try:
             yield self
         finally:
