@@ -115,12 +115,14 @@ def validated_remarks(validated: Validated, tool: str, environment: str | None) 
 
 def remarks_markdown(found: Remarks) -> str:
     """Return remarks as a comment, under the marker of the comment that it takes the place of."""
-    from reconciler.cli.text.markdown import LIMIT, cell, code, marker, row
+    from reconciler.cli.text.markdown import LIMIT, cell, code, row
+    from reconciler.forges.marker import Marker
 
     name = f"{found.workspace} ({found.environment})" if found.environment else found.workspace
     errors = sum(each.level == "error" for each in found.rows)
     title = _TITLES[found.command] if errors or not found.is_whole else "Files of {} are valid"
-    head = [marker(found.command, found.workspace, found.environment), f"### {title.format(code(name))}", ""]
+    marker = Marker(found.command, found.workspace, found.environment, items=len(found.rows))
+    head = [marker.line, f"### {title.format(code(name))}", ""]
     end = ["", f"<sub>made by reconciler {code(found.tool)}</sub>"]
     if not found.rows:
         return "\n".join([*head[:-1], *end]) + "\n"

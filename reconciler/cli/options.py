@@ -16,10 +16,12 @@ from reconciler.cli.console import err, out, silence
 from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
 from reconciler.cli.text.lines import line
 from reconciler.errors import InterruptedRunError, UsageError
+from reconciler.forges.protocol import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from reconciler.forges.environment import Asked
     from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Emergency
@@ -244,6 +246,40 @@ Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mo
 Cluster = Annotated[
     str | None, Option("--cluster", metavar="NAME", help="Whose migration; each counts its own.", show_default=False)
 ]
+
+
+# Where a forge is, for commands that write there.
+
+
+@dataclass(frozen=True, slots=True)
+class AtForge:
+    """Which forge, and how long to ask it."""
+
+    forge: Annotated[
+        Kind | None, Option("--forge", help="Where; by default as the pipeline says.", show_default=False)
+    ] = None
+    repository: Annotated[
+        str | None,
+        Option("--repository", metavar="OWNER/NAME", help="By default the one of this run.", show_default=False),
+    ] = None
+    timeout: Annotated[
+        str, Option("--timeout", metavar="TIME", help="For all that is asked of the forge, with what it asks to wait.")
+    ] = "2m"
+    allow_http: Annotated[
+        bool, Option("--allow-http", help="Send secrets unencrypted to other hosts than this one.")
+    ] = False
+
+    def asked(self, pull_request: int | None = None) -> Asked:
+        """Say it in the words of the workflow."""
+        from reconciler.forges.environment import Asked
+
+        return Asked(
+            forge=self.forge,
+            repository=self.repository,
+            pull_request=pull_request,
+            timeout_s=seconds("--timeout", self.timeout),
+            allows_http=self.allow_http,
+        )
 
 
 # Options that travel together: a command takes a bundle, its command line shows the options in it.

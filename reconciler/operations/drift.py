@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+    from reconciler.manifests.load import Loaded
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.plan import Decided
     from reconciler.operations.steps.invocation import Invocation, Select
@@ -418,6 +419,14 @@ def _hiding(found: Override) -> DriftItem:
     return DriftItem("unmanaged", found.address, message, mark, found.path, found.hidden, found.value)
 
 
+class Compared(NamedTuple):
+    """What was compared: from it a patch is made without looking again."""
+
+    loaded: Loaded
+    decided: Decided
+    doubtful: tuple[DriftItem, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Drifted:
     """Everything found, in the plan's order."""
@@ -435,6 +444,7 @@ class Drifted:
     """The topics that take no records, since a move or unmount was broken off."""
     lost: tuple[Finding, ...] = ()
     """The clusters that could not be read. A plan may do without them; what changed there is not known."""
+    compared: Compared | None = None
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -502,7 +512,8 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
         verdict = _verdict(planned.plan, fails, lost)
     is_chosen = _chosen(select)
     shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
-    return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost)
+    compared = Compared(work.loaded, decided, doubtful)
+    return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost, compared)
 
 
 def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:

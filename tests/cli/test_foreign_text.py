@@ -14,8 +14,9 @@ import pytest
 
 from reconciler.cli.errors import exit_code_of
 from reconciler.cli.text.lines import Span, aligned, line, text_of
-from reconciler.cli.text.markdown import block, cell, code, comment_safe, picture, plan_markdown
+from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdown
 from reconciler.cli.text.plan_text import plan_text
+from reconciler.forges.marker import comment_safe
 from reconciler.planning.actions import Forget
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan

@@ -49,6 +49,13 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "Set by you": (
         ("RECONCILER_VAR_NAME", "Value of the variable `${var.NAME}` in manifests. Not for secrets."),
         ("RECONCILER_BASE", "Branch or commit that a pull request is for, where the pipeline does not say it."),
+        (
+            "GITHUB_TOKEN",
+            "The token with which `comment` and `drift --issue` write on GitHub, or on Gitea; else `GH_TOKEN`.",
+        ),
+        ("GITLAB_TOKEN", "The same on GitLab; `CI_JOB_TOKEN` may not comment."),
+        ("GITEA_TOKEN", "The same on Gitea, before `GITHUB_TOKEN`."),
+        ("FORGEJO_TOKEN", "The same on Forgejo."),
         ("NO_COLOR", "Print no colours."),
         ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
         ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
@@ -67,6 +74,17 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("GITHUB_EVENT_NAME", "Whether this is a pull request, in which new secrets are not sent."),
         ("GITHUB_EVENT_PATH", "The file that says what the pull request is for."),
         ("CI_MERGE_REQUEST_DIFF_BASE_SHA", "The same on GitLab."),
+        ("GITHUB_API_URL", "Where they write: the API of GitHub or Gitea."),
+        ("GITHUB_REPOSITORY", "In which repository."),
+        ("GITHUB_ACTIONS", "That this is a workflow of GitHub."),
+        ("GITEA_ACTIONS", "That this is one of Gitea, which sets the names of GitHub, too."),
+        ("GITEA_API_URL", "Before `GITHUB_API_URL`; so are `GITEA_REPOSITORY` and `GITEA_EVENT_PATH`."),
+        ("FORGEJO_ACTIONS", "The same on Forgejo, and its other names."),
+        ("GITLAB_CI", "That this is a pipeline of GitLab."),
+        ("CI_API_V4_URL", "Where they write: the API of GitLab."),
+        ("CI_MERGE_REQUEST_PROJECT_ID", "In which project; else `CI_PROJECT_ID`, else `CI_PROJECT_PATH`."),
+        ("CI_MERGE_REQUEST_IID", "Into which merge request."),
+        ("CI_OPEN_MERGE_REQUESTS", "The same where the pipeline is one of a branch, and there is one request for it."),
     ),
 }
 """Variables that the tool itself reads, by who sets them; AWS's, and those that manifests refer to, are not listed."""

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.console import are_one, err, out
 from reconciler.cli.environment import speaks
-from reconciler.cli.options import AnyForm, Chosen, Files, Place, TextOrJson, bundled, seconds
+from reconciler.cli.options import AnyForm, AtForge, Chosen, Files, Place, TextOrJson, bundled, seconds
 from reconciler.cli.present import blocked_above, present, raise_verdict
 from reconciler.cli.show import Doing, carry_out
 from reconciler.cli.text.lines import line
@@ -161,6 +161,7 @@ def destroy_command(
 @bundled
 def drift_command(
     chosen: Chosen,
+    at: AtForge,
     place: Place,
     form: AnyForm = "text",
     fail_on: Annotated[
@@ -175,26 +176,56 @@ def drift_command(
         list[str] | None,
         Option(metavar="ADDR", help="Print a patch to the files that says what is there instead.", show_default=False),
     ] = None,
+    issue: Annotated[
+        bool, Option("--issue", help="Keep an issue open on the forge as long as anything has drifted.")
+    ] = False,
+    issue_label: Annotated[
+        list[str] | None,
+        Option("--issue-label", metavar="NAME", help="With --issue: a label for a new one.", show_default=False),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        Option(
+            "--webhook", metavar="VARIABLE", help="Send findings to the address in this variable.", show_default=False
+        ),
+    ] = None,
 ) -> None:
-    """Say where clusters have moved away from the files. Read-only; exits 3 where they have."""
+    """Say where clusters have moved away from the files. Changes none of them; exits 3 where they have.
+
+    --issue opens, updates and closes one issue for each workspace and environment, with the patch of --accept and the
+    owners that CODEOWNERS names. --webhook sends `{"text": …}`, as Slack takes it; with --issue only when that changes.
+    """
     if accept:
-        if fail_on or known is not None or form != "text":
+        if fail_on or known is not None or form != "text" or issue or webhook:
             message = "--accept prints a patch and nothing else"
-            raise UsageError(message, hint="Leave out --fail-on, --known and --format.")
+            raise UsageError(message, hint="Leave out --fail-on, --known, --format, --issue and --webhook.")
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import checked_output
     from reconciler.cli.show import show_drifted
     from reconciler.operations.drift import drift
 
+    if issue_label and not issue:
+        raise UsageError("--issue-label is for a new issue", hint="Add --issue.")
+    if issue and known is not None:
+        message = "--issue says all that has drifted, and --known leaves some of it out"
+        raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
     if known is not None:
         checked_output("--known", known, "a file of --known")
     from reconciler.cli.failed import errors_shown
 
     invocation = place.invocation()
+    report = None
+    if issue or webhook is not None:
+        from reconciler.cli.drift_report import DriftReport
+
+        report = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
+        report.check()
     with errors_shown(form, "drift", invocation, chosen.environment):
         drifted = drift(invocation, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
     show_drifted(drifted, form)
+    if report is not None:
+        report.tell(drifted)
     drifted.remember()
     raise_verdict(drifted.verdict)
 

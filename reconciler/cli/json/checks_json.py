@@ -1,4 +1,4 @@
-"""JSON of `validate`, `drift`, `verify` and `cluster check`."""
+"""JSON of `validate`, `drift`, `comment`, `verify` and `cluster check`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.manifests.positions import Problem
     from reconciler.operations.clusters.cluster_check import CheckedCluster
+    from reconciler.operations.comment import Commented
     from reconciler.operations.drift import Drifted, DriftItem
     from reconciler.operations.manifest_files import Validated
     from reconciler.planning.findings import Finding
@@ -67,6 +68,39 @@ class ValidateDocument(Document):
         """Say what kept the files from being read."""
         found = tuple(map(ProblemPart.of_problem, problems)) or (ProblemPart(source=None, message=error, hint=hint),)
         return cls(valid=False, workspace=None, counts={}, problems=found, warnings=())
+
+
+class CommentDocument(Document):
+    """What became of the comment of a result."""
+
+    format: Literal["reconciler.comment/1"] = "reconciler.comment/1"
+    forge: str
+    pull_request: int
+    command: str = Field(description="Whose result it is, such as plan.")
+    workspace: str
+    environment: str | None
+    action: Literal["created", "updated", "unchanged", "deleted", "none"]
+    id: int | None = Field(description="Of the comment that stands there now.")
+    url: str | None
+    hidden: int = Field(description="Older comments that were hidden.")
+    cut: bool = Field(description="Whether the text was longer than a comment may be.")
+
+    @classmethod
+    def of(cls, commented: Commented) -> CommentDocument:
+        """Say what was done."""
+        comment, marker = commented.comment, commented.marker
+        return cls(
+            forge=commented.forge,
+            pull_request=commented.number,
+            command=marker.command,
+            workspace=marker.workspace,
+            environment=marker.environment,
+            action=commented.did,
+            id=None if comment is None else comment.id,
+            url=None if comment is None else comment.url or None,
+            hidden=commented.collapsed,
+            cut=commented.is_cut,
+        )
 
 
 class ErrorDocument(Document):

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.cli.json.checks_json import CheckDocument, DriftDocument, ErrorDocument, ValidateDocument
+from reconciler.cli.json.checks_json import (
+    CheckDocument,
+    CommentDocument,
+    DriftDocument,
+    ErrorDocument,
+    ValidateDocument,
+)
 from reconciler.cli.json.clusters_json import (
     GroupDeletionDocument,
     GroupDocument,
@@ -55,6 +61,7 @@ if TYPE_CHECKING:
 
 OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "check": CheckDocument,
+    "comment": CommentDocument,
     "drift": DriftDocument,
     "error": ErrorDocument,
     "event": EventDocument,

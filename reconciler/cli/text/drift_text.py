@@ -16,18 +16,19 @@ from reconciler.cli.text.markdown import (
     cell,
     code,
     folded,
-    marker,
     named_lines,
     row,
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
+from reconciler.forges.marker import Marker
 from reconciler.operations.drift import CLASSES
-from reconciler.runtime.text import count_text, counted
+from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.operations.drift import DriftClass, Drifted, DriftItem
+    from reconciler.operations.drift_issue import Remedy
     from reconciler.resources.address import Address
 
 
@@ -143,7 +144,7 @@ def _head(drifted: Drifted) -> list[str]:
     said = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return [
-        marker("drift", plan.workspace, plan.environment),
+        Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
         f"### Drift of {code(name)}",
         "",
         f"**{' · '.join([said or 'nothing found', *errors])}**",
@@ -170,6 +171,48 @@ def _folded(rest: Sequence[DriftItem]) -> list[str]:
     lines = [f"{found.kind}  {found.address}  {what_of(found)}" for found in rest]
     title = counted(len(rest), "finding that fails nothing", "findings that fail nothing")
     return [*folded(title, block("", lines)), ""]
+
+
+# Drift as an issue, which says what to do as well; and as a message, which says where to look.
+
+
+_PATCH_ROOM: Final = 12_000
+"""Bytes of a patch: with the findings it fits into an issue of every forge. One that is cut cannot be applied."""
+_MOST_NAMED: Final = 10
+_ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+"""What Slack reads as a link or a mention."""
+
+
+def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
+    """Return what an issue says: the findings, who owns the files, and the patch that takes them into the files."""
+    parts: list[str] = []
+    if remedy.owners:
+        parts += ["", f"Owners: {' '.join(remedy.owners)}"]
+    if drifted.failing:
+        parts += ["", f"Set it back with {code('reconciler apply --only-drift')}, or take it into the files:"]
+    accepted = remedy.accepted
+    if accepted is not None and accepted.patch:
+        if len(accepted.patch.encode()) <= _PATCH_ROOM:
+            parts += ["", *folded("The patch, for git apply", block("diff", accepted.patch.splitlines()))]
+        else:
+            command = code("reconciler drift --accept '*' > accept.patch")
+            parts += ["", f"The patch is too long for here: {command}"]
+    if accepted is not None and accepted.notes:
+        parts += ["", *(f"- {code(note)}" for note in accepted.notes[:_MOST_NAMED])]
+    return drift_markdown(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
+
+
+def drift_message(drifted: Drifted, link: str) -> str:
+    """Return a message of a few lines: the counts, the first findings, and where the rest is."""
+    plan = drifted.planned.plan
+    name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
+    fails = drifted.failing
+    lines = [f"Drift of {name}: {counted(len(fails), 'finding')}"]
+    lines += [f"• {found.address}: {what_of(found)}" for found in fails[:_MOST_NAMED]]
+    if len(fails) > _MOST_NAMED:
+        lines.append(f"… and {count_text(len(fails) - _MOST_NAMED)} more")
+    text = "\n".join(visible(each) for each in [*lines, *([link] if link else [])])
+    return "".join(_ESCAPED.get(each, each) for each in text)
 
 
 # `drift` for tools that collect results: what fails is an error, what is left as it is is skipped, the rest a note.

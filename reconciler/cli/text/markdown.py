@@ -12,6 +12,7 @@ from reconciler.cli.text.action_words import mark, title
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.forges.marker import Marker
 from reconciler.planning.actions import Risk
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
@@ -53,18 +54,6 @@ def block(language: str, lines: Sequence[str]) -> list[str]:
 def folded(summary: str, lines: Sequence[str]) -> list[str]:
     """Return a part that is shut until someone opens it. `summary` is ours."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
-
-
-def comment_safe(text: str) -> str:
-    """Return `text` for a hidden HTML comment: nothing that could end it."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", visible(text)).replace("--", "-_")
-
-
-def marker(command: str, workspace: str, environment: str | None, digest: str = "") -> str:
-    """Return the hidden line by which the comment of a workspace and environment is found again."""
-    named = f"workspace={comment_safe(workspace)}"
-    within = f" environment={comment_safe(environment)}" if environment else ""
-    return f"<!-- reconciler:{command} {named}{within}{f' digest={digest}' if digest else ''} -->"
 
 
 def _longest_run(text: str) -> int:
@@ -302,13 +291,17 @@ def _heading(count: int, title: str) -> list[str]:
 def _head(plan: Plan) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
-        marker("plan", plan.workspace, plan.environment, plan.digest),
+        Marker("plan", plan.workspace, plan.environment, plan.digest, _items(plan)).line,
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),
         f"**{totals(plan)}**",
         "",
     ]
+
+
+def _items(plan: Plan) -> int:
+    return len(plan.actions) + len(plan.waiting) + len(plan.errors)
 
 
 def _errors(rows: Sequence[Row]) -> list[str]:

@@ -1,0 +1,90 @@
+"""`comment`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from typer import Argument, Option
+
+from reconciler.cli.options import AtForge, Here, TextOrJson, bundled
+from reconciler.cli.present import present
+from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.errors import UsageError
+from reconciler.runtime.text import counted
+
+if TYPE_CHECKING:
+    from reconciler.operations.comment import Commented, Did
+
+
+@bundled
+def comment_command(
+    at: AtForge,
+    here: Here,
+    file: Annotated[
+        Path, Argument(metavar="FILE", help="What `--format markdown` printed; - is standard input.", allow_dash=True)
+    ],
+    delete_when_empty: Annotated[
+        bool, Option("--delete-when-empty", help="Where it reports nothing, delete the comment and write none.")
+    ] = False,
+    pull_request: Annotated[
+        int | None,
+        Option("--pull-request", metavar="N", min=1, help="By default the one of this run.", show_default=False),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Write a result into its pull request: one comment for each workspace and environment, which stays one.
+
+    On GitHub, GitLab, Gitea and Forgejo. Where it is, and the token, come from the environment that their runners set:
+    GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN.
+    """
+    from reconciler.operations.comment import comment
+
+    asked = at.asked(pull_request)
+    invocation = here.invocation()
+    commented = comment(invocation, _text(invocation.cwd / file, file), asked, deletes_empty=delete_when_empty)
+    from reconciler.cli.json.checks_json import CommentDocument
+
+    present(form, lambda: _lines(commented), lambda: CommentDocument.of(commented))
+
+
+_MOST_BYTES: Final = 64 << 20
+
+
+def _text(path: Path, named: Path) -> str:
+    from reconciler.cli.console import binary_stdin
+
+    try:
+        if str(named) == "-":
+            raw = binary_stdin().read(_MOST_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                raw = file.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise UsageError(f"{named} is longer than a comment can be", hint="Name what --format markdown printed.")
+        return raw.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no UTF-8 text"
+        message = f"{named} cannot be read: {why}"
+        raise UsageError(message, hint="Name what --format markdown printed, or - for standard input.") from error
+
+
+_SAID: Final[dict[Did, str]] = {
+    "created": "Wrote a comment",
+    "updated": "Updated the comment",
+    "unchanged": "The comment says this already",
+    "deleted": "Nothing to report: deleted the comment",
+    "none": "Nothing to report: wrote no comment",
+}
+
+
+def _lines(commented: Commented) -> list[Line]:
+    place = f"on pull request {commented.number} of {commented.forge}"
+    lines = [line(Span(_SAID[commented.did], Tone.STRONG), f" {place}")]
+    if commented.comment is not None and commented.comment.url:
+        lines.append(line("  ", commented.comment.url))
+    if commented.collapsed:
+        lines.append(line("  ", f"hid {counted(commented.collapsed, 'older comment')}"))
+    if commented.is_cut:
+        lines.append(line("  ", "the text was too long: the comment has as much of it as fits"))
+    return lines

@@ -1,0 +1,235 @@
+"""Which forge, repository and pull request is meant, as runners of pipelines say it in the environment."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from reconciler.errors import UsageError, UserError
+from reconciler.forges.protocol import ForgeSettings
+from reconciler.runtime.text import first_few
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reconciler.forges.protocol import Forge, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a command line says of it; `None`: the environment does."""
+
+    forge: Kind | None = None
+    repository: str | None = None
+    pull_request: int | None = None
+    timeout_s: float = 120.0
+    allows_http: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The variables of one kind of forge; of those that are set the first counts."""
+
+    title: str
+    api: tuple[str, ...]
+    public: str
+    """The API where the environment names none; empty: there is no such."""
+    repository: tuple[str, ...]
+    token: tuple[str, ...]
+    token_hint: str
+
+
+_NAMES: Final[Mapping[Kind, _Names]] = {
+    "github": _Names(
+        "GitHub",
+        ("GITHUB_API_URL",),
+        "https://api.github.com",
+        ("GITHUB_REPOSITORY",),
+        ("GITHUB_TOKEN", "GH_TOKEN"),
+        "In a workflow write: env: {GITHUB_TOKEN: '${{ github.token }}'}",
+    ),
+    "gitlab": _Names(
+        "GitLab",
+        ("CI_API_V4_URL",),
+        "https://gitlab.com/api/v4",
+        ("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID", "CI_PROJECT_PATH"),
+        ("GITLAB_TOKEN",),
+        "CI_JOB_TOKEN may not comment: make a project access token with the scope `api`, and keep it as a masked "
+        "variable GITLAB_TOKEN.",
+    ),
+    "gitea": _Names(
+        "Gitea",
+        ("GITEA_API_URL", "FORGEJO_API_URL", "GITHUB_API_URL"),
+        "",
+        ("GITEA_REPOSITORY", "FORGEJO_REPOSITORY", "GITHUB_REPOSITORY"),
+        ("GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN"),
+        "In a workflow write: env: {GITEA_TOKEN: '${{ gitea.token }}'}",
+    ),
+}
+_EVENTS: Final = ("GITEA_EVENT_PATH", "FORGEJO_EVENT_PATH", "GITHUB_EVENT_PATH")
+_EVENT_NAMES: Final = ("GITEA_EVENT_NAME", "FORGEJO_EVENT_NAME", "GITHUB_EVENT_NAME", "CI_PIPELINE_SOURCE")
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+|[0-9]+")
+_TOKEN: Final = re.compile(r"[!-~]+")
+_MOST_BYTES: Final = 32 << 20
+"""Of the file of an event; GitHub's have at most 25 MB."""
+
+
+def open_forge(environ: Mapping[str, str], asked: Asked, *, tool: str, now_ms: Callable[[], int]) -> Forge:
+    """Return the forge that is meant. Nothing is asked of it yet.
+
+    Raises:
+        UsageError: It is not said which, or in which repository, or how it is reached.
+        UserError: There is no token.
+    """
+    settings = settings_of(environ, asked, tool)
+    match settings.kind:
+        case "github":
+            from reconciler.forges.github import GitHub  # noqa: PLC0415 - httpx takes as long to import as all of us
+
+            return GitHub(settings, now_ms)
+        case "gitlab":
+            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415 - as above
+
+            return GitLab(settings, now_ms)
+        case "gitea":
+            from reconciler.forges.gitea import Gitea  # noqa: PLC0415 - as above
+
+            return Gitea(settings, now_ms)
+
+
+def settings_of(environ: Mapping[str, str], asked: Asked, tool: str) -> ForgeSettings:
+    """Return where the forge is, and who asks.
+
+    Raises:
+        UsageError: It is not said which forge or repository, or how it is reached.
+        UserError: There is no token.
+    """
+    kind = asked.forge or _kind_of(environ)
+    names = _NAMES[kind]
+    api = (_value(environ, names.api) or names.public).rstrip("/")
+    if not api:
+        message = f"the environment does not say where {names.title} is"
+        raise UsageError(message, hint=f"Set {names.api[0]} to its API, as https://{kind}.example.com/api/v1")
+    _check_address(api, first_few(names.api, 1), allows_http=asked.allows_http)
+    repository = asked.repository or _value(environ, names.repository)
+    if not repository:
+        message = "the environment does not say which repository is meant"
+        raise UsageError(message, hint=f"Give --repository OWNER/NAME, or set {names.repository[0]}.")
+    if not _REPOSITORY.fullmatch(repository) or {".", ".."} & set(repository.split("/")):
+        raise UsageError(f"'{repository}' is no repository", hint="Write it as --repository OWNER/NAME")
+    name = next((each for each in names.token if environ.get(each, "").strip()), None)
+    if name is None:
+        raise UserError(f"there is no token for {names.title}: {names.token[0]} is not set", hint=names.token_hint)
+    token = environ[name].strip()
+    if not _TOKEN.fullmatch(token):
+        raise UserError(f"what {name} holds is no token: it has spaces or line ends", hint=names.token_hint)
+    return ForgeSettings(kind, api, repository, token, name, tool, asked.timeout_s)
+
+
+def pull_request_of(environ: Mapping[str, str], asked: Asked) -> int:
+    """Return the number of the pull request that this run is about.
+
+    Raises:
+        UsageError: It is about none, or about several.
+    """
+    if asked.pull_request is not None:
+        return asked.pull_request
+    kind = asked.forge or _kind_of(environ)
+    found = _gitlab_requests(environ) if kind == "gitlab" else _event_requests(environ)
+    if len(found) == 1:
+        return found[0]
+    event = _value(environ, _EVENT_NAMES)
+    message = (
+        f"this run is about {len(found)} pull requests"
+        if found
+        else f"this run is not about a pull request{f' (its event is {event})' if event else ''}"
+    )
+    raise UsageError(message, hint="Run it for pull requests only, or name one: --pull-request N")
+
+
+def _kind_of(environ: Mapping[str, str]) -> Kind:
+    if environ.get("GITLAB_CI") or environ.get("CI_API_V4_URL"):
+        return "gitlab"
+    is_gitea = any(environ.get(name) for name in ("GITEA_ACTIONS", "FORGEJO_ACTIONS", *_NAMES["gitea"].api[:2]))
+    if is_gitea or environ.get("GITHUB_API_URL", "").rstrip("/").endswith("/api/v1"):
+        return "gitea"
+    if environ.get("GITHUB_ACTIONS") or environ.get("GITHUB_API_URL") or environ.get("GITHUB_REPOSITORY"):
+        return "github"
+    message = "the environment does not say which forge is meant: this is no pipeline of GitHub, GitLab or Gitea"
+    raise UsageError(message, hint="Give --forge github, gitlab or gitea, with --repository and --pull-request.")
+
+
+def _value(environ: Mapping[str, str], names: Sequence[str]) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def _check_address(api: str, name: str, *, allows_http: bool) -> None:
+    """Refuse an address that is none, or that would show the token to everybody on the way.
+
+    Raises:
+        UsageError: It is one of those.
+    """
+    try:
+        parts = urlsplit(api)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        has_port = False
+        parts = urlsplit("")
+    is_address = has_port and parts.scheme in {"http", "https"} and bool(parts.hostname)
+    if not is_address or parts.username or parts.password or parts.query or parts.fragment:
+        message = f"{name} is not the address of an API"
+        raise UsageError(message, hint="Write it as https://forge.example.com/api, without a user or a query.")
+    if parts.scheme == "http" and not allows_http and not is_loopback(parts.hostname or ""):
+        message = f"{api} is not encrypted: everybody on the way could read the token"
+        raise UsageError(message, hint="Use https, or --allow-http where the network is trusted.")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine by its name alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _gitlab_requests(environ: Mapping[str, str]) -> list[int]:
+    """Return the merge request of the pipeline; of a branch's pipeline those that are open for the branch."""
+    if number := environ.get("CI_MERGE_REQUEST_IID", ""):
+        return _numbers([number])
+    return _numbers(each.rpartition("!")[2] for each in environ.get("CI_OPEN_MERGE_REQUESTS", "").split(",") if each)
+
+
+def _event_requests(environ: Mapping[str, str]) -> list[int]:
+    path = _value(environ, _EVENTS)
+    if not path:
+        return []
+    event = _event(Path(path))
+    match event:
+        case {"pull_request": {"number": number}} | {"issue": {"number": number, "pull_request": dict()}}:
+            return _numbers([number])
+        case {"workflow_run": {"pull_requests": [*requests]}}:
+            return _numbers(each.get("number") for each in requests if isinstance(each, dict))
+        case _:
+            return []
+
+
+def _event(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return orjson.loads(file.read(_MOST_BYTES))
+    except (OSError, orjson.JSONDecodeError) as error:
+        message = f"the file of the run's event, {path}, cannot be read"
+        raise UsageError(message, hint="Name the pull request: --pull-request N") from error
+
+
+def _numbers(found: Any) -> list[int]:
+    texts = [str(each) for each in found]
+    return [int(text) for text in texts if text.isascii() and text.isdecimal() and int(text) > 0]

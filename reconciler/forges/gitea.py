@@ -1,0 +1,122 @@
+"""Gitea, and Forgejo, which has the same API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from reconciler.forges.github import comment_of, issue_of
+from reconciler.forges.http import Advice, Api
+from reconciler.forges.marker import folded_away, marker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from reconciler.forges.protocol import Comment, ForgeSettings, Issue, Kind
+
+
+_ADVICE: Final = Advice(
+    "Gitea",
+    "The token needs the scopes `write:issue`, `read:repository` and `read:user`; that of a workflow needs "
+    "nothing more, but in a pull request from a fork it can only read.",
+)
+_AT_ONCE: Final = 50
+_GONE: Final = 404
+
+
+class Gitea:
+    """A repository on a Gitea or Forgejo.
+
+    A comment is ours if its author is the user that `GET /user` names; the token of a workflow may ask that, too. There
+    is no hiding, so an older comment becomes a fold with its text.
+    """
+
+    kind: Kind = "gitea"
+    title = "Gitea"
+    limit = 65_535
+
+    def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
+        """Connect to nothing yet."""
+        headers = {"Authorization": f"token {settings.token}", "Accept": "application/json"}
+        self._api = Api(settings, headers, _ADVICE, now_ms)
+        self._issues = f"/repos/{quote(settings.repository)}/issues"
+        self._labels = f"/repos/{quote(settings.repository)}/labels"
+
+    def size(self, text: str) -> int:
+        """Return the bytes: databases with a limit count those."""
+        return len(text.encode())
+
+    def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
+        """Return the comments with wanted texts that this token's user wrote, oldest first."""
+        found = [each for each in self._comments(number) if is_wanted(str(each.get("body") or ""))]
+        if not found:
+            return []
+        me = self._api.get("/user", "see whose token this is").item()["id"]
+        own = (comment_of(each) for each in found if (each.get("user") or {}).get("id") == me)
+        return sorted(own, key=lambda each: each.id)
+
+    def post_comment(self, number: int, body: str) -> Comment:
+        """Write a new comment."""
+        path = f"{self._issues}/{number}/comments"
+        return comment_of(self._api.send("POST", path, "post a comment", body={"body": body}).item())
+
+    def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
+        """Give a comment another text; `None`: it is not there any more."""
+        path = f"{self._issues}/comments/{comment.id}"
+        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
+        return None if answer.status == _GONE else comment_of(answer.item())
+
+    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
+        """Delete a comment; that it is gone already is no error."""
+        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
+
+    def collapse_comment(self, number: int, comment: Comment) -> None:
+        """Fold its text away."""
+        marker = marker_of(comment.body)
+        if marker is not None:
+            self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit, self.size))
+
+    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+        """Return the open issues with wanted texts that this token's user wrote, oldest first."""
+        rows = self._rows(f"{self._issues}?state=open&type=issues", "list the issues")
+        found = [each for each in rows if is_wanted(str(each.get("body") or ""))]
+        if not found:
+            return []
+        me = self._api.get("/user", "see whose token this is").item()["id"]
+        own = (issue_of(each) for each in found if (each.get("user") or {}).get("id") == me)
+        return sorted(own, key=lambda each: each.number)
+
+    def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
+        """Write a new issue, with those of the labels that the repository has."""
+        known = self._rows(f"{self._labels}?", "list the labels") if labels else ()
+        numbers = [each["id"] for each in known if each.get("name") in labels]
+        content = {"title": title, "body": body, "labels": numbers}
+        return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
+
+    def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
+        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        content = {"body": body, **({"state": "closed"} if closes else {})}
+        path = f"{self._issues}/{issue.number}"
+        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
+        return None if answer.status == _GONE else issue_of(answer.item())
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    def _comments(self, number: int) -> Iterator[dict[str, Any]]:
+        return self._rows(f"{self._issues}/{number}/comments?", "list the comments")
+
+    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield all of a list. Not every version knows of pages of comments: a page that has nothing new ends it."""
+        seen: set[int] = set()
+        page = 1
+        while True:
+            answer = self._api.get(f"{path}&page={page}&limit={_AT_ONCE}", what)
+            new = [each for each in answer.listed() if each["id"] not in seen]
+            seen.update(each["id"] for each in new)
+            yield from new
+            total = answer.headers.get("x-total-count", "")
+            if not new or (total.isdecimal() and len(seen) >= int(total)):
+                return
+            page += 1

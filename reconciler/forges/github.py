@@ -1,0 +1,189 @@
+"""GitHub: comments by REST; who wrote them, and hiding them, by GraphQL."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from reconciler.errors import NotAuthorizedError, UserError
+from reconciler.forges.http import Advice, Answer, Api
+from reconciler.forges.protocol import Comment, Issue
+from reconciler.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.forges.protocol import ForgeSettings, Kind
+
+
+_ADVICE: Final = Advice(
+    "GitHub",
+    "Give the job `permissions: {pull-requests: write}`, for issues `{issues: write}`; the token of a pull request "
+    "from a fork can only read.",
+)
+_NEXT: Final = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
+_AT_ONCE: Final = 100
+_NODES: Final = (
+    "query($ids:[ID!]!){nodes(ids:$ids){"
+    "...on IssueComment{id viewerDidAuthor isMinimized}...on Issue{id viewerDidAuthor}}}"
+)
+_MINIMIZE: Final = (
+    "mutation($id:ID!){minimizeComment(input:{subjectId:$id,classifier:OUTDATED}){minimizedComment{isMinimized}}}"
+)
+
+
+class GitHub:
+    """A repository on github.com or a GitHub Enterprise Server.
+
+    The token of a workflow cannot ask who it is (`GET /user`), and its name is not the same everywhere. GraphQL says of
+    each comment whether this token wrote it (`viewerDidAuthor`), for every kind of token; it is asked only about
+    comments that begin with the marker.
+    """
+
+    kind: Kind = "github"
+    title = "GitHub"
+    limit = 65_536
+
+    def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
+        """Connect to nothing yet."""
+        headers = {
+            "Authorization": f"Bearer {settings.token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+        }
+        self._api = Api(settings, headers, _ADVICE, now_ms)
+        # https://api.github.com/graphql, https://github.example.com/api/graphql
+        self._graphql = f"{settings.api.removesuffix('/v3')}/graphql"
+        self._issues = f"/repos/{quote(settings.repository)}/issues"
+
+    def size(self, text: str) -> int:
+        """Return the characters."""
+        return len(text)
+
+    def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
+        """Return the comments with wanted texts that this token wrote, oldest first."""
+        found = [each for each in self._comments(number) if is_wanted(each.body)]
+        own = self._own_and_shown([each.node for each in found])
+        return sorted((each for each in found if each.node in own), key=lambda each: each.id)
+
+    def post_comment(self, number: int, body: str) -> Comment:
+        """Write a new comment."""
+        return _comment(
+            self._api.send("POST", f"{self._issues}/{number}/comments", "post a comment", body={"body": body})
+        )
+
+    def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
+        """Give a comment another text; `None`: it is not there any more."""
+        path = f"{self._issues}/comments/{comment.id}"
+        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(404,))
+        return None if answer.status == _GONE else _comment(answer)
+
+    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
+        """Delete a comment; that it is gone already is no error."""
+        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
+
+    def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
+        """Hide a comment as outdated."""
+        self._ask("hide an older comment", _MINIMIZE, {"id": comment.node})
+
+    def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
+        """Return the open issues with wanted texts that this token wrote, oldest first.
+
+        All open ones are listed: a search by author or text knows of a new issue only later, and labels are changed.
+        """
+        rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
+        found = [issue_of(each) for each in rows if "pull_request" not in each]
+        wanted = [each for each in found if is_wanted(each.body)]
+        own = self._own_and_shown([each.node for each in wanted])
+        return sorted((each for each in wanted if each.node in own), key=lambda each: each.number)
+
+    def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
+        """Write a new issue; labels that are not there are made."""
+        content = {"title": title, "body": body, "labels": list(labels)}
+        return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
+
+    def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
+        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
+        path = f"{self._issues}/{issue.number}"
+        answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
+        return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    def _comments(self, number: int) -> Iterator[Comment]:
+        path = f"{self._issues}/{number}/comments?per_page={_AT_ONCE}"
+        return map(comment_of, self._rows(path, "list the comments"))
+
+    def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield what is on a page and all that follow it."""
+        place: str | None = path
+        seen: set[str] = set()
+        while place is not None and place not in seen:
+            seen.add(place)
+            answer = self._api.get(place, what)
+            yield from answer.listed()
+            following = _NEXT.search(answer.headers.get("link", ""))
+            place = None if following is None else following[1]
+
+    def _own_and_shown(self, nodes: Sequence[str]) -> set[str]:
+        own: set[str] = set()
+        for start in range(0, len(nodes), _AT_ONCE):
+            data = self._ask("see who wrote a comment", _NODES, {"ids": nodes[start : start + _AT_ONCE]})
+            for each in data.get("nodes") or ():
+                is_own = isinstance(each, dict) and each.get("viewerDidAuthor") is True
+                if is_own and each.get("isMinimized") is not True:
+                    own.add(str(each.get("id")))
+        return own
+
+    def _ask(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
+        """Ask GraphQL; both of what is asked may be asked twice.
+
+        Raises:
+            NotAuthorizedError: The token may not see or do that.
+            UserError: GitHub refuses it.
+        """
+        body = {"query": query, "variables": variables}
+        answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)
+        data, errors = answer.part("data"), answer.part("errors")
+        # A comment that was deleted in between is no error: there is nothing to say about it.
+        wrong = [each for each in errors or () if isinstance(each, dict) and each.get("type") != "NOT_FOUND"]
+        if not wrong:
+            return data if isinstance(data, dict) else {}
+        said = one_line("; ".join(str(each.get("message", "")) for each in wrong))
+        if any(each.get("type") in {"FORBIDDEN", "INSUFFICIENT_SCOPES"} for each in wrong):
+            raise NotAuthorizedError(f"GitHub does not let this token {what}: {said}", hint=_ADVICE.rights)
+        raise UserError(f"GitHub refuses to {what}: {said}", hint="Read what it says, then run the same command again.")
+
+
+_GONE: Final = 404
+_DELETED: Final = 410
+
+
+def comment_of(found: Mapping[str, Any]) -> Comment:
+    """Return a comment as GitHub and Gitea describe it."""
+    return Comment(
+        int(found["id"]),
+        str(found.get("body") or ""),
+        str(found.get("html_url") or ""),
+        str(found.get("node_id") or ""),
+    )
+
+
+def issue_of(found: Mapping[str, Any]) -> Issue:
+    """Return an issue as GitHub and Gitea describe it."""
+    number = found.get("number")
+    return Issue(
+        number if isinstance(number, int) else 0,
+        str(found.get("title") or ""),
+        str(found.get("body") or ""),
+        str(found.get("html_url") or ""),
+        str(found.get("node_id") or ""),
+    )
+
+
+def _comment(answer: Answer) -> Comment:
+    return comment_of(answer.item())

@@ -1,0 +1,368 @@
+"""Requests to the REST API of a forge: tried again, within a bound, and never with the token to another host.
+
+A request that may be made twice (all but POST) is tried again where no answer came or a proxy answered in place of the
+forge. A POST is tried again only where it surely was not made; else whoever asked has to look first.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import orjson
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.runtime.effects import note
+from reconciler.runtime.retry import Backoff, Tries, pause
+from reconciler.runtime.text import about, no_json, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from reconciler.forges.protocol import ForgeSettings
+
+
+_LOGGER: Final = logging.getLogger("reconciler.forges")
+_BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
+_ATTEMPTS: Final = 8
+"""Of one request that gets no answer; limits of the forge are waited for as long as there is time."""
+_AT_ONCE_S: Final = 30.0
+"""For one answer to begin, or to go on."""
+_MOST_BYTES: Final = 64 << 20
+"""Of one answer: a hundred comments as long as they may be have less."""
+_HOPS: Final = 5
+_SAID: Final = 500
+"""Characters of what a forge says."""
+_A_MINUTE_S: Final = 60.0
+"""What GitHub asks to wait after a secondary limit for which it names no time."""
+
+_CHECK: Final = "Check the address of the API, and what stands between."
+_BUSY: Final = frozenset({502, 503, 504})
+_MOVED: Final = frozenset({301, 302, 303, 307, 308})
+_MOVED_AS_IT_IS: Final = frozenset({307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a forge answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    where: str
+    """Who answered, for messages."""
+
+    def json(self) -> Any:
+        """Return the body.
+
+        Raises:
+            UserError: It is no JSON.
+        """
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            message = f"the answer of {self.where} is not what an API answers: {no_json(error, self.body)}"
+            raise UserError(message, hint=_CHECK) from error
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return a list of objects, each of which has a number as its `id`.
+
+        Raises:
+            UserError: The body is something else.
+        """
+        found = self.json()
+        if not isinstance(found, list) or not all(map(_has_id, found)):
+            raise self._unreadable()
+        return found
+
+    def item(self) -> dict[str, Any]:
+        """Return one object that has a number as its `id`.
+
+        Raises:
+            UserError: The body is something else.
+        """
+        found = self.json()
+        if not _has_id(found):
+            raise self._unreadable()
+        return cast("dict[str, Any]", found)
+
+    def part(self, name: str) -> Any:
+        """Return a field of an object; `None`: there is none."""
+        found = self.json()
+        return found.get(name) if isinstance(found, dict) else None
+
+    def _unreadable(self) -> UserError:
+        message = f"the answer of {self.where} is not what an API answers"
+        return UserError(message, hint=_CHECK)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about a refusal, in the words of a forge."""
+
+    title: str
+    """Of the forge."""
+    rights: str
+    """What the token has to be allowed, as a sentence."""
+
+
+class Api:
+    """The REST API of one forge."""
+
+    def __init__(
+        self, settings: ForgeSettings, headers: Mapping[str, str], advice: Advice, now_ms: Callable[[], int]
+    ) -> None:
+        """Connect to nothing yet; the time that all requests have together begins."""
+        self._settings = settings
+        self._advice = advice
+        self._now_ms = now_ms
+        self._clock = Tries(_BACKOFF)
+        self._where = urlsplit(settings.api).netloc
+        headers = {"User-Agent": f"reconciler/{settings.tool}", **headers}
+        try:
+            self._client = httpx.Client(headers=headers, follow_redirects=False)
+        except (ValueError, ImportError, httpx.InvalidURL) as error:
+            message = "the proxy that the environment names cannot be used"  # what it is may hold a password
+            raise UserError(message, hint="Correct HTTPS_PROXY, or name the forge in NO_PROXY.") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> Answer:
+        """Ask for something; `path` begins with a slash, or is an address that an answer named."""
+        return self.send("GET", path, what, accepts=accepts)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        body: Mapping[str, object] | None = None,
+        accepts: Collection[int] = (),
+        is_repeatable: bool | None = None,
+    ) -> Answer:
+        """Send a request and return its answer, which is a success or has one of the statuses `accepts`.
+
+        `what` says what is done, for messages: "list the comments". `is_repeatable`: whether nothing is done twice
+        where it is made twice; by default for all but POST.
+
+        Raises:
+            NotAuthorizedError: The token may not do that.
+            UnansweredError: It is not known whether it was done; never of what is repeatable.
+            RetryableError: There was no answer, or a limit that lasts longer than the time that is left.
+            UserError: The forge refuses it.
+        """
+        again = method != "POST" if is_repeatable is None else is_repeatable
+        tries = Tries(_BACKOFF, attempts=_ATTEMPTS, within_s=self._left_s)
+        url = path if "://" in path else f"{self._settings.api}{path}"
+        content = None if body is None else orjson.dumps(body)
+        for _ in range(_HOPS):
+            answer = self._answer(method, self._checked(url), what, content, tries=tries, is_repeatable=again)
+            if answer.status not in _MOVED:
+                break
+            url = self._next_place(answer, url, method)
+        if answer.status in accepts or httpx.codes.is_success(answer.status):
+            return answer
+        raise self._refused(answer, what)
+
+    def _answer(
+        self, method: str, url: str, what: str, content: bytes | None, *, tries: Tries, is_repeatable: bool
+    ) -> Answer:
+        """Return an answer of the forge itself: nothing that would be another one a moment later."""
+        while True:
+            try:
+                answer = self._asked(method, url, content)
+            except httpx.RequestError as error:
+                self._check_trust(error)
+                is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+                problem = f"{self._where} gives no answer: {self._said(str(error)) or type(error).__name__}"
+                if is_sent and not is_repeatable:
+                    raise self._unanswered(problem, what) from error
+                self._pause(tries, problem, what, error)
+                continue
+            except httpx.InvalidURL as error:
+                message = f"{self._where} names an address that is none: {self._said(str(error))}"
+                raise UserError(message, hint=_CHECK) from error
+            pause_s = self._pause_of(answer)
+            if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
+                self._wait_for_limit(answer, what, pause_s)
+            elif answer.status in _BUSY:
+                problem = f"{self._where} answers {answer.status}"
+                if not is_repeatable:
+                    raise self._unanswered(problem, what)
+                self._pause(tries, problem, what)
+            else:
+                return answer
+
+    def _pause(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
+        """Pause before the next try, or say what was wrong with the last."""
+        pause_s = _BACKOFF.after(tries.failed + 1)
+        if tries.is_over_after(pause_s):
+            message = f"cannot {what}: {problem}"
+            raise RetryableError(message, hint="Run the same command again; --timeout gives it longer.") from cause
+        tries.wait(pause_s)
+
+    def _asked(self, method: str, url: str, content: bytes | None) -> Answer:
+        left = self._left_s
+        if left <= 0:
+            raise httpx.ConnectTimeout("the time is over")
+        headers = {"Content-Type": "application/json"} if content is not None else None
+        timeout = min(left, _AT_ONCE_S)
+        with self._client.stream(method, url, content=content, headers=headers, timeout=timeout) as response:
+            body = bytearray()
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    message = f"the answer of {self._where} does not end"
+                    raise UserError(message, hint=_CHECK)
+                if self._left_s <= 0:
+                    raise httpx.ReadTimeout("the answer does not end in time")
+            note(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status_code)
+            return Answer(response.status_code, response.headers, bytes(body), self._where)
+
+    @property
+    def _left_s(self) -> float:
+        return self._settings.within_s - self._clock.spent_s
+
+    # Where a request goes.
+
+    def _checked(self, url: str) -> str:
+        """Refuse an address of another host: the token is for this one."""
+        if _origin(url) != _origin(self._settings.api):
+            message = f"{self._where} sends on to {self._said(urlsplit(url).netloc)}, which is another host"
+            raise UserError(message, hint="The token was not sent there. Name that host's own API if it is right.")
+        return url
+
+    def _next_place(self, answer: Answer, url: str, method: str) -> str:
+        try:
+            place = urljoin(url, answer.headers.get("Location", ""))
+        except ValueError as error:
+            raise UserError(f"{self._where} sends on to an address that is none", hint=_CHECK) from error
+        if method != "GET" and answer.status not in _MOVED_AS_IT_IS:
+            message = f"{self._where} says that {self._settings.repository} has moved"
+            raise UserError(message, hint="Give its new name with --repository.")
+        return place
+
+    # Limits.
+
+    def _pause_of(self, answer: Answer) -> float | None:
+        """Return for how long the forge asks to wait; `None`: it does not."""
+        headers = answer.headers
+        is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
+        is_limit = answer.status == httpx.codes.TOO_MANY_REQUESTS or (
+            answer.status == httpx.codes.FORBIDDEN
+            and ("retry-after" in headers or is_spent or b"rate limit" in answer.body.lower())
+        )
+        if not is_limit and not (answer.status in _BUSY and "retry-after" in headers):
+            return None
+        if (named := self._seconds_of(headers.get("retry-after"))) is not None:
+            return named
+        until = headers.get("x-ratelimit-reset") or headers.get("ratelimit-reset") or ""
+        if is_spent and until.isdecimal():
+            return max(0.0, int(until) - self._now_ms() / 1000) + 1
+        return _A_MINUTE_S
+
+    def _seconds_of(self, text: str | None) -> float | None:
+        """Return the seconds of `Retry-After`: a number, or a date."""
+        if text is None:
+            return None
+        if text.strip().isdecimal():
+            return float(text)
+        try:
+            return max(0.0, parsedate_to_datetime(text).timestamp() - self._now_ms() / 1000)
+        except ValueError:
+            return None
+
+    def _wait_for_limit(self, answer: Answer, what: str, pause_s: float) -> None:
+        if pause_s >= self._left_s:
+            message = (
+                f"{self._advice.title} asks to wait {about(pause_s)} before it lets reconciler {what}: "
+                f"{self._said_by(answer) or 'too many requests'}"
+            )
+            raise RetryableError(message, hint="Run the same command later, or give it longer with --timeout.")
+        pause(max(pause_s, _BACKOFF.first_s))
+
+    # What went wrong.
+
+    def _refused(self, answer: Answer, what: str) -> ReconcilerError:
+        title, status = self._advice.title, answer.status
+        said = self._said_by(answer)
+        because = f": {said}" if said else ""
+        match status:
+            case 401:
+                message = f"{title} does not accept the token in {self._settings.token_name}{because}"
+                return NotAuthorizedError(message, hint="It is wrong or has expired. Set a new one.")
+            case 403:
+                return NotAuthorizedError(f"{title} does not let this token {what}{because}", hint=self._advice.rights)
+            case 404:
+                message = (
+                    f"{title} cannot {what} in {self._settings.repository}: it is not there, or not for this token"
+                )
+                return UserError(
+                    message, hint=f"Check --repository, and for a comment --pull-request. {self._advice.rights}"
+                )
+            case 500 | 502 | 503 | 504:
+                hint = "Run the same command again."
+                return RetryableError(f"{title} answers {status} to a request to {what}{because}", hint=hint)
+            case _:
+                message = f"{title} refuses to {what} ({status}){because}"
+                return UserError(message, hint="Read what it says, then change the text or the repository's settings.")
+
+    def _unanswered(self, problem: str, what: str) -> UnansweredError:
+        message = f"{problem}. Whether it could {what} is not known"
+        return UnansweredError(message, hint="Run the same command again: it looks before it writes.")
+
+    def _check_trust(self, error: httpx.RequestError) -> None:
+        """Refuse at once what no other try can change: a certificate that is not trusted, an address that is none."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                message = f"the certificate of {self._where} is not trusted: {self._said(cause.verify_message)}"
+                raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from error
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(error, httpx.UnsupportedProtocol | httpx.DecodingError):
+            message = f"{self._where} does not speak as an API does: {self._said(str(error))}"
+            raise UserError(message, hint=_CHECK) from error
+
+    def _said_by(self, answer: Answer) -> str:
+        """Return what a forge says about a request, in one line; pages in HTML say nothing."""
+        try:
+            found = orjson.loads(answer.body)
+        except orjson.JSONDecodeError:
+            return ""
+        if not isinstance(found, dict):
+            return ""
+        parts = [found.get(name) for name in ("message", "error", "error_description")]
+        errors = found.get("errors")
+        if isinstance(errors, list):
+            parts += [each.get("message") if isinstance(each, dict) else each for each in errors]
+        return self._said("; ".join(dict.fromkeys(_as_text(part) for part in parts if part)))
+
+    def _said(self, text: str) -> str:
+        """Return text of others for a message: one line, not too long, and without the token."""
+        return one_line(text.replace(self._settings.token, "***"))[:_SAID]
+
+
+def _as_text(part: object) -> str:
+    return part if isinstance(part, str) else orjson.dumps(part).decode()
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return url, "", None
+    return parts.scheme, parts.hostname or "", port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def _has_id(found: object) -> bool:
+    return isinstance(found, dict) and type(found.get("id")) is int

@@ -1,0 +1,79 @@
+"""One message to a webhook, in the form that Slack, Mattermost and many others take: `{"text": …}`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
+from reconciler.forges.environment import is_loopback
+from reconciler.runtime.retry import Backoff, Tries
+from reconciler.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
+_ATTEMPTS: Final = 4
+_SECONDS: Final = 20.0
+_SAID: Final = 200
+_AGAIN: Final = frozenset({429, 502, 503, 504})
+
+
+def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
+    """Send a text to the address in the variable `name`, which is a secret: it appears in no message.
+
+    A message may come twice where its answer was lost: that is better than not at all.
+
+    Raises:
+        UsageError: The variable is not set, or holds no address.
+        RetryableError: There is no answer.
+        UserError: The message is refused.
+    """
+    url = address_of(environ, name, allows_http=allows_http)
+    headers = {"User-Agent": f"reconciler/{tool}"}
+    tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
+    while True:
+        try:
+            answer = httpx.post(url, json={"text": text}, headers=headers, timeout=_SECONDS, follow_redirects=False)
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            problem: ReconcilerError = RetryableError(
+                f"the webhook in {name} gives no answer ({type(error).__name__})", hint="Run the same command again."
+            )
+            is_final = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL)
+        else:
+            if answer.is_success:
+                return
+            said = one_line(answer.text.replace(url, "***"))[:_SAID]
+            message = f"the webhook in {name} answers {answer.status_code}: {said or answer.reason_phrase}"
+            problem = UserError(message, hint=f"See that {name} holds its whole address, and that it still exists.")
+            is_final = answer.status_code not in _AGAIN
+        if is_final or tries.is_over:
+            raise problem
+        tries.wait()
+
+
+def address_of(environ: Mapping[str, str], name: str, *, allows_http: bool = False) -> str:
+    """Return the address in a variable.
+
+    Raises:
+        UsageError: There is none, or it is not encrypted.
+    """
+    url = environ.get(name, "").strip()
+    if not url:
+        hint = "--webhook takes the name of a variable that holds the address: the address is a secret."
+        raise UsageError("the variable of --webhook is not set", hint=hint)
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise UsageError(f"{name} holds no address of a webhook", hint="It begins with https://")
+    if parts.scheme == "http" and not allows_http and not is_loopback(parts.hostname or ""):
+        message = f"the webhook in {name} is not encrypted"
+        raise UsageError(message, hint="Use https, or --allow-http where the network is trusted.")
+    return url

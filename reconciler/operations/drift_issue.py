@@ -1,0 +1,130 @@
+"""`drift --issue`: one issue for each workspace and environment, open as long as something has drifted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from reconciler.errors import RetryableError, UnansweredError, UserError
+from reconciler.forges.environment import open_forge
+from reconciler.forges.marker import Marker, fitted
+from reconciler.forges.owners import owners_of, repository_of
+from reconciler.operations.comment import is_same
+from reconciler.operations.drift_patch import Accepted, patch_for
+from reconciler.runtime.retry import Backoff, Tries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from reconciler.forges.environment import Asked
+    from reconciler.forges.protocol import Forge, Issue, Kind
+    from reconciler.operations.drift import Drifted
+    from reconciler.operations.steps.invocation import Invocation
+
+
+Did: TypeAlias = Literal["opened", "updated", "unchanged", "closed", "none"]
+
+_BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """What became of the issue."""
+
+    did: Did
+    forge: str
+    issue: Issue | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What an issue says besides the findings."""
+
+    accepted: Accepted | None
+    """The patch that takes them into the files; `None`: there is none."""
+    owners: tuple[str, ...]
+    """Of the files that declare what drifted."""
+
+
+def file_issue(
+    invocation: Invocation,
+    drifted: Drifted,
+    asked: Asked,
+    text_of: Callable[[Remedy], str],
+    labels: Sequence[str] = (),
+) -> Filed:
+    """Open, change or close the issue of a workspace and environment.
+
+    It is closed only where all could be compared and nothing that fails was found. Where something could not be
+    compared, and nothing was found, it stays as it is. `text_of` returns what it says.
+
+    Raises:
+        UserError: The forge refuses it.
+        UsageError: It is not known which forge or repository is meant.
+        NotAuthorizedError: The token may not do that.
+        RetryableError: There was no answer in time.
+    """
+    plan = drifted.planned.plan
+    marker = Marker("drift", plan.workspace, plan.environment)
+    forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
+    try:
+        if drifted.failing:
+            body = fitted(text_of(_remedy(drifted, forge.kind)), forge.limit, forge.size)
+            name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
+            return _said(forge, marker, f"Drift of {name}", body, labels)
+        found = [] if drifted.errors else forge.own_issues(marker.is_of)
+        closed = [
+            forge.edit_issue(each, fitted(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
+            for each in found
+        ]
+        return Filed("closed" if found else "none", forge.title, closed[-1] if closed else None)
+    finally:
+        forge.close()
+
+
+def _remedy(drifted: Drifted, kind: Kind) -> Remedy:
+    if drifted.compared is None:
+        return Remedy(None, ())
+    loaded, decided, doubtful = drifted.compared
+    addresses = dict.fromkeys(found.address for found in drifted.failing)
+    try:
+        accepted = patch_for(loaded, decided, tuple(addresses), doubtful)
+    except UserError:
+        accepted = None  # nothing of it can be written as a patch: what to do is said with each finding
+    root = repository_of(loaded.folder)
+    files = dict.fromkeys(place.file for each in addresses for place in loaded.places.get(each, ()))
+    if root is None:
+        return Remedy(accepted, ())
+    below = PurePosixPath(loaded.folder.resolve().relative_to(root))
+    return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
+
+
+def _said(forge: Forge, marker: Marker, title: str, body: str, labels: Sequence[str]) -> Filed:
+    """Let the newest of our open issues say `body`, or open one; older ones of several are closed.
+
+    It is looked for before one is opened, again where the answer is lost: there is never a second one.
+    """
+    tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
+    was_opened = False
+    while True:
+        found = forge.own_issues(marker.is_of)
+        newest = found[-1] if found else None
+        for each in found[:-1]:
+            forge.edit_issue(each, each.body, closes=True)
+        try:
+            if newest is None:
+                was_opened = True
+                return Filed("opened", forge.title, forge.open_issue(title, body, labels))
+            if is_same(newest.body, body):
+                return Filed("opened" if was_opened else "unchanged", forge.title, newest)
+            if (edited := forge.edit_issue(newest, body)) is not None:
+                return Filed("updated", forge.title, edited)
+        except UnansweredError:
+            if tries.is_over:
+                raise
+        if tries.is_over:
+            message = "the issue does not stay: it is gone each time it was written"
+            raise RetryableError(message, hint="See who deletes it, then run the same command again.")
+        tries.wait()
