@@ -153,6 +153,23 @@ def pull_request_of(environ: Mapping[str, str], asked: Asked) -> int:
     raise UsageError(message, hint="Run it for pull requests only, or name one: --pull-request N")
 
 
+_COMMITS: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
+
+
+def commit_of_run(environ: Mapping[str, str]) -> str | None:
+    """Return the commit that this run was started for."""
+    return _value(environ, _COMMITS) or None
+
+
+def is_about_request(environ: Mapping[str, str], asked: Asked) -> bool:
+    """Tell whether this run is about one pull request, as its event or the command line say."""
+    try:
+        pull_request_of(environ, asked)
+    except UsageError:
+        return False
+    return True
+
+
 def _kind_of(environ: Mapping[str, str]) -> Kind:
     if environ.get("GITLAB_CI") or environ.get("CI_API_V4_URL"):
         return "gitlab"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from reconciler.forges.github import comment_of, issue_of
+from reconciler.forges.github import comment_of, issue_of, login_of, request_of, standing
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.marker import folded_away, marker_of
+from reconciler.forges.protocol import Approval, ms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reconciler.forges.protocol import Comment, ForgeSettings, Issue, Kind
+    from reconciler.forges.protocol import Comment, ForgeSettings, Issue, Kind, PullRequest
 
 
 _ADVICE: Final = Advice(
@@ -39,8 +40,9 @@ class Gitea:
         """Connect to nothing yet."""
         headers = {"Authorization": f"token {settings.token}", "Accept": "application/json"}
         self._api = Api(settings, headers, _ADVICE, now_ms)
-        self._issues = f"/repos/{quote(settings.repository)}/issues"
-        self._labels = f"/repos/{quote(settings.repository)}/labels"
+        self._repository = f"/repos/{quote(settings.repository)}"
+        self._issues = f"{self._repository}/issues"
+        self._labels = f"{self._repository}/labels"
 
     def size(self, text: str) -> int:
         """Return the bytes: databases with a limit count those."""
@@ -99,6 +101,29 @@ class Gitea:
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
         return None if answer.status == _GONE else issue_of(answer.item())
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request."""
+        return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
+
+    def merged_with(self, commit: str) -> list[int]:
+        """Return the number of the merged pull request that brought a commit."""
+        path = f"{self._repository}/commits/{quote(commit)}/pull"
+        answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
+        if answer.status == _GONE:
+            return []
+        found = request_of(answer.item())
+        return [found.number] if found.is_merged else []
+
+    def approvals(self, request: PullRequest) -> list[Approval]:
+        """Return the approvals that stand; `official` ones are of people who may write."""
+        rows = self._rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
+        found = standing((each for each in rows if not each.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",))
+        return [
+            Approval(login_of(each), ms_of(each.get("submitted_at")), each.get("commit_id") == request.head)
+            for each in found
+            if each.get("official")
+        ]
 
     def close(self) -> None:
         """Close the connections."""

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.forges.http import Advice, Answer, Api
-from reconciler.forges.protocol import Comment, Issue
+from reconciler.forges.protocol import Approval, Comment, Issue, PullRequest, ms_of
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.forges.protocol import ForgeSettings, Kind
 
@@ -55,7 +55,8 @@ class GitHub:
         self._api = Api(settings, headers, _ADVICE, now_ms)
         # https://api.github.com/graphql, https://github.example.com/api/graphql
         self._graphql = f"{settings.api.removesuffix('/v3')}/graphql"
-        self._issues = f"/repos/{quote(settings.repository)}/issues"
+        self._repository = f"/repos/{quote(settings.repository)}"
+        self._issues = f"{self._repository}/issues"
 
     def size(self, text: str) -> int:
         """Return the characters."""
@@ -109,6 +110,31 @@ class GitHub:
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
         return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request."""
+        return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
+
+    def merged_with(self, commit: str) -> list[int]:
+        """Return the numbers of the merged pull requests that brought a commit."""
+        path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
+        found = self._rows(path, "see which pull request a commit is of")
+        return sorted(request_of(each).number for each in found if each.get("merged_at"))
+
+    def approvals(self, request: PullRequest) -> list[Approval]:
+        """Return the approvals that stand. Everybody may review: only who may write counts."""
+        path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_AT_ONCE}"
+        found = standing(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
+        return [
+            Approval(login_of(each), ms_of(each.get("submitted_at")), each.get("commit_id") == request.head)
+            for each in found
+            if self._may_write(login_of(each))
+        ]
+
+    def _may_write(self, login: str) -> bool:
+        path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
+        answer = self._api.get(path, "see who may write", accepts=(_GONE,))
+        return answer.status != _GONE and answer.part("permission") in {"admin", "write"}
 
     def close(self) -> None:
         """Close the connections."""
@@ -170,7 +196,31 @@ def comment_of(found: Mapping[str, Any]) -> Comment:
         str(found.get("body") or ""),
         str(found.get("html_url") or ""),
         str(found.get("node_id") or ""),
+        ms_of(found.get("updated_at")),
     )
+
+
+def request_of(found: Mapping[str, Any]) -> PullRequest:
+    """Return a pull request as GitHub and Gitea describe it."""
+    number = found.get("number")
+    return PullRequest(
+        number if isinstance(number, int) else 0,
+        str(found.get("html_url") or ""),
+        str((found.get("head") or {}).get("sha") or ""),
+        login_of(found),
+        bool(found.get("merged") or found.get("merged_at")),
+    )
+
+
+def login_of(found: Mapping[str, Any]) -> str:
+    """Return whose it is, by the name to log in."""
+    return str((found.get("user") or {}).get("login") or "")
+
+
+def standing(reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the newest review of each person that decides something, where it is an approval; a remark does not."""
+    newest = {login_of(each): each for each in reviews if each.get("state") in {approved, *others}}
+    return [each for each in newest.values() if each.get("state") == approved]
 
 
 def issue_of(found: Mapping[str, Any]) -> Issue:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.marker import folded_away, marker_of
-from reconciler.forges.protocol import Comment, Issue
+from reconciler.forges.protocol import Approval, Comment, Issue, PullRequest, ms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,6 +96,46 @@ class GitLab:
         answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_GONE,))
         return None if answer.status == _GONE else _issue(answer.item())
 
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a merge request."""
+        found = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request").item()
+        return _request(found)
+
+    def merged_with(self, commit: str) -> list[int]:
+        """Return the numbers of the merged merge requests that brought a commit."""
+        path = f"{self._project}/repository/commits/{quote(commit)}/merge_requests?"
+        found = self._rows(path, "see which merge request a commit is of")
+        return sorted(each.number for each in map(_request, found) if each.is_merged)
+
+    def approvals(self, request: PullRequest) -> list[Approval]:
+        """Return the approvals that stand: only who may can give one.
+
+        Older versions do not say when; then the note does that GitLab writes about it. An approval is of the head if no
+        commit was pushed after it.
+        """
+        place = f"{self._project}/merge_requests/{request.number}"
+        rows = self._api.get(f"{place}/approvals", "see the approvals").part("approved_by") or ()
+        rows = [each for each in rows if isinstance(each, dict)]
+        if not rows:
+            return []
+        versions = self._rows(f"{place}/versions?", "see when commits were pushed")
+        pushed_ms = max((ms_of(each.get("created_at")) for each in versions), default=0)
+        noted = self._noted_approvals(request.number) if any(not each.get("approved_at") for each in rows) else {}
+        found: list[Approval] = []
+        for each in rows:
+            by = str((each.get("user") or {}).get("username") or "")
+            at_ms = ms_of(each.get("approved_at")) or noted.get(by, 0)
+            found.append(Approval(by, at_ms, at_ms >= pushed_ms > 0))
+        return found
+
+    def _noted_approvals(self, number: int) -> dict[str, int]:
+        """Return when each person approved last, by the notes that GitLab itself writes."""
+        return {
+            str((each.get("author") or {}).get("username") or ""): ms_of(each.get("created_at"))
+            for each in self._all(number)
+            if each.get("system") and str(each.get("body")).startswith("approved this merge request")
+        }
+
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
@@ -135,6 +175,18 @@ def _issue(found: Mapping[str, Any]) -> Issue:
     )
 
 
+def _request(found: Mapping[str, Any]) -> PullRequest:
+    number = found.get("iid")
+    return PullRequest(
+        number if isinstance(number, int) else 0,
+        str(found.get("web_url") or ""),
+        str(found.get("sha") or ""),
+        str((found.get("author") or {}).get("username") or ""),
+        found.get("state") == "merged",
+    )
+
+
 def _note(found: Mapping[str, Any], page: str) -> Comment:
     number = int(found["id"])
-    return Comment(number, str(found.get("body") or ""), f"{page}#note_{number}" if page else "")
+    url = f"{page}#note_{number}" if page else ""
+    return Comment(number, str(found.get("body") or ""), url, changed_ms=ms_of(found.get("updated_at")))

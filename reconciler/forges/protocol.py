@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -39,6 +40,31 @@ class Comment:
     url: str
     node: str = ""
     """Its id in GitHub's GraphQL API."""
+    changed_ms: int = 0
+    """When its text was written or changed last, by anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull request, as far as an approval is about it."""
+
+    number: int
+    url: str
+    head: str
+    """The commit that it ends with."""
+    author: str
+    """Who opened it, by the name to log in."""
+    is_merged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Somebody with the right to write to the repository approves a pull request, and has not taken it back."""
+
+    by: str
+    at_ms: int
+    is_of_head: bool
+    """Whether it was given for the commit that the pull request ends with now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +77,14 @@ class Issue:
     url: str
     node: str = ""
     """Its id in GitHub's GraphQL API."""
+
+
+def ms_of(stamp: object) -> int:
+    """Return the milliseconds since 1970 of a time as forges write it; 0: it is none."""
+    try:
+        return round(datetime.fromisoformat(str(stamp)).timestamp() * 1000)
+    except ValueError:
+        return 0
 
 
 class Forge(Protocol):
@@ -120,6 +154,22 @@ class Forge(Protocol):
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
         """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        ...
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request.
+
+        Raises:
+            UserError: There is none of that number.
+        """
+        ...
+
+    def merged_with(self, commit: str) -> list[int]:
+        """Return the numbers of the merged pull requests that brought a commit."""
+        ...
+
+    def approvals(self, request: PullRequest) -> list[Approval]:
+        """Return the approvals that stand, of people who may write to the repository."""
         ...
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.applying.engine import is_archived
 from reconciler.applying.events import Approval
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
-from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.lifecycles.mount import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
+    from reconciler.forges.environment import Asked
     from reconciler.operations.plan import Decided
     from reconciler.operations.steps.invocation import Invocation
     from reconciler.operations.steps.runner import Stop
@@ -70,6 +71,8 @@ class ApplyOptions(RunOptions):
     """With `file`: refuse also where less than it holds is left to do, or the state or the git commit moved."""
     only_drift: bool = False
     """Without `file`: only set back what drifted."""
+    approved_in: Asked | None = None
+    """The pull request whose plan was approved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,10 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
             "--strict is only for a saved plan",
             hint="Give the FILE that `reconciler plan --out FILE` saved, or leave --strict out.",
         )
-    if options.resumes and options.approved_digest is not None:
-        hint = "Give --resume alone: it finishes the plan that was approved; or --expect-digest alone: it plans again."
-        raise UsageError("--resume cannot be combined with --expect-digest", hint=hint)
+    if options.resumes and (options.approved_digest is not None or options.approved_in is not None):
+        other = "--expect-digest" if options.approved_in is None else "--approved-in"
+        hint = f"Give --resume alone: it finishes the plan that was approved; or {other} alone: it plans again."
+        raise UsageError(f"--resume cannot be combined with {other}", hint=hint)
     if options.resumes:
         return _resume(invocation, select, options, hooks)
     if options.file is None:
@@ -124,11 +128,12 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if select != Select():
         raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
     approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
-    if options.approved_digest is not None:
-        check_file_digest(approved.document, options.approved_digest, str(options.file))
     select = options_of(approved.document, workspace_folder(invocation))
     work = _open_again(invocation, select, approved.document.back_to)
     approved.check_place(work)
+    options = _with_approval(work, options)
+    if options.approved_digest is not None:
+        check_file_digest(approved.document, options.approved_digest, str(options.file))
     options = replace(options, approved_digest=approved.document.digest)
     return _Applying(work, options, hooks, PlanOptions()).run(approved)
 
@@ -144,10 +149,35 @@ def apply_wanted(
     """Plan what is wanted and do it: at once with `yes`, else after it was confirmed."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
+    options = _with_approval(work, options)
     applying = _Applying(work, options, hooks, wanted)
     if options.approved_digest is not None:
         return applying.run(ApprovedDigest(options.approved_digest))
     return applying.run(None) if options.yes else applying.ask_and_run()
+
+
+def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
+    """Return the options with what was approved in a pull request, where that is to be looked up.
+
+    Raises:
+        StalePlanError: The command line expects another plan than was approved there.
+    """
+    if options.approved_in is None:
+        return options
+    from reconciler.operations.approved_request import approved_request  # noqa: PLC0415 - only who asks a forge pays
+
+    found = approved_request(
+        work.invocation, work.loaded.workspace.metadata.name, work.select.environment, options.approved_in
+    )
+    if options.approved_digest not in {None, found.digest}:
+        message = f"{found.digest[:8]} was approved in {found.url}, and {str(options.approved_digest)[:8]} is expected"
+        raise StalePlanError(message, hint="Nothing was done. Leave --expect-digest out, or have that plan approved.")
+    return replace(
+        options,
+        approved_digest=found.digest,
+        approved_by=(*options.approved_by, *found.by),
+        pull_request=options.pull_request or found.url,
+    )
 
 
 def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:

@@ -43,6 +43,19 @@ class Said:
     author: int
     body: str
     is_minimized: bool = False
+    changed: str = "2026-05-01T10:00:00Z"
+
+
+@dataclass
+class Review:
+    """A review of the pull request."""
+
+    by: str
+    state: str = "APPROVED"
+    at: str = "2026-05-01T12:00:00Z"
+    commit: str = "c0ffee"
+    may_write: bool = True
+    is_dismissed: bool = False
 
 
 @dataclass
@@ -100,6 +113,15 @@ class ForgeServer:
     """Gitea's versions differ in whether comments have pages."""
     comments: list[Said] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
+    reviews: list[Review] = field(default_factory=list)
+    head: str = "c0ffee"
+    """The last commit of the pull request."""
+    pushed: str = "2026-05-01T09:00:00Z"
+    """When that was pushed."""
+    merged_as: str | None = None
+    """The commit that the pull request was merged with."""
+    has_times: bool = True
+    """GitLab says only since version 18 when something was approved."""
     labels: list[str] = field(default_factory=lambda: ["bug", "drift"])
     """Gitea knows labels by number: that of their place here."""
     messages: list[Any] = field(default_factory=list)
@@ -200,12 +222,42 @@ class ForgeServer:
             return self._graphql(body)
         if place == "/user":
             return _Answer(403, {"message": "Resource not accessible by integration"})
-        return self._issues(method, place, query, body)
+        if found := re.fullmatch(rf"/repos/{REPOSITORY}/collaborators/([^/]+)/permission", place):
+            rights = {each.by: "write" if each.may_write else "read" for each in self.reviews}
+            if found[1] not in rights:
+                return _Answer(404, {"message": "Not Found"})
+            return _Answer(200, {"permission": rights[found[1]], "user": {"id": 1, "login": found[1]}})
+        if found := re.fullmatch(rf"/repos/{REPOSITORY}/commits/([0-9a-z]+)/pulls", place):
+            return self._page(place, query, [self._request()] if found[1] == self.merged_as else [])
+        return self._pulls(place, query) or self._issues(method, place, query, body)
 
     def _gitea(self, method: str, place: str, query: Mapping[str, str], body: Mapping[str, Any]) -> _Answer:
         if place == "/user":
             return _Answer(200, {"id": BOT, "login": "bot"})
-        return self._issues(method, place, query, body)
+        if found := re.fullmatch(rf"/repos/{REPOSITORY}/commits/([0-9a-z]+)/pull", place):
+            is_here = found[1] == self.merged_as
+            return _Answer(200, self._request()) if is_here else _Answer(404, {"message": "Not Found"})
+        return self._pulls(place, query) or self._issues(method, place, query, body)
+
+    def _pulls(self, place: str, query: Mapping[str, str]) -> _Answer | None:
+        if place == f"/repos/{REPOSITORY}/pulls/{NUMBER}":
+            return _Answer(200, self._request())
+        if place == f"/repos/{REPOSITORY}/pulls/{NUMBER}/reviews":
+            return self._page(place, query, [self._review(number, each) for number, each in enumerate(self.reviews)])
+        return None
+
+    def _request(self) -> dict[str, Any]:
+        merged = "2026-05-02T08:00:00Z" if self.merged_as else None
+        shown: dict[str, Any] = {"id": 9, "number": NUMBER, "merged_at": merged, "head": {"sha": self.head}}
+        return {**shown, "html_url": f"{self.url}/{REPOSITORY}/pull/{NUMBER}", "user": {"id": 3, "login": "author"}}
+
+    def _review(self, number: int, review: Review) -> dict[str, Any]:
+        shown: dict[str, Any] = {"id": number, "submitted_at": review.at, "commit_id": review.commit}
+        shown["user"] = {"id": 100 + number, "login": review.by}
+        if self.kind == "github":
+            return {**shown, "state": "DISMISSED" if review.is_dismissed else review.state}
+        state = "REQUEST_CHANGES" if review.state == "CHANGES_REQUESTED" else review.state
+        return {**shown, "state": state, "official": review.may_write, "dismissed": review.is_dismissed}
 
     def _issues(self, method: str, place: str, query: Mapping[str, str], body: Mapping[str, Any]) -> _Answer:
         issues = f"/repos/{REPOSITORY}/issues"
@@ -228,7 +280,13 @@ class ForgeServer:
         if place == "/user":
             return _Answer(200, {"id": BOT, "username": "bot"})
         if place == request:
-            return _Answer(200, {"id": 1, "iid": NUMBER, "web_url": f"{self.url}/mr/{NUMBER}"})
+            return _Answer(200, self._merge_request())
+        if place == f"{request}/approvals":
+            return _Answer(200, {"approved_by": [self._approval(each) for each in self._approving()]})
+        if place == f"{request}/versions":
+            return self._page(place, query, [{"id": 1, "created_at": self.pushed}])
+        if found := re.fullmatch(rf"/projects/{REPOSITORY}/repository/commits/([0-9a-z]+)/merge_requests", place):
+            return self._page(place, query, [self._merge_request()] if found[1] == self.merged_as else [])
         if place == f"{request}/notes":
             return self._posted(body) if method == "POST" else self._listed(place, query)
         if found := re.fullmatch(rf"{request}/notes/(\d+)", place):
@@ -239,6 +297,20 @@ class ForgeServer:
         if found := re.fullmatch(rf"{issues}/(\d+)", place):
             return self._changed(int(found[1]), body)
         return _Answer(404, {"message": "404 Not found"})
+
+    def _merge_request(self) -> dict[str, Any]:
+        state = "merged" if self.merged_as else "opened"
+        shown = {"id": 1, "iid": NUMBER, "web_url": f"{self.url}/mr/{NUMBER}", "sha": self.head, "state": state}
+        return {**shown, "author": {"id": 3, "username": "author"}}
+
+    def _approving(self) -> list[Review]:
+        """Return who approves: GitLab lets only them who may, and keeps no review that was taken back."""
+        newest = {each.by: each for each in self.reviews if each.may_write and not each.is_dismissed}
+        return [each for each in newest.values() if each.state == "APPROVED"]
+
+    def _approval(self, review: Review) -> dict[str, Any]:
+        shown = {"user": {"id": 5, "username": review.by}}
+        return {**shown, "approved_at": review.at} if self.has_times else shown
 
     def _posted(self, body: Mapping[str, Any]) -> _Answer:
         if refused := self._too_long(body):
@@ -298,7 +370,15 @@ class ForgeServer:
         return {**shown, "number": issue.number, "body": issue.body, "html_url": page, "node_id": node, "user": user}
 
     def _listed(self, place: str, query: Mapping[str, str]) -> _Answer:
-        return self._page(place, query, [self._shown(each) for each in self.comments])
+        rows = [self._shown(each) for each in self.comments]
+        if self.kind == "gitlab":
+            rows += [self._note_of(number, each) for number, each in enumerate(self._approving())]
+        return self._page(place, query, rows)
+
+    def _note_of(self, number: int, review: Review) -> dict[str, Any]:
+        """Return what GitLab itself writes about an approval."""
+        shown = {"id": number, "body": "approved this merge request", "system": True, "created_at": review.at}
+        return {**shown, "author": {"id": 5, "username": review.by}}
 
     def _page(self, place: str, query: Mapping[str, str], shown: list[dict[str, Any]]) -> _Answer:
         if not self.has_pages:
@@ -318,12 +398,14 @@ class ForgeServer:
 
     def _shown(self, said: Said) -> dict[str, Any]:
         if self.kind == "gitlab":
-            return {"id": said.id, "body": said.body, "author": {"id": said.author}, "system": False}
+            shown = {"id": said.id, "body": said.body, "author": {"id": said.author}, "system": False}
+            return {**shown, "updated_at": said.changed}
         page = f"{self.url}/{REPOSITORY}/pull/{NUMBER}#issuecomment-{said.id}"
         user = {"id": said.author, "login": "bot" if said.author == BOT else "stranger"}
         # GitHub gives back line ends as a browser writes them.
         body = said.body.replace("\n", "\r\n") if self.kind == "github" else said.body
-        return {"id": said.id, "node_id": f"IC_{said.id}", "body": body, "html_url": page, "user": user}
+        shown = {"id": said.id, "node_id": f"IC_{said.id}", "body": body, "html_url": page, "user": user}
+        return {**shown, "updated_at": said.changed}
 
     def _graphql(self, body: Mapping[str, Any]) -> _Answer:
         by_node: dict[str, Said | Issue] = {f"IC_{each.id}": each for each in self.comments}

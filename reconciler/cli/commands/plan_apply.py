@@ -75,6 +75,7 @@ def apply_command(
     chosen: Chosen,
     doing: Doing,
     place: Place,
+    at: AtForge,
     file: Annotated[
         Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
     ] = None,
@@ -87,6 +88,16 @@ def apply_command(
             "--expect-digest",
             metavar="DIGEST",
             help="Do the plan with this digest, or what a run of it left; anything else is refused. It is approved.",
+            show_default=False,
+        ),
+    ] = None,
+    approved_in: Annotated[
+        str | None,
+        Option(
+            "--approved-in",
+            metavar="N|auto",
+            help="Do the plan that was approved in this pull request; auto: in the one of this run, or that was merged "
+            "with its commit.",
             show_default=False,
         ),
     ] = None,
@@ -115,6 +126,7 @@ def apply_command(
             resumes=resume,
             leaves_jobs=detach,
             approved_digest=digest,
+            approved_in=None if approved_in is None else at.asked(_pull_request(approved_in)),
         )
         return apply(place.invocation(), chosen.select(), options, hooks)
 
@@ -122,8 +134,18 @@ def apply_command(
         do,
         doing,
         question="Apply this plan?",
-        is_approved=doing.yes or file is not None or resume or expect_digest is not None,
+        is_approved=doing.yes or resume or any(each is not None for each in (file, expect_digest, approved_in)),
     )
+
+
+def _pull_request(said: str) -> int | None:
+    """Return the number of a pull request; `None`: the one of this run."""
+    if said == "auto":
+        return None
+    if said.isascii() and said.isdecimal() and int(said) > 0:
+        return int(said)
+    message = f"--approved-in takes the number of a pull request, or auto, and got {said!r}"
+    raise UsageError(message, hint="Write it as --approved-in 7, or --approved-in auto in a pipeline.")
 
 
 # `reconciler destroy`.

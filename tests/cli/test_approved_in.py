@@ -1,0 +1,212 @@
+"""`apply --approved-in`: the plan that was approved in a pull request is done, and no other, on every forge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.objectstore.directory import DirectoryStore
+from tests.cli.conftest import Call
+from tests.embedded.deaths import opened
+from tests.servers.forge import KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, Review, Said, enter
+
+TOPICS = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: refunds, cluster: west}
+spec: {partitions: 1}
+"""
+MERGE = "5eed"
+
+
+@pytest.fixture(params=KINDS)
+def forge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgeServer]:
+    """A forge of each kind, and the environment of a run after the merge."""
+    kind: Kind = request.param
+    with ForgeServer(kind).started() as server:
+        enter(monkeypatch, server)
+        monkeypatch.delenv("CI_MERGE_REQUEST_IID", raising=False)
+        monkeypatch.setenv("CI_COMMIT_SHA" if kind == "gitlab" else "GITHUB_SHA", MERGE)
+        yield server
+
+
+@pytest.fixture
+def planned(forge: ForgeServer, call: Call, tmp_path: Path) -> Said:
+    """A plan, written into the pull request."""
+    (tmp_path / "manifests").mkdir(exist_ok=True)
+    (tmp_path / "manifests" / "refunds.yaml").write_text(TOPICS)
+    text = call("plan", "--format", "markdown").out
+    return forge.says(text)
+
+
+def apply(call: Call, *options: str) -> tuple[int, str]:
+    done = call("apply", "--approved-in", "auto", *options)
+    assert TOKEN not in done.out + done.err
+    return done.code, done.err
+
+
+def is_done(call: Call) -> bool:
+    return "nothing to do" in call("plan").out
+
+
+def test_after_the_merge_the_approved_plan_is_done_and_who_approved_it_is_kept(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    del planned
+    forge.merged_as = MERGE
+    forge.reviews = [Review("anna"), Review("bob", "COMMENTED"), Review("carla")]
+    assert apply(call)[0] == 0
+    assert is_done(call)
+    (newest, *_) = json.loads(call("state", "history", "--format", "json").out)["snapshots"]
+    assert newest["approved_by"] == ["anna", "carla"]
+    assert str(NUMBER) in newest["pull_request"]
+
+
+def test_before_the_merge_the_pull_request_is_named(forge: ForgeServer, planned: Said, call: Call) -> None:
+    del planned
+    forge.reviews = [Review("anna")]
+    assert call("apply", "--approved-in", str(NUMBER)).code == 0
+    assert is_done(call)
+
+
+@pytest.mark.parametrize(
+    ("reviews", "said"),
+    [
+        ([], "there is no approval of anybody who may write"),
+        ([Review("anna", may_write=False)], "there is no approval of anybody who may write"),
+        ([Review("anna", is_dismissed=True)], "there is no approval of anybody who may write"),
+        ([Review("anna"), Review("anna", "CHANGES_REQUESTED")], "there is no approval of anybody who may write"),
+        ([Review("author")], "author approved what is their own"),
+        ([Review("anna", commit="01d", at="2026-05-01T08:00:00Z")], "anna approved another commit than its last one"),
+        ([Review("anna", at="2026-05-01T09:30:00Z")], "anna approved before the plan was written"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_count_as_an_approval_is_told_and_nothing_is_done(
+    forge: ForgeServer, planned: Said, call: Call, reviews: list[Review], said: str
+) -> None:
+    del planned
+    forge.merged_as, forge.reviews = MERGE, reviews
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert f"pull request {NUMBER} is not approved as it is now: {said}" in err
+
+
+def test_a_comment_that_was_edited_by_hand_needs_a_new_approval_and_its_digest_is_held_to(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    digest = planned.body.split("digest=")[1][:64]
+    planned.body, planned.changed = planned.body.replace(digest, "0" * 64), "2026-05-01T13:00:00Z"
+    assert apply(call)[0] == 7
+    forge.reviews = [Review("anna", at="2026-05-01T14:00:00Z")]
+    assert apply(call)[0] == 6
+    assert not is_done(call)
+
+
+@pytest.mark.parametrize("changed", ["files", "cluster"])
+def test_a_plan_that_is_another_one_now_is_refused(
+    forge: ForgeServer, planned: Said, call: Call, changed: str, tmp_path: Path
+) -> None:
+    del planned
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    if changed == "files":
+        (tmp_path / "manifests" / "refunds.yaml").write_text(TOPICS.replace("1}", "2}"))
+    else:
+        assert call("apply", "--yes", "--target", "cluster/west").code == 0
+    assert apply(call)[0] == 6
+    assert not is_done(call)
+
+
+def test_a_plan_that_somebody_else_wrote_is_no_plan(forge: ForgeServer, planned: Said, call: Call) -> None:
+    forge.merged_as, forge.reviews, planned.author = MERGE, [Review("anna")], STRANGER
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert f"pull request {NUMBER} has no plan of workspace" in err
+
+
+def test_a_plan_of_another_environment_is_named_and_not_taken(forge: ForgeServer, planned: Said, call: Call) -> None:
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    planned.body = planned.body.replace(" digest=", " environment=prod digest=", 1)
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert "it has plans of" in err
+    assert "in prod" in err
+
+
+def test_a_last_plan_that_failed_has_nothing_to_approve(
+    forge: ForgeServer, planned: Said, call: Call, tmp_path: Path
+) -> None:
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    good = (tmp_path / "manifests" / "refunds.yaml").read_text()
+    (tmp_path / "manifests" / "refunds.yaml").write_text("kind: [")
+    planned.body = call("plan", "--format", "markdown").out
+    (tmp_path / "manifests" / "refunds.yaml").write_text(good)
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert f"the last plan in pull request {NUMBER} failed, so nothing was approved" in err
+
+
+def test_a_commit_that_came_with_no_pull_request_has_no_approval(forge: ForgeServer, planned: Said, call: Call) -> None:
+    del planned
+    forge.reviews = [Review("anna")]
+    code, err = apply(call)
+    assert code == 64
+    assert f"commit {MERGE} came with no merged pull request" in err
+    assert "--approved-in N" in err
+
+
+def test_the_number_of_approvers_that_a_workspace_asks_for_is_counted_from_the_reviews(
+    forge: ForgeServer, planned: Said, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "reconciler.yaml").write_text(
+        "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
+        "spec: {guards: {approvals: {data-loss: 2}, allow: "
+        '[{action: "delete:topic/west/refunds", until: 2999-12-31, reason: moved}]}}\n'
+    )
+    assert call("apply", "--yes").code == 0
+    with opened(DirectoryStore(tmp_path / ".clusters/west")).producer() as producer:
+        producer.send("refunds", "a refund")
+    (tmp_path / "manifests" / "refunds.yaml").unlink()
+    planned.body = call("plan", "--format", "markdown").out
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    code, err = apply(call)
+    assert code == 7
+    assert "2 people must have approved delete:topic/west/refunds, and anna did" in err
+    forge.reviews.append(Review("bob"))
+    assert apply(call)[0] == 0
+    assert is_done(call)
+
+
+def test_a_forge_that_does_not_let_us_look_is_named_and_nothing_is_done(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    del planned
+    forge.merged_as = MERGE
+    forge.faults.append(
+        Fault("GET", r"/(reviews|approvals)", 403, body='{"message": "Resource not accessible"}', times=9)
+    )
+    code, err = apply(call)
+    assert code == 1
+    assert "Resource not accessible" in err
+    assert not is_done(call)
+
+
+def test_where_gitlab_does_not_say_when_it_was_approved_its_own_note_does(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    del planned
+    if forge.kind != "gitlab":
+        return
+    forge.merged_as, forge.reviews, forge.has_times = MERGE, [Review("anna")], False
+    assert apply(call)[0] == 0
+
+
+@pytest.mark.parametrize("number", ["", "0", "-1", "seven", "7;rm"])
+def test_what_is_no_number_of_a_pull_request_is_refused(call: Call, number: str) -> None:
+    done = call("apply", "--approved-in", number)
+    assert done.code == 64
+    assert "--approved-in takes the number of a pull request, or auto" in done.err
