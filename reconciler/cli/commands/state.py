@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import err
-from reconciler.cli.options import AnyForm, Files, Place, TextOrJson, bundled
+from reconciler.cli.options import AnyForm, Files, Place, TextJsonOrPage, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved, ask, require_someone_to_ask
 from reconciler.cli.text.lines import line
@@ -49,14 +49,27 @@ def history_command(
     files: Files,
     place: Place,
     limit: Annotated[int, Option("--limit", metavar="N", min=0, help="Show the newest N; 0 shows all.")] = 20,
-    form: TextOrJson = "text",
+    form: TextJsonOrPage = "text",
 ) -> None:
     """List the snapshots of the state, newest first."""
+    from reconciler.cli.failed import errors_on_page
     from reconciler.cli.json.states_json import StateHistoryDocument
     from reconciler.cli.text.states_text import history_text
     from reconciler.operations.state_views import state_history
 
-    found = state_history(place.invocation(), files.select(), limit=limit or None)
+    invocation = place.invocation()
+    with errors_on_page(form, "state history", invocation, files.environment):
+        found = state_history(invocation, files.select(), limit=limit or None)
+    if form == "html":
+        from reconciler.cli.html.state_report import history_report
+        from reconciler.cli.show import show_page
+        from reconciler.operations.manifest_files import folder_of, name_of_workspace
+
+        report = history_report(
+            StateHistoryDocument.of(found), name_of_workspace(invocation), files.environment, invocation.tool
+        )
+        show_page(report, folder_of(invocation))
+        return
     present(form, lambda: history_text(found), lambda: StateHistoryDocument.of(found))
 
 
