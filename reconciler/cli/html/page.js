@@ -5,6 +5,7 @@
   const CHUNK = 100; // rows that are added to a list at once
   const AT_FIRST = 300; // rows of the whole page that are there when it opens
   const UNFOLDED = 20; // rows of danger that are unfolded when it opens
+  const PRINTED = 1000; // rows that are printed with all they say; of more only danger is
   const GRAVE = ["blocked", "danger", "fails", "ignored", "now"];
   const isGrave = (flag) => !["ignored", "now"].includes(flag);
   const host = document.getElementById("rows");
@@ -146,6 +147,8 @@
     return body;
   };
 
+  const isUrgent = (row, most) => row.group.section.open && row.index < most;
+  const isPrintedWhole = (row) => all.length <= PRINTED || isUrgent(row, PRINTED);
   const elementOf = (row) => {
     const grave = (row.flags ?? []).filter((flag) => flag !== "danger");
     const size = row.size ? make("span", "size", row.size) : null;
@@ -163,7 +166,7 @@
     const fill = () => {
       if (details.childElementCount === 1) details.append(bodyOf(row));
     };
-    const isOpen = isPrinting || (row.open ?? (isAllOpen || (row.group.section.open && row.index < UNFOLDED)));
+    const isOpen = isPrinting ? isPrintedWhole(row) : row.open ?? (isAllOpen || isUrgent(row, UNFOLDED));
     if (isOpen) {
       fill();
       details.open = true;
@@ -235,6 +238,7 @@
   const say = (words) => { status.textContent = words; };
   const none = make("p", "none-found", "No row is like that. ");
   none.hidden = true;
+  const cut = make("p", "cut", `Of ${counted(all.length, "row")} each is one line here, and danger is told in full.`);
 
   const search = of(make("input"), {
     type: "search", id: "search", autocomplete: "off", spellcheck: "false",
@@ -333,6 +337,7 @@
       const chosen = chipRow();
       tools.append(line, ...(chosen ? [chosen] : []), status);
       fragment.append(tools);
+      if (all.length > PRINTED) fragment.append(cut);
     } else {
       fragment.append(make("p", "nothing", data.nothing));
     }

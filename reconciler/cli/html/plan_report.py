@@ -13,7 +13,7 @@ from reconciler.cli.text.drift_text import SIGNS, what_of
 from reconciler.cli.text.inventory_text import fields_of
 from reconciler.cli.text.lines import Tone, text_of
 from reconciler.cli.text.plan_text import back_lines, totals
-from reconciler.cli.text.sections import Row, sections
+from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.drift import CLASSES
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Adopt, Create, Delete, RunJob, Transition, Update
@@ -55,7 +55,7 @@ def plan_report(plan: Plan, document: PlanDocument) -> Report:
             ),
             *section("Danger", Tone.DANGER, (each for each in danger if "blocked" not in each.flags), is_open=True),
             *section("Warnings", Tone.CHANGE, map(_warning, plan.warnings)),
-            *section("Drift", Tone.CHANGE, _drifted(found.drift, document)),
+            *section("Drift", Tone.CHANGE, _drifted(found, document)),
             *section("Waiting", Tone.QUIET, map(_plain, found.waiting)),
             *section("Changes", Tone.STRONG, (_of_row(row, by_id) for row in found.changes), grouped=True),
             *section("Jobs", Tone.STRONG, (_of_row(row, by_id) for row in found.jobs)),
@@ -221,8 +221,12 @@ def _finding(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
     )
 
 
-def _drifted(rows: tuple[Row, ...], document: PlanDocument) -> Iterator[Entry]:
-    for row, found in zip(rows, document.drift, strict=True):
+def _drifted(parts: Sections, document: PlanDocument) -> Iterator[Entry]:
+    """Yield what drifted; an action that only sets it back has no row of its own, and is found by this one."""
+    rows = (*parts.danger, *parts.changes, *parts.jobs)
+    told = {row.action.id for row in rows if row.action is not None}
+    actions = {each.address: each.id for each in document.actions if each.id not in told}
+    for row, found in zip(parts.drift, document.drift, strict=True):
         address = Address(found.address)
         yield Entry(
             row.sign,
@@ -230,6 +234,7 @@ def _drifted(rows: tuple[Row, ...], document: PlanDocument) -> Iterator[Entry]:
             "drift",
             row.name,
             (row.what, *row.more),
+            key=actions.pop(found.address, ""),
             kind=_kind(address),
             cluster=cluster_of(address) or "",
             flags=("ignored",) if found.ignored else (),

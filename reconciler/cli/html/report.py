@@ -229,8 +229,9 @@ def _static(report: Report) -> Iterator[str]:
             counts = (f"{group.title}: {count_text(len(group.entries))}" for group in each.groups[:MOST_STATIC])
             yield f"<ul>{''.join(f'<li>{text(count)}</li>' for count in counts)}</ul>"
         yield "</section>"
+    if report.sections:
+        yield "<p>To show every row, to search and to filter, this page needs its own script.</p>"
     yield "</div>"
-    yield "<noscript><p>This page needs its own script to show every row, to search and to filter.</p></noscript>"
 
 
 def _static_rows(each: Section) -> Iterator[str]:

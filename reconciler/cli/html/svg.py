@@ -128,7 +128,7 @@ def _node(box: Box, key: str | None) -> str:
     inside = f"<title>{_text(box.name)}</title>{shape}{words}"
     if key is None:
         return f'<g class="node {box.shape}{tone}">{inside}</g>'
-    return f'<a href="#row={quote(key, safe="")}" class="node {box.shape}{tone}">{inside}</a>'
+    return f'<a href="#row={quote(visible(key), safe="")}" class="node {box.shape}{tone}">{inside}</a>'
 
 
 def _text(words: str) -> str:
