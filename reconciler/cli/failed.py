@@ -15,7 +15,7 @@ from reconciler.runtime.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.cli.options import Form, PageForm
+    from reconciler.cli.options import Form
     from reconciler.cli.text.remarks import Remark, Remarks
     from reconciler.manifests.positions import Problem
     from reconciler.operations.manifest_files import Validated
@@ -44,13 +44,6 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
         if form != "text":
             _show(error, form, command, invocation, environment)
         raise
-
-
-@contextmanager
-def errors_on_page(form: PageForm, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
-    """Print the error that ends the block as a page where one was asked for; it goes on from here."""
-    with errors_shown("html" if form == "html" else "text", command, invocation, environment):
-        yield
 
 
 def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote
 
 from reconciler.errors import UserError
 from reconciler.operations.steps.invocation import Base
@@ -64,6 +63,8 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
     GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
     https://docs.gitlab.com/ci/variables/predefined_variables.
     """
+    from urllib.parse import quote
+
     if project := environ.get("CI_PROJECT_URL"):
         base, told, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
     elif (server := environ.get("GITHUB_SERVER_URL")) and (name := environ.get("GITHUB_REPOSITORY")):

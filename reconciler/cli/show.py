@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.events import Summary
     from reconciler.cli.html.report import Report
-    from reconciler.cli.options import Form, PageForm
+    from reconciler.cli.options import Form
     from reconciler.cli.text.lines import Line
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
     from reconciler.operations.drift import Drifted
@@ -141,22 +141,16 @@ def show_as_text(planned: Planned, screen: Screen) -> None:
     screen.show(plan_text(planned.plan, planned.header, width=screen.width))
 
 
-def show_document(document: PlanDocument, form: PageForm, folder: Path) -> None:
-    """Print a saved plan on standard output; `folder`: the workspace that its files are in."""
+def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
+    """Print a saved plan on standard output."""
     screen = out()
     if form == "json":
         from reconciler.planning.saved_plan import canonical_bytes
 
         screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
-        return
-    from reconciler.cli.text.sections import plan_of
-
-    if form == "html":
-        from reconciler.cli.html.plan_report import plan_report
-
-        show_page(plan_report(plan_of(document), document), folder)
     else:
         from reconciler.cli.text.plan_text import plan_text
+        from reconciler.cli.text.sections import plan_of
 
         screen.show(plan_text(plan_of(document), width=screen.width))
 

@@ -26,33 +26,43 @@ def show_command(
     form: TextJsonOrPage = "text",
 ) -> None:
     """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
-    from reconciler.cli.failed import errors_on_page
-    from reconciler.operations.manifest_files import folder_of, name_of_workspace
-
-    invocation = place.invocation()
+    if form == "html":
+        _show_page(files, place, what)
+        return
     if what is not None and _is_file(what):
         from reconciler.cli.show import show_document
         from reconciler.operations.show import show_plan
 
-        with errors_on_page(form, "show", invocation, files.environment):
-            document = show_plan(Path(what))
-        show_document(document, form, folder_of(invocation))
+        show_document(show_plan(Path(what)), form)
         return
     from reconciler.cli.json.inventory_json import ShowDocument
     from reconciler.cli.text.inventory_text import show_text
     from reconciler.operations.show import show
 
-    with errors_on_page(form, "show", invocation, files.environment):
-        rows = show(invocation, files.select(), what)
-    if form == "html":
-        from reconciler.cli.html.state_report import show_report
-        from reconciler.cli.show import show_page
-
-        document_of = ShowDocument.of(rows)
-        report = show_report(rows, document_of, name_of_workspace(invocation), files.environment, invocation.tool)
-        show_page(report, folder_of(invocation))
-        return
+    rows = show(place.invocation(), files.select(), what)
     present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows))
+
+
+def _show_page(files: Files, place: Place, what: str | None) -> None:
+    from reconciler.cli.failed import errors_shown
+    from reconciler.cli.html.plan_report import plan_report
+    from reconciler.cli.html.state_report import show_report
+    from reconciler.cli.json.inventory_json import ShowDocument
+    from reconciler.cli.show import show_page
+    from reconciler.cli.text.sections import plan_of
+    from reconciler.operations.manifest_files import folder_of, name_of_workspace
+    from reconciler.operations.show import show, show_plan
+
+    invocation = place.invocation()
+    with errors_shown("html", "show", invocation, files.environment):
+        if what is not None and _is_file(what):
+            document = show_plan(Path(what))
+            report = plan_report(plan_of(document), document)
+        else:
+            rows = show(invocation, files.select(), what)
+            workspace = name_of_workspace(invocation)
+            report = show_report(rows, ShowDocument.of(rows), workspace, files.environment, invocation.tool)
+    show_page(report, folder_of(invocation))
 
 
 def _is_file(what: str) -> bool:

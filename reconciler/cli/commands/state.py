@@ -52,25 +52,30 @@ def history_command(
     form: TextJsonOrPage = "text",
 ) -> None:
     """List the snapshots of the state, newest first."""
-    from reconciler.cli.failed import errors_on_page
+    if form == "html":
+        _history_page(files, place, limit or None)
+        return
     from reconciler.cli.json.states_json import StateHistoryDocument
     from reconciler.cli.text.states_text import history_text
     from reconciler.operations.state_views import state_history
 
-    invocation = place.invocation()
-    with errors_on_page(form, "state history", invocation, files.environment):
-        found = state_history(invocation, files.select(), limit=limit or None)
-    if form == "html":
-        from reconciler.cli.html.state_report import history_report
-        from reconciler.cli.show import show_page
-        from reconciler.operations.manifest_files import folder_of, name_of_workspace
-
-        report = history_report(
-            StateHistoryDocument.of(found), name_of_workspace(invocation), files.environment, invocation.tool
-        )
-        show_page(report, folder_of(invocation))
-        return
+    found = state_history(place.invocation(), files.select(), limit=limit or None)
     present(form, lambda: history_text(found), lambda: StateHistoryDocument.of(found))
+
+
+def _history_page(files: Files, place: Place, limit: int | None) -> None:
+    from reconciler.cli.failed import errors_shown
+    from reconciler.cli.html.state_report import history_report
+    from reconciler.cli.json.states_json import StateHistoryDocument
+    from reconciler.cli.show import show_page
+    from reconciler.operations.manifest_files import folder_of, name_of_workspace
+    from reconciler.operations.state_views import state_history
+
+    invocation = place.invocation()
+    with errors_shown("html", "state history", invocation, files.environment):
+        document = StateHistoryDocument.of(state_history(invocation, files.select(), limit=limit))
+    workspace = name_of_workspace(invocation)
+    show_page(history_report(document, workspace, files.environment, invocation.tool), folder_of(invocation))
 
 
 # `reconciler state list`.

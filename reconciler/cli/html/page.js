@@ -110,7 +110,7 @@
       const line = make("tr", "", mark, of(make("th", "", make("bdi", "", path)), { scope: "row" }));
       values.forEach((value, side) => {
         const isLast = side === values.length - 1;
-        const tint = values.length > 2 || value === null ? "" : isLast ? "new" : "old";
+        const tint = data.columns[0] !== "before" || value === null ? "" : isLast ? "new" : "old";
         line.append(make("td", tint, value === null ? make("span", "none", "—") : make("bdi", "", value)));
       });
       body.append(line);

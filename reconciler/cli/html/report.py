@@ -223,9 +223,9 @@ def _static(report: Report) -> Iterator[str]:
         yield f"<section><h2>{text(each.title)} ({count_text(each.count)})</h2>"
         if each.hint:
             yield f"<p>{text(each.hint)}</p>"
-        if each.tone in _HEAVY:
+        if each.tone in _HEAVY or not any(group.title for group in each.groups):
             yield from _static_rows(each)
-        elif len(each.groups) > 1 or each.groups[0].title:
+        else:
             counts = (f"{group.title}: {count_text(len(group.entries))}" for group in each.groups[:MOST_STATIC])
             yield f"<ul>{''.join(f'<li>{text(count)}</li>' for count in counts)}</ul>"
         yield "</section>"
