@@ -11,7 +11,9 @@ import base64
 import fcntl
 import hashlib
 import os
+import platform
 import subprocess
+import sys
 import tarfile
 import tempfile
 from contextlib import contextmanager
@@ -56,8 +58,15 @@ def axe_script() -> str:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Give a running browser; it ends with the block."""
+    """Give a running browser; it ends with the block.
+
+    Raises:
+        BrowserMissingError: There is none, and none can be had.
+    """
     named = os.environ.get(_NAMED)
+    if not named and (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        message = f"the browser that tests bring is for Linux on x86-64: install Chromium and name it: {_NAMED}=PATH"
+        raise BrowserMissingError(message)
     folder = None if named else _package(CHROMIUM)
     environ = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     if folder is not None:
