@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-Command: TypeAlias = Literal["plan", "drift", "validate"]
+Command: TypeAlias = Literal["plan", "drift", "validate", "show", "state history"]
 
 _TITLES: Final[dict[Command, str]] = {
     "plan": "{} was not planned",
     "drift": "{} was not compared",
     "validate": "Files of {} are not valid",
+    "show": "{} cannot be shown",
+    "state history": "The states of {} cannot be listed",
 }
 _ROOM: Final = 100
 """Bytes for the line that says how many problems are missing."""
@@ -74,6 +76,12 @@ def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
             from reconciler.operations.manifest_files import folder_of
 
             out().write_bytes(sarif_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
+        case "html":
+            from reconciler.cli.html.state_report import remarks_report
+            from reconciler.cli.show import show_page
+            from reconciler.operations.manifest_files import folder_of
+
+            show_page(remarks_report(found, title_of(found)), folder_of(invocation))
         case _:
             out().write(remarks_markdown(found))
 
@@ -113,16 +121,21 @@ def validated_remarks(validated: Validated, tool: str, environment: str | None) 
     return Remarks("validate", validated.workspace, environment, tool, tuple(rows))
 
 
+def title_of(found: Remarks) -> str:
+    """Return what a report of problems is headed with, with `{}` where the name of the workspace belongs."""
+    errors = any(each.level == "error" for each in found.rows)
+    return _TITLES[found.command] if errors or not found.is_whole else "Files of {} are valid"
+
+
 def remarks_markdown(found: Remarks) -> str:
     """Return remarks as a comment, under the marker of the comment that it takes the place of."""
     from reconciler.cli.text.markdown import LIMIT, cell, code, row
     from reconciler.forges.marker import Marker
 
     name = f"{found.workspace} ({found.environment})" if found.environment else found.workspace
-    errors = sum(each.level == "error" for each in found.rows)
-    title = _TITLES[found.command] if errors or not found.is_whole else "Files of {} are valid"
+    title = title_of(found).format(code(name))
     marker = Marker(found.command, found.workspace, found.environment, items=len(found.rows))
-    head = [marker.line, f"### {title.format(code(name))}", ""]
+    head = [marker.line, f"### {title}", ""]
     end = ["", f"<sub>made by reconciler {code(found.tool)}</sub>"]
     if not found.rows:
         return "\n".join([*head[:-1], *end]) + "\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.operations.steps.invocation import Base
@@ -43,6 +44,41 @@ def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
         return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+class Forge(NamedTuple):
+    """Where a forge shows the files of a folder, before their path, and commits, before their id."""
+
+    files: str
+    commits: str
+
+
+_SERVER: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?")
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
+
+
+def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
+    """Return where the forge of a pipeline shows a folder at its commit; `None` outside of pipelines that say so.
+
+    GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
+    https://docs.gitlab.com/ci/variables/predefined_variables.
+    """
+    from urllib.parse import quote
+
+    if project := environ.get("CI_PROJECT_URL"):
+        base, told, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
+    elif (server := environ.get("GITHUB_SERVER_URL")) and (name := environ.get("GITHUB_REPOSITORY")):
+        is_gitea = "GITEA_ACTIONS" in environ or "FORGEJO_ACTIONS" in environ
+        base, told = f"{server.rstrip('/')}/{quote(name)}", environ.get("GITHUB_SHA")
+        files, commits = "src/commit" if is_gitea else "blob", "commit"
+    else:
+        return None
+    commit = commit_of(folder, environ) or told or ""
+    if not _SERVER.fullmatch(base.rstrip("/")) or not _COMMIT.fullmatch(commit):
+        return None
+    root = base.rstrip("/")
+    prefix = quote(prefix_of(folder, environ), errors="surrogateescape")
+    return Forge(f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/")
 
 
 def changed_since(folder: Path, environ: Mapping[str, str], revision: str) -> tuple[str, ...]:

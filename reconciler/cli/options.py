@@ -27,10 +27,15 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency
 
 
-Form: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
+Form: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
+PageForm: TypeAlias = Literal["text", "json", "html"]
 _FORMATS: Final = get_args(Form)
 
-AnyForm = Annotated[Form, Option("--format", help="What to print; junit and sarif are for pages that collect results.")]
+AnyForm = Annotated[
+    Form,
+    Option("--format", help="What to print; html is a page, junit and sarif are for pages that collect results."),
+]
+TextJsonOrPage = Annotated[PageForm, Option("--format", help="What to print; html is a page.")]
 TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
 OutFolder = Annotated[
     Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)

@@ -21,8 +21,10 @@ from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from reconciler.applying.events import Summary
+    from reconciler.cli.html.report import Report
     from reconciler.cli.options import Form
     from reconciler.cli.text.lines import Line
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
@@ -99,6 +101,10 @@ def show_planned(planned: Planned, form: Form) -> None:
             from reconciler.cli.text.markdown import plan_markdown
 
             screen.write(plan_markdown(planned.plan))
+        case "html":
+            from reconciler.cli.html.plan_report import plan_report
+
+            show_page(plan_report(planned.plan, planned.document), planned.folder)
         case "junit":
             from reconciler.cli.text.remarks import junit, plan_remarks
 
@@ -149,6 +155,14 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
         screen.show(plan_text(plan_of(document), width=screen.width))
 
 
+def show_page(report: Report, folder: Path) -> None:
+    """Print a page whose links lead to the files of a workspace where a pipeline says where those are shown."""
+    from reconciler.cli.git import forge_of
+    from reconciler.cli.html.report import page_bytes
+
+    out().write_bytes(page_bytes(report, forge_of(folder, os.environ)))
+
+
 # What `drift` found on the screen, in the form that was asked for.
 
 
@@ -171,6 +185,11 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
             from reconciler.cli.text.drift_text import drift_markdown
 
             screen.write(drift_markdown(drifted))
+        case "html":
+            from reconciler.cli.html.plan_report import drift_report
+            from reconciler.cli.json.checks_json import DriftDocument
+
+            show_page(drift_report(drifted, DriftDocument.of(drifted)), drifted.planned.folder)
         case "junit":
             from reconciler.cli.text.drift_text import drift_junit
 

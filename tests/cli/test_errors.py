@@ -156,7 +156,7 @@ def applied(run: Run) -> Run:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["plan", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown', 'junit', 'sarif'\n"),
+        (["plan", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown', 'html', 'junit', 'sarif'\n"),
         (["apply", "--parallelism", "0"], "'--parallelism': it is at least 1\n"),
         (["apply", "--parallelism", "999"], "'--parallelism': it is at most 256\n"),
         (["apply", "--parallelism", "many"], "'--parallelism': it is a whole number\n"),

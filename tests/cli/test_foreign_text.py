@@ -51,6 +51,7 @@ FORMS: Final = {
     "json": ("plan", "--format", "json"),
     "markdown": ("plan", "--format", "markdown"),
     "junit": ("plan", "--format", "junit"),
+    "html": ("plan", "--format", "html"),
     "sarif": ("plan", "--format", "sarif"),
     "events": ("apply", "--yes", "--format", "json"),
     "drift": ("drift", "--format", "json"),

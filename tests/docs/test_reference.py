@@ -29,4 +29,4 @@ def test_every_variable_that_the_code_reads_is_on_the_page() -> None:
     told = [name for rows in programs.ENVIRONMENT.values() for name, _ in rows]
     assert [name for name in sorted(read) if not any(each.startswith(name) for each in told)] == []
     written = [f'"{name}"' for name in (*told, "RECONCILER_VAR_", "SERVER_URL")]
-    assert [name for name in written if name not in code] == ['"RECONCILER_VAR_NAME"', '"GITHUB_SERVER_URL"']
+    assert [name for name in written if name not in code] == ['"RECONCILER_VAR_NAME"']

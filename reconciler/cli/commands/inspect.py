@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli.console import out
-from reconciler.cli.options import Files, Place, TextOrJson, bundled
+from reconciler.cli.options import Files, Place, TextJsonOrPage, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.errors import UsageError
 
@@ -23,9 +23,12 @@ def show_command(
     what: Annotated[
         str | None, Argument(metavar="ADDR|PLANFILE", help="An address or a saved plan; by default everything.")
     ] = None,
-    form: TextOrJson = "text",
+    form: TextJsonOrPage = "text",
 ) -> None:
     """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
+    if form == "html":
+        _show_page(files, place, what)
+        return
     if what is not None and _is_file(what):
         from reconciler.cli.show import show_document
         from reconciler.operations.show import show_plan
@@ -38,6 +41,28 @@ def show_command(
 
     rows = show(place.invocation(), files.select(), what)
     present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows))
+
+
+def _show_page(files: Files, place: Place, what: str | None) -> None:
+    from reconciler.cli.failed import errors_shown
+    from reconciler.cli.html.plan_report import plan_report
+    from reconciler.cli.html.state_report import show_report
+    from reconciler.cli.json.inventory_json import ShowDocument
+    from reconciler.cli.show import show_page
+    from reconciler.cli.text.sections import plan_of
+    from reconciler.operations.manifest_files import folder_of, name_of_workspace
+    from reconciler.operations.show import show, show_plan
+
+    invocation = place.invocation()
+    with errors_shown("html", "show", invocation, files.environment):
+        if what is not None and _is_file(what):
+            document = show_plan(Path(what))
+            report = plan_report(plan_of(document), document)
+        else:
+            rows = show(invocation, files.select(), what)
+            workspace = name_of_workspace(invocation)
+            report = show_report(rows, ShowDocument.of(rows), workspace, files.environment, invocation.tool)
+    show_page(report, folder_of(invocation))
 
 
 def _is_file(what: str) -> bool:
@@ -98,8 +123,8 @@ def graph_command(
         Option("--lifecycle", metavar="NAME", help="A state machine, such as mirror or mount.", show_default=False),
     ] = None,
     form: Annotated[
-        Literal["text", "json", "mermaid", "dot"],
-        Option("--format", help="What to print; `dot -Tsvg` of Graphviz makes a picture of dot."),
+        Literal["text", "json", "svg", "mermaid", "dot"],
+        Option("--format", help="What to print; svg is a picture, mermaid and dot are for tools that draw."),
     ] = "text",
 ) -> None:
     """Draw the clusters with their links and mounts, the order of a plan, or a state machine; asks no cluster."""
@@ -111,6 +136,11 @@ def graph_command(
         from reconciler.cli.text.inventory_text import graph_text
 
         present("json" if form == "json" else "text", lambda: graph_text(picture), lambda: GraphDocument.made(picture))
+        return
+    if form == "svg":
+        from reconciler.cli.html.svg import svg_text
+
+        out().write_bytes(svg_text(picture).encode())
         return
     from reconciler.cli.text.inventory_text import dot_text, mermaid_text
 

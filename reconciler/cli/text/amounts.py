@@ -199,7 +199,12 @@ def value_text(path: str, value: Value | list[object]) -> str:
 
 
 def moved_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
-    """Return two values of a field, `7d → 36h`, both in the unit of the one that is long in its own."""
+    """Return two values of a field in one text: `7d → 36h`."""
+    return " → ".join(moved_values(path, before, after))
+
+
+def moved_values(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
+    """Return two values of a field, `7d` and `36h`, both in the unit of the one that is long in its own."""
     texts = [value_text(path, before), value_text(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
@@ -210,7 +215,7 @@ def moved_text(path: str, before: Value | list[object], after: Value | list[obje
             if not rest and int(other) > 0 and int(other) % one == 0:
                 texts[1 - long] = f"{int(other) // one}{found[2]}"
                 break
-    return " → ".join(texts)
+    return texts[0], texts[1]
 
 
 def change_texts(change: Change) -> list[str]:

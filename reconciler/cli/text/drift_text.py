@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
 
 
-_SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
+SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "drift": ("!", Tone.CHANGE),
     "missing": ("✗", Tone.REMOVE),
     "in doubt": ("⁇", Tone.CHANGE),
@@ -54,7 +54,7 @@ def drift_lines(drifted: Drifted) -> list[Line]:
     for kind in CLASSES:
         rows = [found for found in findings if found.kind == kind]
         if rows:
-            sign, tone = _SIGNS[kind]
+            sign, tone = SIGNS[kind]
             named, unnamed = _named(rows, drifted)
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(

@@ -147,13 +147,17 @@ def _value(path: str, side: Mapping[str, Any]) -> str:
 
 
 def _facts(shown: Shown) -> list[Line]:
-    facts = {
+    return [line(Span(f"  {word:<13}", Tone.QUIET), said) for word, said in facts_of(shown).items() if said]
+
+
+def facts_of(shown: Shown) -> dict[str, str]:
+    """Return what is known of a resource beside its fields; empty where there is nothing to say."""
+    return {
         "declared in": shown.source or "no file",
         "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
         "observed": _seen(shown),
         "id": (shown.observed and shown.observed.incarnation) or "",
     }
-    return [line(Span(f"  {word:<13}", Tone.QUIET), said) for word, said in facts.items() if said]
 
 
 def _seen(shown: Shown) -> str:
@@ -246,7 +250,7 @@ def dot_text(picture: Picture) -> str:
         *(f"  {names[node.name]} [label={_quoted(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
         *(
             f"  {names[start]} -> {names[end]} [label={_quoted(said)}{', style=dashed' if by_itself else ''}];"
-            for (start, end, by_itself), said in _merged(picture).items()
+            for (start, end, by_itself), said in merged(picture).items()
         ),
         "}",
     ]
@@ -259,7 +263,7 @@ def _states(picture: Picture) -> Iterator[str]:
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:
         yield f"  [*] --> {picture.initial}"
-    for (start, end, _), said in _merged(picture).items():
+    for (start, end, _), said in merged(picture).items():
         yield f"  {start} --> {end} : {said}"
 
 
@@ -267,7 +271,7 @@ def _flow(picture: Picture) -> Iterator[str]:
     names = _names(picture)
     yield "graph LR"
     yield from (f"  {_shaped(node, names[node.name])}" for node in picture.nodes)
-    for (start, end, _), said in _merged(picture).items():
+    for (start, end, _), said in merged(picture).items():
         beside = f'|"{label(said)}"|' if said else ""
         yield f"  {names[start]} -->{beside} {names[end]}"
 
@@ -277,7 +281,7 @@ def _shaped(node: Node, name: str) -> str:
     return f'{name}{before}"{label(node.name)}"{after}'
 
 
-def _merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
+def merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
     """Return one arrow for all that leads the same way: many verbs make one line, not many."""
     found: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:

@@ -51,7 +51,7 @@ class Remark:
 class Remarks:
     """All of one command, the gravest first."""
 
-    command: Literal["plan", "drift", "validate"]
+    command: Literal["plan", "drift", "validate", "show", "state history"]
     workspace: str
     environment: str | None
     tool: str

@@ -1,0 +1,363 @@
+"""Plans and drift as pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.html.graph_layout import drawable
+from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, cells, named, owner_of, section
+from reconciler.cli.html.svg import picture_svg
+from reconciler.cli.text.action_words import mark
+from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values, value_text
+from reconciler.cli.text.drift_text import SIGNS, what_of
+from reconciler.cli.text.inventory_text import fields_of
+from reconciler.cli.text.lines import Tone, text_of
+from reconciler.cli.text.plan_text import back_lines, totals
+from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.operations.drift import CLASSES
+from reconciler.operations.show import draw_plan
+from reconciler.planning.actions import Adopt, Create, Delete, RunJob, Transition, Update
+from reconciler.resources.address import Address, cluster_of, kind_of
+from reconciler.runtime.text import bytes_text, count_text, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.cli.json.checks_json import DriftDocument, FoundPart
+    from reconciler.operations.drift import Drifted
+    from reconciler.planning.actions import Action
+    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Plan
+    from reconciler.planning.saved_plan import ActionDocument, ChangeDocument, PlanDocument
+
+MOST_DRAWN: Final = 300
+"""Actions in one picture: more of them are lines and no picture."""
+_MOST_NAMED: Final = 50
+"""Consumer groups that one row names."""
+_SHORT: Final = 12
+
+
+def plan_report(plan: Plan, document: PlanDocument) -> Report:
+    """Return a plan as a page: its document, in the words in which a terminal shows it."""
+    found = sections(plan)
+    by_id = {each.id: each for each in document.actions}
+    danger = [_of_row(row, by_id) for row in found.danger]
+    stuck = [each for each in danger if "blocked" in each.flags]
+    return Report(
+        title="Plan for {}",
+        subject=named(plan.workspace, plan.environment),
+        lead=totals(plan),
+        facts=tuple(_facts(plan)),
+        sections=(
+            *section("Errors", Tone.DANGER, map(error_entry, plan.errors), is_open=True),
+            *section(
+                "Blocked", Tone.DANGER, stuck, is_open=True, hint="Nothing is applied while anything here is blocked."
+            ),
+            *section("Danger", Tone.DANGER, (each for each in danger if "blocked" not in each.flags), is_open=True),
+            *section("Warnings", Tone.CHANGE, map(_warning, plan.warnings)),
+            *section("Drift", Tone.CHANGE, _drifted(found, document)),
+            *section("Waiting", Tone.QUIET, map(_plain, found.waiting)),
+            *section("Changes", Tone.STRONG, (_of_row(row, by_id) for row in found.changes), grouped=True),
+            *section("Jobs", Tone.STRONG, (_of_row(row, by_id) for row in found.jobs)),
+            *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged, plan.unmanaged), grouped=True),
+        ),
+        nothing="Nothing to do: clusters are as the files say.",
+        tool=plan.tool,
+        remarks=tuple(text_of([each]).strip() for each in back_lines(plan)),
+        **_order(document),
+    )
+
+
+def _facts(plan: Plan) -> Iterator[Fact]:
+    yield Fact("workspace", plan.workspace)
+    if plan.environment:
+        yield Fact("environment", plan.environment)
+    yield Fact("state", f"#{plan.base.serial}" if plan.base else "none yet")
+    if plan.git_commit:
+        yield Fact("commit", plan.git_commit[:_SHORT], whole=plan.git_commit, is_commit=True)
+    yield Fact("digest", plan.digest[:_SHORT], whole=plan.digest)
+
+
+def _order(document: PlanDocument) -> dict[str, Any]:
+    """Return the order of the actions as a picture, where something waits and a picture of it can be read."""
+    drawn = drawable(draw_plan(document))
+    if not drawn.nodes:
+        return {}
+    found: dict[str, Any] = {"picture_title": "What waits for what"}
+    if len(drawn.nodes) > MOST_DRAWN:
+        waves = counted(len({each.wave for each in document.actions}), "wave")
+        much = f"{counted(len(drawn.nodes), 'action')} in {waves}, with {counted(len(drawn.arrows), 'arrow')}"
+        hint = "Draw all with: reconciler graph PLANFILE --format svg"
+        return {**found, "picture_note": f"This is too much for a picture here: {much}. {hint}"}
+    keys = {f"{each.verb} {each.address}": each.id for each in document.actions}
+    return {**found, "picture": picture_svg(drawn, keys=keys)}
+
+
+def _of_row(row: Row, by_id: Mapping[str, ActionDocument]) -> Entry:
+    action = row.action
+    if action is None:
+        return _plain(row)
+    document = by_id[action.id]
+    return Entry(
+        sign=row.sign,
+        tone=row.tone,
+        verb=document.action,
+        name=row.name,
+        what=(row.what, *row.more),
+        key=document.id,
+        kind=kind_of(action.address),
+        cluster=document.cluster or "",
+        owner=_owner(action),
+        flags=(*(["blocked"] if document.blocked else []), *(["danger"] if document.risk != "none" else [])),
+        notes=tuple(filter(None, (row.note, _stop(row, document)))),
+        size=_size(document),
+        fields=tuple(_fields(action, document)),
+        facts=tuple(_about(action, document)),
+        copies=tuple(_copies(document)),
+        after=document.depends_on,
+        source=action.declared_at if isinstance(action, RunJob) else document.source,
+    )
+
+
+def _owner(action: Action) -> str:
+    match action:
+        case Create() | Update() | Adopt() | Transition():
+            resource = action.after
+        case Delete():
+            resource = action.before
+        case _:
+            return ""
+    return owner_of(getattr(resource.metadata, "labels", None)) if hasattr(resource, "metadata") else ""
+
+
+def _stop(row: Row, document: ActionDocument) -> str:
+    """Return why it is blocked, in full; or what lifted that."""
+    block = document.blocked
+    return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
+
+
+def _size(document: ActionDocument) -> str:
+    estimate = document.estimate
+    parts = [bytes_text(estimate.bytes)] if estimate.bytes else []
+    parts += [counted(estimate.records, "record")] if estimate.records else []
+    return ", ".join(parts)
+
+
+def _fields(action: Action, document: ActionDocument) -> Iterator[Cells]:
+    """Yield each field that moves; of what is created each field that it has."""
+    for change in document.changes:
+        yield from _moved(change)
+    if isinstance(action, Create) and not document.changes:
+        for path, value in fields_of(action.after).items():
+            if value not in ([], None):
+                yield cells(field_name(path), (None, value_text(path, value)))
+
+
+def _moved(change: ChangeDocument) -> Iterator[Cells]:
+    name = field_name(change.path)
+    if is_nested(change.before, change.after):
+        for leaf in leaves(name, change.before, change.after):
+            yield cells(leaf.place, (leaf.before, leaf.after))
+        return
+    before, after = moved_values(change.path, change.before, change.after)
+    path = f"{name} (from {change.origin})" if change.origin else name
+    yield cells(path, (None if change.before is None else before, None if change.after is None else after))
+
+
+def _about(action: Action, document: ActionDocument) -> Iterator[tuple[str, str]]:
+    estimate = document.estimate
+    if document.reasons:
+        yield "because", ", ".join(reason.replace("_", " ").replace("-", " ") for reason in document.reasons)
+    if document.risk != "none":
+        yield "risk", document.risk.replace("-", " ")
+    if estimate.groups:
+        more = len(estimate.groups) - _MOST_NAMED
+        yield (
+            "read by",
+            ", ".join(estimate.groups[:_MOST_NAMED]) + (f" and {count_text(more)} more" if more > 0 else ""),
+        )
+    if estimate.groups is None:
+        yield "read by", "cannot be told"
+    if estimate.location:
+        yield "in object storage", estimate.location
+    if estimate.engine:
+        yield "runs", estimate.engine
+    for lost in estimate.unreadable[:_MOST_NAMED]:
+        where = f"{lost.topic}, partition {lost.partition}, offsets {lost.start} to {lost.stop}"
+        yield "becomes unreadable", f"{where}, {bytes_text(lost.bytes)}"
+    if isinstance(action, Transition):
+        yield "leads", f"from {action.from_state} to {action.to_state}"
+    yield "wave", str(document.wave)
+
+
+def _copies(document: ActionDocument) -> Iterator[tuple[str, str]]:
+    block = document.blocked
+    if block and block.allow:
+        yield "allow once with", f"--allow {block.allow}"
+    if block and block.instead:
+        yield "keep its records: declare in its place", block.instead
+
+
+def error_entry(finding: Finding) -> Entry:
+    """Return what cannot be at all."""
+    return _finding(finding, "✗", Tone.DANGER, "error")
+
+
+def _warning(finding: Finding) -> Entry:
+    return _finding(finding, "!", Tone.CHANGE, "warning")
+
+
+def _finding(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
+    return Entry(
+        sign,
+        tone,
+        verb,
+        finding.address or finding.source or "workspace",
+        (finding.message,),
+        kind=_kind(finding.address),
+        cluster=(cluster_of(finding.address) or "") if finding.address else "",
+        notes=(finding.hint,) if finding.hint else (),
+        source=finding.source,
+    )
+
+
+def _drifted(parts: Sections, document: PlanDocument) -> Iterator[Entry]:
+    """Yield what drifted; an action that only sets it back has no row of its own, and is found by this one."""
+    rows = (*parts.danger, *parts.changes, *parts.jobs)
+    told = {row.action.id for row in rows if row.action is not None}
+    actions = {each.address: each.id for each in document.actions if each.id not in told}
+    for row, found in zip(parts.drift, document.drift, strict=True):
+        address = Address(found.address)
+        yield Entry(
+            row.sign,
+            row.tone,
+            "drift",
+            row.name,
+            (row.what, *row.more),
+            key=actions.pop(found.address, ""),
+            kind=_kind(address),
+            cluster=cluster_of(address) or "",
+            flags=("ignored",) if found.ignored else (),
+            facts=(
+                ("last applied", value_text(found.path, found.recorded)),
+                ("on the cluster", value_text(found.path, found.observed)),
+                *((("comes from", found.origin),) if found.origin else ()),
+            )
+            if found.path
+            else (),
+        )
+
+
+def _plain(row: Row) -> Entry:
+    address = Address(row.name)
+    return Entry(
+        row.sign,
+        row.tone,
+        "waiting",
+        row.name,
+        (row.what, *row.more),
+        kind=_kind(address),
+        cluster=cluster_of(address) or "",
+    )
+
+
+def _unmanaged(address: Address) -> Entry:
+    return Entry("?", Tone.QUIET, "unmanaged", address, kind=_kind(address), cluster=cluster_of(address) or "")
+
+
+def _kind(address: Address | None) -> str:
+    return kind_of(address) if address and "/" in address else ""
+
+
+# Drift as a page.
+
+
+_TITLES: Final = {
+    "drift": "Drift",
+    "missing": "Missing",
+    "in doubt": "In doubt",
+    "unmanaged": "Not in the files",
+    "pending": "Pending: the files say more",
+    "blocked": "Blocked",
+}
+
+
+def drift_report(drifted: Drifted, document: DriftDocument) -> Report:
+    """Return what moved away from the files as a page: first what makes the command fail."""
+    plan = drifted.planned.plan
+    actions = {action.address: action for action in plan.actions}
+    counts = [(kind, sum(each.kind == kind for each in document.findings)) for kind in CLASSES]
+    said = [f"{count_text(count)} {kind}" for kind, count in counts if count]
+    errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
+    return Report(
+        title="Drift of {}",
+        subject=named(document.workspace, document.environment),
+        lead=" · ".join([", ".join(said) or "nothing found", *errors]),
+        facts=tuple(
+            Fact(label, value)
+            for label, value in (
+                ("workspace", document.workspace),
+                ("environment", document.environment or ""),
+                ("state", f"#{plan.base.serial}" if plan.base else "none yet"),
+            )
+            if value
+        ),
+        sections=(
+            *section("Not compared", Tone.DANGER, map(error_entry, drifted.errors), is_open=True),
+            *(
+                found
+                for fails in (True, False)
+                for kind in CLASSES
+                for found in _of_class(kind, fails, document, drifted, actions)
+            ),
+        ),
+        columns=("last applied", "on the cluster"),
+        nothing="No drift: clusters are as they were last applied.",
+        tool=plan.tool,
+    )
+
+
+def _of_class(
+    kind: str, fails: bool, document: DriftDocument, drifted: Drifted, actions: Mapping[Address, Action]
+) -> Iterator[Section]:
+    rows = [
+        _of_finding(part, what_of(item), actions.get(item.address))
+        for part, item in zip(document.findings, drifted.findings, strict=True)
+        if part.kind == kind and part.fails is fails
+    ]
+    title = _TITLES[kind] if fails else f"{_TITLES[kind]}, fails nothing"
+    yield from section(title, Tone.DANGER if fails else Tone.STRONG, rows, is_open=fails, grouped=not fails)
+
+
+def _of_finding(part: FoundPart, what: str, action: Action | None) -> Entry:
+    sign, tone = SIGNS[part.kind]
+    address = Address(part.address)
+    return Entry(
+        sign,
+        tone,
+        part.kind,
+        part.address,
+        (what,),
+        kind=_kind(address),
+        cluster=cluster_of(address) or "",
+        owner=_owner(action) if action is not None else "",
+        flags=(*(["fails"] if part.fails else []), *(["ignored"] if part.ignored else [])),
+        notes=(f"left as it is: {part.ignored}",) if part.ignored else (),
+        fields=tuple(_found_fields(part)),
+        facts=(
+            *((("planned", f"{mark(action)[0]} {action.id}"),) if action is not None else ()),
+            ("fingerprint", part.fingerprint),
+        ),
+        source=action.source if action is not None else None,
+    )
+
+
+def _found_fields(part: FoundPart) -> Iterator[Cells]:
+    if not part.path:
+        return
+    name = field_name(part.path)
+    if is_nested(part.recorded, part.observed):
+        for leaf in leaves(name, part.recorded, part.observed):
+            yield cells(leaf.place, (leaf.before, leaf.after))
+    else:
+        yield cells(name, moved_values(part.path, part.recorded, part.observed))
