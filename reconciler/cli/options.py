@@ -35,6 +35,16 @@ AnyForm = Annotated[
     Form,
     Option("--format", help="What to print; html is a page, junit and sarif are for pages that collect results."),
 ]
+Report = Annotated[
+    list[str] | None,
+    Option(
+        "--report",
+        metavar="FORM=FILE",
+        help="Write it to a file as well; may be repeated. A form of --format, or for pipelines: outputs, annotations, "
+        "gitlab.",
+        show_default=False,
+    ),
+]
 TextJsonOrPage = Annotated[PageForm, Option("--format", help="What to print; html is a page.")]
 TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
 OutFolder = Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 Kind: TypeAlias = Literal[
-    "a saved plan", "metrics", "a file of --known", "a JSON Schema", "records as JSON", "Parquet", "values"
+    "a saved plan", "metrics", "a file of --known", "a JSON Schema", "records as JSON", "Parquet", "values", "a report"
 ]
 _MOST: Final = 1 << 30
 """Bytes of a document: far more than a plan has."""
@@ -130,6 +130,12 @@ def _is_records(line: bytes) -> bool:
     return {"partition", "offset", "timestamp_ms"} <= _document(line).keys()
 
 
+def _is_report(body: bytes) -> bool:
+    if body.startswith((b"::error ", b"::warning ")) or _document(body).keys() == {"create", "update", "delete"}:
+        return True
+    return body.lstrip()[:1] in {b"<", b"{"} and b"reconciler" in body.lower()
+
+
 _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "a saved plan": _is_format("reconciler.plan/"),
     "metrics": _is_metrics,
@@ -138,6 +144,7 @@ _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "records as JSON": _is_records,
     "Parquet": lambda head: head.startswith(b"PAR1"),
     "values": lambda _head: False,
+    "a report": _is_report,
 }
 KINDS: Final[Mapping[str, Kind]] = {"records": "records as JSON", "values": "values", "parquet": "Parquet"}
 """What `topic consume` writes, by its format."""

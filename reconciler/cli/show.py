@@ -87,8 +87,7 @@ def require_someone_to_ask(instead: str) -> None:
 
 
 def show_planned(planned: Planned, form: Form) -> None:
-    """Print a plan on standard output, its warnings on standard error."""
-    warn_about(planned)
+    """Print a plan on standard output."""
     screen = out()
     match form:
         case "text":
@@ -166,10 +165,14 @@ def show_page(report: Report, folder: Path) -> None:
 # What `drift` found on the screen, in the form that was asked for.
 
 
-def show_drifted(drifted: Drifted, form: Form) -> None:
-    """Print findings on standard output, warnings on standard error."""
+def warn_about_drift(drifted: Drifted) -> None:
+    """Print what is odd about the files or the clusters, on standard error."""
     warn_all(drifted.planned.warnings)
     warn_all(warning_text(finding) for finding in drifted.warnings)
+
+
+def show_drifted(drifted: Drifted, form: Form) -> None:
+    """Print findings on standard output."""
     screen = out()
     match form:
         case "text":

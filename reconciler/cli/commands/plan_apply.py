@@ -10,7 +10,7 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.console import are_one, err, out
 from reconciler.cli.environment import speaks
-from reconciler.cli.options import AnyForm, AtForge, Chosen, Files, Place, TextOrJson, bundled, seconds
+from reconciler.cli.options import AnyForm, AtForge, Chosen, Files, Place, Report, TextOrJson, bundled, seconds
 from reconciler.cli.present import blocked_above, present, raise_verdict
 from reconciler.cli.show import Doing, carry_out
 from reconciler.cli.text.lines import line
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.events import Event
     from reconciler.operations.apply import Applied, Hooks
+    from reconciler.operations.drift import Drifted
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
 
 
@@ -47,6 +48,7 @@ def plan_command(
     detailed_exitcode: Annotated[
         bool, Option("--detailed-exitcode", help="The same as --fail-on changes,blocked.")
     ] = False,
+    report: Report = None,
 ) -> None:
     """Show what would change. Changes nothing and takes no lock."""
     from reconciler.cli.output_files import checked_output
@@ -54,16 +56,26 @@ def plan_command(
     file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
     from reconciler.cli.failed import errors_shown
-    from reconciler.cli.show import show_planned
+    from reconciler.cli.show import show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
     fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
-    with errors_shown(form, "plan", invocation, chosen.environment):
-        planned = plan(invocation, chosen.select(), out=file)
+    if report:
+        from reconciler.cli.reports import plan_outcome, reports
+
+        asked = reports(report, "plan", invocation, chosen.environment)
+        with asked.errors(form):
+            planned = plan(invocation, chosen.select(), out=file)
+        verdict = planned.verdict(fails)
+        asked.write(lambda each: show_planned(planned, each), lambda: plan_outcome(planned, verdict))
+    else:
+        with errors_shown(form, "plan", invocation, chosen.environment):
+            planned = plan(invocation, chosen.select(), out=file)
+        verdict = planned.verdict(fails)
+    warn_about(planned)
     show_planned(planned, form)
     if file is not None:
         err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
-    verdict = planned.verdict(fails)
     raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 
@@ -211,6 +223,7 @@ def drift_command(
             "--webhook", metavar="VARIABLE", help="Send findings to the address in this variable.", show_default=False
         ),
     ] = None,
+    report: Report = None,
 ) -> None:
     """Say where clusters have moved away from the files. Changes none of them; exits 3 where they have.
 
@@ -224,7 +237,7 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import checked_output
-    from reconciler.cli.show import show_drifted
+    from reconciler.cli.show import show_drifted, warn_about_drift
     from reconciler.operations.drift import drift
 
     if issue_label and not issue:
@@ -237,17 +250,30 @@ def drift_command(
     from reconciler.cli.failed import errors_shown
 
     invocation = place.invocation()
-    report = None
+    filed = None
     if issue or webhook is not None:
         from reconciler.cli.drift_report import DriftReport
 
-        report = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
-        report.check()
-    with errors_shown(form, "drift", invocation, chosen.environment):
-        drifted = drift(invocation, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+        filed = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
+        filed.check()
+
+    def found() -> Drifted:
+        return drift(invocation, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+
+    if report:
+        from reconciler.cli.reports import drift_outcome, reports
+
+        asked = reports(report, "drift", invocation, chosen.environment)
+        with asked.errors(form):
+            drifted = found()
+        asked.write(lambda each: show_drifted(drifted, each), lambda: drift_outcome(drifted))
+    else:
+        with errors_shown(form, "drift", invocation, chosen.environment):
+            drifted = found()
+    warn_about_drift(drifted)
     show_drifted(drifted, form)
-    if report is not None:
-        report.tell(drifted)
+    if filed is not None:
+        filed.tell(drifted)
     drifted.remember()
     raise_verdict(drifted.verdict)
 

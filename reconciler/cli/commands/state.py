@@ -214,7 +214,7 @@ def rollback_plan_command(
     from dataclasses import replace
 
     from reconciler.cli.output_files import checked_output
-    from reconciler.cli.show import show_planned
+    from reconciler.cli.show import show_planned, warn_about
     from reconciler.operations.state_views import rollback_plan
 
     file = None if out is None else checked_output("--out", out, "a saved plan")
@@ -222,6 +222,7 @@ def rollback_plan_command(
         files.select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
     )
     planned = rollback_plan(place.invocation(), select, serial, out=file)
+    warn_about(planned)
     show_planned(planned, form)
     if file is not None:
         err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])

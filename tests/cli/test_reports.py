@@ -1,0 +1,128 @@
+"""`--report FORM=FILE`: one look at the clusters, in as many forms as a pipeline needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.reports import github_commands
+from reconciler.cli.text.remarks import Remark, Remarks
+from tests.cli.conftest import Call
+
+FORMS = ("json", "markdown", "html", "junit", "sarif")
+BROKEN = "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: orders, cluster: west}\nspec: {partitions: many}\n"
+
+
+def outputs(path: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def asked(forms: tuple[str, ...]) -> list[str]:
+    return [part for form in forms for part in ("--report", f"{form}=r.{form}")]
+
+
+@pytest.mark.parametrize("command", ["plan", "drift"])
+def test_a_report_is_what_the_same_command_prints_in_that_form(call: Call, tmp_path: Path, command: str) -> None:
+    assert call(command, *asked(FORMS)).code == 0
+    for form in FORMS:
+        assert (tmp_path / f"r.{form}").read_text() == call(command, "--format", form).out
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_error_is_reported_as_the_same_command_prints_it(call: Call, tmp_path: Path, form: str) -> None:
+    (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)
+    assert call("plan", "--report", f"{form}=r").code == 1
+    assert (tmp_path / "r").read_text() == call("plan", "--format", form).out
+    assert "partitions" in (tmp_path / "r").read_text()
+
+
+def test_what_is_printed_is_the_same_with_reports_and_without(call: Call) -> None:
+    assert call("plan", *asked(FORMS))[:2] == call("plan")[:2]
+
+
+def test_a_pipeline_gets_the_digest_the_counts_and_why_it_failed(call: Call, tmp_path: Path) -> None:
+    assert call("plan", "--report", "outputs=o", "--report", "gitlab=g").code == 0
+    digest = json.loads(call("plan", "--format", "json").out)["digest"]
+    found = outputs(tmp_path / "o")
+    assert {name: found[name] for name in ("digest", "empty", "create", "danger", "blocked", "failure")} == {
+        "digest": digest,
+        "empty": "false",
+        "create": "3",
+        "danger": "0",
+        "blocked": "0",
+        "failure": "",
+    }
+    assert json.loads((tmp_path / "g").read_text()) == {"create": 3, "update": 0, "delete": 0}
+    (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)
+    assert call("plan", "--report", "outputs=o", "--report", "gitlab=g").code == 1
+    found = outputs(tmp_path / "o")
+    assert (found["digest"], found["exit_code"]) == ("", "1")
+    assert "1 problem" in found["failure"]
+    assert (tmp_path / "o").read_text().count("digest=") == 2  # others write into such a file, too: nothing is removed
+
+
+def test_drift_says_how_much_it_found_and_that_it_fails(call: Call, tmp_path: Path) -> None:
+    assert call("apply", "--yes").code == 0
+    assert call("topic", "alter", "topic/west/shop:orders", "--set", "retention.ms=7d", "--no-state").code == 0
+    assert call("drift", "--fail-on", "unmanaged", "--report", "outputs=o").code == 3
+    found = outputs(tmp_path / "o")
+    assert (found["findings"], found["failing"], found["exit_code"]) == ("1", "1", "3")
+
+
+def test_a_problem_of_a_file_is_marked_at_its_line(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)
+    call("plan", "--report", "annotations=a")
+    (only,) = (tmp_path / "a").read_text().splitlines()
+    assert only.startswith("::error file=manifests/broken.yaml,line=4,title=")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("100%\n::set-env::x", r"100%25\n::set-env::x"),
+        ("a\r\nb", r"a\r\nb"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+    ],
+)
+def test_hostile_text_stays_in_its_one_command(text: str, shown: str) -> None:
+    remark = Remark("r", "error", "n", f"topic/{text},x=1::", text, source=f"{text}.yaml:3")
+    (line,) = github_commands(Remarks("plan", "shop", None, "1", (remark,)))
+    assert line.endswith(f"::{shown}")
+    assert line.count("::") == 2 + shown.count("::")
+    assert "\n" not in line
+    assert "\r" not in line
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("html", "is not FORM=FILE"),
+        ("html=", "is not FORM=FILE"),
+        ("htm=x", "Did you mean html?"),
+        ("text=x", "is not FORM=FILE"),
+        ("html=manifests", "is a folder"),
+        ("html=missing/x", "missing/x"),
+        ("markdown=notes.txt", "is not a report"),
+        ("json=.reconciler/x", "holds a state"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_and_nothing_is_lost(
+    call: Call, tmp_path: Path, given: str, said: str
+) -> None:
+    assert call("apply", "--yes").code == 0
+    (tmp_path / "notes.txt").write_text("mine")
+    done = call("plan", "--report", given)
+    assert done.code == 64
+    assert said in done.err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_report_takes_the_place_of_the_last_one(call: Call, tmp_path: Path) -> None:
+    forms = (*FORMS, "annotations", "gitlab")
+    for _ in range(2):
+        assert call("plan", *asked(forms)).code == 0
+    (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)
+    for _ in range(2):
+        assert call("plan", *asked(forms)).code == 1
