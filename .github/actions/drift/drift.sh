@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Compare once; the issue, the message and the page are of the same look. The last step of the action fails, not this.
+set -uo pipefail
+
+folder="$(mktemp -d "$RUNNER_TEMP/reconciler-drift-XXXXXX")"
+options=()
+[[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
+if [[ "$ISSUE" == true ]]; then
+  options+=(--issue)
+  while IFS= read -r label; do
+    [[ -z "$label" ]] || options+=(--issue-label "$label")
+  done <<<"$LABELS"
+fi
+[[ -z "$RECONCILER_WEBHOOK" ]] || options+=(--webhook RECONCILER_WEBHOOK)
+while IFS= read -r line; do
+  [[ -z "$line" ]] || options+=("$line")
+done <<<"$ARGUMENTS"
+
+# shellcheck source-path=SCRIPTDIR source=../setup/env.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
+
+cd "$WORKSPACE" || exit
+status=0
+reconciler drift "${options[@]}" \
+  --report "markdown=$folder/drift.md" \
+  --report "html=$folder/drift.html" \
+  --report "outputs=$folder/outputs.txt" || status=$?
+
+[[ ! -s "$folder/outputs.txt" ]] || cat "$folder/outputs.txt" >>"$GITHUB_OUTPUT"
+[[ -s "$folder/outputs.txt" ]] || echo "failure=nothing was compared, see the log" >>"$GITHUB_OUTPUT"
+echo "folder=$folder" >>"$GITHUB_OUTPUT"
+echo "status=$status" >>"$GITHUB_OUTPUT"
+[[ ! -s "$folder/drift.md" ]] || cat "$folder/drift.md" >>"$GITHUB_STEP_SUMMARY"

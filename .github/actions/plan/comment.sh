@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Write the plan into the pull request, where there is one that may be written to.
+set -euo pipefail
+
+if [[ "$COMMENT" != true || ! -s "$FOLDER/comment.md" ]]; then
+  exit 0
+fi
+case "$GITHUB_EVENT_NAME" in
+  pull_request | pull_request_target | issue_comment) ;;
+  *) exit 0 ;;
+esac
+if [[ "$GITHUB_EVENT_NAME" == pull_request && "$HEAD_REPOSITORY" != "$GITHUB_REPOSITORY" ]]; then
+  echo "The pull request is from a fork, whose token may not comment: the plan is in the summary of this job."
+  exit 0
+fi
+reconciler comment "$FOLDER/comment.md"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Plan once, in all forms that the steps after this one need. The step does not fail: the last one of the action does.
+set -uo pipefail
+
+folder="$(mktemp -d "$RUNNER_TEMP/reconciler-plan-XXXXXX")"
+options=(--fail-on "$FAIL_ON")
+[[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
+while IFS= read -r line; do
+  [[ -z "$line" ]] || options+=("$line")
+done <<<"$ARGUMENTS"
+
+# shellcheck source-path=SCRIPTDIR source=../setup/env.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
+
+cd "$WORKSPACE" || exit
+status=0
+reconciler plan "${options[@]}" --out "$folder/plan.json" \
+  --report "markdown=$folder/comment.md" \
+  --report "html=$folder/plan.html" \
+  --report "sarif=$folder/plan.sarif" \
+  --report "annotations=$folder/annotations.txt" \
+  --report "outputs=$folder/outputs.txt" || status=$?
+
+# Where the command line itself was wrong there is nothing but what was said above.
+[[ ! -s "$folder/outputs.txt" ]] || cat "$folder/outputs.txt" >>"$GITHUB_OUTPUT"
+[[ -s "$folder/outputs.txt" ]] || echo "failure=the plan was not made, see the log" >>"$GITHUB_OUTPUT"
+echo "folder=$folder" >>"$GITHUB_OUTPUT"
+echo "status=$status" >>"$GITHUB_OUTPUT"
+[[ ! -s "$folder/annotations.txt" ]] || cat "$folder/annotations.txt"
+[[ ! -s "$folder/comment.md" ]] || cat "$folder/comment.md" >>"$GITHUB_STEP_SUMMARY"
