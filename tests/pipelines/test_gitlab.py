@@ -1,0 +1,137 @@
+"""The components for GitLab: their scripts run in order as a runner runs them, against a forge that speaks its API."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.pipelines.runner import ROOT
+from tests.pipelines.test_life import CLUSTER, ORDERS, WORKSPACE
+from tests.servers.forge import TOKEN, ForgeServer, Review
+
+COMPONENTS = sorted((ROOT / "templates").glob("*.yml"))
+_INPUT = re.compile(r"\$\[\[ inputs\.([\w-]+) \]\]")
+MERGE = "5eed"
+
+
+def component(name: str, **given: str) -> dict[str, Any]:
+    """Return the one job of a component, its inputs filled in."""
+    spec, body = (ROOT / "templates" / f"{name}.yml").read_text(encoding="utf-8").split("\n---\n")
+    inputs = {key: each.get("default") or "" for key, each in yaml.safe_load(spec)["spec"]["inputs"].items()}
+    inputs |= {key.replace("_", "-"): value for key, value in given.items()}
+    ((_, job),) = yaml.safe_load(body).items()
+    found: dict[str, Any] = _filled(job, inputs)
+    return found
+
+
+def _filled(node: Any, inputs: dict[str, str]) -> Any:
+    match node:
+        case dict():
+            return {key: _filled(value, inputs) for key, value in node.items()}
+        case list():
+            return [_filled(value, inputs) for value in node]
+        case str():
+            return _INPUT.sub(lambda found: str(inputs[found[1]]), node)
+        case _:
+            return node
+
+
+class Checkout:
+    """A checkout on a runner."""
+
+    def __init__(self, folder: Path, forge: ForgeServer) -> None:
+        self.folder = folder
+        self.forge = forge
+
+    def run(self, name: str, source: str, **given: str) -> subprocess.CompletedProcess[str]:
+        job = component(name, package="", **given)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("CI", "GIT", "RECONCILER"))}
+        tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environ = {**kept, "CI": "true", **self.forge.environ(), "CI_COMMIT_SHA": MERGE, "PATH": tools}
+        if source != "merge_request_event":
+            del environ["CI_MERGE_REQUEST_IID"]
+        environ |= {"CI_PIPELINE_SOURCE": source, "CI_PROJECT_DIR": str(self.folder), **job["variables"]}
+        script = "\n".join(job["script"])
+        command = ["sh", "-e", "-c", script]  # a runner joins the lines, and ends at the first that fails
+        done = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=False)
+        assert TOKEN not in done.stdout + done.stderr
+        return done
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Checkout]:
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "reconciler.yaml").write_text(WORKSPACE)
+    (tmp_path / "manifests" / "west.yaml").write_text(CLUSTER)
+    (tmp_path / "manifests" / "orders.yaml").write_text(ORDERS % 3)
+    with ForgeServer("gitlab").started() as forge:
+        yield Checkout(tmp_path, forge)
+
+
+@pytest.mark.thorough
+def test_a_merge_request_is_planned_approved_applied_and_watched(checkout: Checkout) -> None:
+    forge, folder = checkout.forge, checkout.folder
+    planned = checkout.run("plan", "merge_request_event")
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads((folder / "reconciler-plan" / "widget.json").read_text()) == {
+        "create": 2,
+        "update": 0,
+        "delete": 0,
+    }
+    assert "digest=" in (folder / "reconciler-plan" / "outputs.env").read_text()
+    (comment,) = forge.comments
+    assert "Plan for `shop`" in comment.body
+
+    forge.merged_as = MERGE
+    assert checkout.run("apply", "push").returncode == 7
+    forge.reviews = [Review("bob")]
+    applied = checkout.run("apply", "push")
+    assert applied.returncode == 0, applied.stderr
+
+    assert checkout.run("drift", "schedule").returncode == 0
+    alter = ["topic", "alter", "topic/west/orders", "--set", "retention.ms=1d", "--no-state"]
+    subprocess.run([Path(sys.executable).with_name("reconciler"), *alter], cwd=folder, check=True, capture_output=True)
+    assert checkout.run("drift", "schedule").returncode == component("drift")["allow_failure"]["exit_codes"]
+    (issue,) = forge.issues
+    assert "retention.ms" in issue.body
+    assert (folder / "reconciler-drift" / "drift.html").stat().st_size > 1000
+
+
+@pytest.mark.thorough
+def test_a_plan_that_fails_fails_the_job_after_it_was_commented(checkout: Checkout) -> None:
+    (checkout.folder / "manifests" / "orders.yaml").write_text(ORDERS % "many")
+    assert checkout.run("plan", "merge_request_event").returncode == 1
+    assert "was not planned" in checkout.forge.comments[0].body
+    assert (checkout.folder / "reconciler-plan" / "plan.xml").read_text().count("<failure") == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("hostile", ["$(touch {place})", "`touch {place}`", '"; touch {place}; "'])
+def test_what_inputs_hold_is_never_run(checkout: Checkout, hostile: str) -> None:
+    place = checkout.folder / "was-run"
+    text = hostile.format(place=place)
+    checkout.run("plan", "merge_request_event", workspace=text, environment=text, fail_on=text)
+    checkout.run("apply", "push", workspace=text, environment=text, lock_timeout=text)
+    checkout.run("drift", "schedule", workspace=text, environment=text, label=text)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("path", COMPONENTS, ids=lambda path: path.name)
+def test_every_input_is_used_and_every_artifact_is_written(path: Path) -> None:
+    spec, body = path.read_text(encoding="utf-8").split("\n---\n")
+    assert {found[1] for found in _INPUT.finditer(body)} == set(yaml.safe_load(spec)["spec"]["inputs"])
+    job = component(path.stem)
+    script = "\n".join(job["script"])
+    for artifact in job.get("artifacts", {}).get("reports", {}).values():
+        folder, name = artifact.split("/")
+        assert folder in script
+        assert f"$folder/{name}" in script
