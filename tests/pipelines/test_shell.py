@@ -29,8 +29,9 @@ def test_shellcheck_finds_nothing_in_a_script(path: Path) -> None:
 
 def test_workflows_and_components_name_this_version() -> None:
     files = [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("templates/*.yml")]
+    files += [ROOT / "docs" / "guides" / f"{name}.md" for name in ("pull-requests", "pipelines")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
-    found = re.findall(r"stream-reconciler/reconciler/\S+@v([\w.]+)|stream-reconciler\S*==([\w.]+)", text)
+    found = re.findall(r"reconciler/\S+@v([\d.]+\d)|stream-reconciler\S*==([\d.]+\d)", text)
     assert {one or other for one, other in found} == {__version__}
     assert len(found) > 5
 
