@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Finished, environment
+from tests.servers.kafka import Kafka
 
 HIDING = """
 import sys
@@ -79,3 +80,31 @@ def test_a_plan_with_a_job_is_shown_and_an_apply_refuses_it_before_anything_is_d
     assert "pip install 'stream-reconciler[records]'" in done.stderr
     shown = run(tmp_path, "state list", "topic list")
     assert (shown.returncode, "shop" in shown.stdout) == (0, False)
+
+
+ON_KAFKA = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: live}}
+spec: {{provider: kafka, kafka: {{bootstrapServers: ["{broker}"]}}}}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: {topic}, cluster: live}}
+spec: {{partitions: {partitions}, replicationFactor: 1, configs: {{retention.ms: 1h}}}}
+"""
+
+
+@pytest.mark.thorough
+def test_topics_of_kafka_are_planned_applied_and_compared_without_either(
+    kafka_broker: Kafka, kafka_prefix: str, tmp_path: Path
+) -> None:
+    assert run(tmp_path, "init").returncode == 0
+    topic = f"{kafka_prefix}-orders"
+    looks = ("drift", "show", "topic list --sizes", f"topic describe topic/live/{topic}", "group list live")
+    for partitions in (1, 3):
+        text = ON_KAFKA.format(broker=kafka_broker.bootstrap(), topic=topic, partitions=partitions)
+        (tmp_path / "manifests" / "example.yaml").write_text(text)
+        done = run(tmp_path, "plan", "apply --yes", "plan --detailed-exitcode", *looks)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "nothing to do" in done.stdout
