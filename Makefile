@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN))/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check coverage bench soak docs schemas lock clean
+.PHONY: help setup demo test test-all check coverage bench lowest soak docs dist schemas lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -49,6 +49,15 @@ coverage: setup ## which lines no test reaches; takes longer than the tests
 bench: setup ## the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python tests/benchmarks/run.py
 
+lowest: setup ## tests of what a change may break, with the lowest versions that pyproject.toml declares (needs uv)
+	@uv venv --quiet --clear --python $(BIN)/python .venv-lowest
+	@uv pip install --quiet --python .venv-lowest/bin/python -r requirements.lock
+	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --resolution lowest-direct --python-version 3.11 \
+		--quiet --no-header | uv pip install --quiet --python .venv-lowest/bin/python -r -
+	@uv pip install --quiet --python .venv-lowest/bin/python --no-build-isolation --no-deps -e .
+	@PATH="$(abspath .venv-lowest/bin):$$PATH" .venv-lowest/bin/python -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder \
+		-m "not soak and not thorough"
+
 soak: setup ## long tests: crashes at random moments, scale
 	@$(BIN)/python -m pytest -q -m soak
 
@@ -60,6 +69,22 @@ docs: .venv-docs/.locked ## the documentation as a site, in site/: open site/ind
 	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
+dist: .venv-release/.locked ## the package in dist/, tried in an empty environment, and what it is made of in build/
+	@rm -rf dist build/tried build/shop
+	@.venv-release/bin/python -m build --no-isolation --outdir dist . >/dev/null
+	@.venv-release/bin/twine check --strict dist/*
+	@$(PYTHON) -m venv --without-pip build/tried
+	@.venv-release/bin/python -m pip --python build/tried/bin/python install --quiet --disable-pip-version-check dist/*.whl
+	@build/tried/bin/reconciler --version
+	@build/tried/bin/reconciler init build/shop
+	@cd build/shop && ../tried/bin/reconciler apply --yes && ../tried/bin/reconciler plan --detailed-exitcode
+	@.venv-release/bin/cyclonedx-py environment --output-reproducible --validate --output-file build/sbom.cdx.json build/tried
+
+.venv-release/.locked: requirements-release.lock
+	@test -x .venv-release/bin/python || $(PYTHON) -m venv .venv-release
+	@.venv-release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.lock
+	@touch $@
+
 schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, docs/plan.svg and the list of messages anew
 	@$(BIN)/reconciler schema --out schemas
 	@$(BIN)/python -m tests.docs.reference
@@ -68,11 +93,13 @@ schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, docs/plan
 	@$(BIN)/python -m tests.docs.facts
 
 lock: ## resolve requirements.lock anew (needs uv)
-	@uv pip compile pyproject.toml --extra spark --extra kafka --group dev --universal --python-version 3.11 \
+	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
 	@uv pip compile --group docs --universal --python-version 3.11 \
 		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements-docs.lock
+	@uv pip compile --group release --universal --python-version 3.11 \
+		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements-release.lock
 
 clean: ## remove everything that was made
-	@rm -rf $(VENV) .venv-docs site .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) .venv-docs .venv-lowest .venv-release site dist build .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@rm -rf examples/*/.reconciler examples/*/.clusters examples/*/.workspace

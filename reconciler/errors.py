@@ -2,6 +2,8 @@
 
 * ReconcilerError
   - UserError             fix the manifest or the command
+    · MissingSparkError       Java or Spark are not there
+    · MissingRecordsError     the libraries that read and write records are not installed
     · InvalidNamespaceError   the namespace used does not exist
     · MissingObjectError      an object that something names is not there
     · DamagedObjectError      one that is there holds no records any more
@@ -30,7 +32,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final, Self
 
 
 class ReconcilerError(Exception):
@@ -66,6 +68,22 @@ class UserError(ReconcilerError):
 
 class MissingSparkError(UserError):
     """Work that runs on Spark, and no PySpark, Java or Spark Connect server that could do it."""
+
+
+class MissingRecordsError(UserError):
+    """Work that reads or writes records, and no pyarrow or numpy that could do it."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self | None:
+        """Return what an import that failed for want of one of them means to a user; `None` for any other error."""
+        library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+        if library not in _OF_RECORDS:
+            return None
+        hint = "Install it: pip install 'stream-reconciler[records]'."
+        return cls(f"this reads or writes records, and {library} is not installed", hint=hint)
+
+
+_OF_RECORDS: Final = frozenset({"pyarrow", "numpy"})
 
 
 class InvalidNamespaceError(UserError):

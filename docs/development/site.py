@@ -1,4 +1,4 @@
-"""What the site needs beside the pages of `docs`: the pages of the examples, and links that leave the site.
+"""What the site needs beside the pages of `docs`: the examples, the schemas, and links that leave the site.
 
 mkdocs calls these functions by their names.
 """
@@ -59,7 +59,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of each example."""
+    """Add the page of each example, and the schemas at the address that they name."""
+    for schema in sorted((ROOT / "schemas").glob("*.json")):
+        files.append(File.generated(config, f"schemas/{schema.name}", content=schema.read_text("utf-8")))
     for page in sorted((ROOT / "examples").glob("*/README.md")):
         files.append(File.generated(config, f"examples/{page.parent.name}.md", content=page.read_text("utf-8")))
     decisions = (file for file in files.documentation_pages() if file.src_uri.startswith("decisions/0"))
@@ -84,6 +86,8 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
         path = posixpath.normpath(posixpath.join(here, target))
         if found := _EXAMPLE.fullmatch(path):
             path = f"docs/examples/{found[1]}.md"
+        elif path.startswith("schemas/") and path.endswith(".json"):
+            path = f"docs/{path}"
         elif not path.startswith("docs/") or not path.endswith(".md"):
             return text
         return f"[{text}]({posixpath.relpath(path.removeprefix('docs/'), posixpath.dirname(at) or '.')}{anchor})"

@@ -16,6 +16,7 @@ from reconciler.errors import (
     BrokenInvariantError,
     IncompleteError,
     LeaseError,
+    MissingRecordsError,
     ReconcilerError,
     RetryableError,
     StoppedError,
@@ -127,7 +128,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
     except ReconcilerError as error:
         unanswered = error
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
-        unanswered = _bug(error)
+        unanswered = _unforeseen(error)
     return [found.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
 
 
@@ -140,14 +141,17 @@ def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], 
     except ReconcilerError as error:
         return Failed(job.id, error), Moved()
     except Exception as error:  # noqa: BLE001 - as in a batch
-        return Failed(job.id, _bug(error)), Moved()
+        return Failed(job.id, _unforeseen(error)), Moved()
 
 
 def _no_answer() -> BrokenInvariantError:
     return BrokenInvariantError("the platform gave no answer for it", hint="Please report this, with the run's files.")
 
 
-def _bug(error: Exception) -> BrokenInvariantError:
+def _unforeseen(error: Exception) -> ReconcilerError:
+    if missing := MissingRecordsError.of(error):
+        missing.__cause__ = error
+        return missing
     broken = BrokenInvariantError(
         f"{type(error).__name__}: {error}", hint="Please report this, with the run's files; the rest goes on."
     )

@@ -11,7 +11,7 @@ from typer import TyperException
 
 from reconciler.cli.console import Screen, err, silence
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.errors import BrokenInvariantError, DriftError, PendingError, ReconcilerError
+from reconciler.errors import BrokenInvariantError, DriftError, MissingRecordsError, PendingError, ReconcilerError
 from reconciler.runtime.text import one_line, visible
 
 USAGE: Final = 64
@@ -54,6 +54,8 @@ def unexpected(error: BaseException) -> tuple[int, str, str]:
     match error:
         case KeyboardInterrupt() | EOFError():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
+        case ImportError() if missing := MissingRecordsError.of(error):
+            return missing.exit_code, missing.message, missing.hint
         case OSError():
             return 1, _of_the_system(error), "Mend that, then run the same command again"
         case MemoryError():

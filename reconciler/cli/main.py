@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 _YOUNG: Final = 50_000
 """New objects before the cyclic collector looks at them, which is 700 unless told. What a command imports and reads
 stays until it ends: looking again and again takes a tenth of the time of a plan, and frees nothing."""
+_ELSEWHERE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Never raises, never shows a traceback unasked."""
+    try:
+        import fcntl  # noqa: F401 - locks of files, which a state in a folder is built on: Windows has none
+    except ImportError:
+        sys.stderr.write(_ELSEWHERE)
+        return 1
     given = sys.argv[1:] if arguments is None else list(arguments)
     is_verbose = "--verbose" in given
     gc.set_threshold(_YOUNG)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
+from reconciler import __site__, __version__
 from reconciler.resources.inventory import WRITABLE
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ _FIXED: Final = ("apiVersion", "kind")
 """A variable cannot stand for these: they are read before any variable is."""
 
 
+def identity(name: str) -> dict[str, str]:
+    """Return the first two keys of a schema: its dialect, and the address at which the site of this version has it."""
+    return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
+
+
 def schemas() -> Mapping[str, dict[str, Any]]:
     """Return the schema of each kind, by its name in lower case, and `manifest`, which is any of them."""
     definitions = _definitions()
@@ -40,12 +46,12 @@ def schemas() -> Mapping[str, dict[str, Any]]:
 
 def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
     used = {name: definitions[name] for name in sorted(_used(definitions[kind], definitions, set()))}
-    return {"$schema": DIALECT, "title": kind, **definitions[kind], "$defs": used}
+    return {**identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
 
 
 def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "$schema": DIALECT,
+        **identity("manifest"),
         "title": "Manifest",
         "description": "Any document of a workspace; `kind` says which.",
         "type": "object",

@@ -10,13 +10,14 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
+# A plan reads where a mirror stands and no records: only what works on columns imports numpy.
+# ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
 """A chunk of that many pieces takes no more: a few kilobytes, written again with every append."""
@@ -73,6 +74,8 @@ def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) ->
     """Return the pieces of records whose offsets on both sides these are, in order."""
     if not len(sources):
         return ()
+    import numpy as np
+
     breaks = np.flatnonzero((np.diff(sources) != 1) | (np.diff(targets) != 1)) + 1
     starts = np.concatenate(([0], breaks))
     lengths = np.diff(np.concatenate((starts, [len(sources)])))
@@ -135,6 +138,8 @@ class OffsetMap:
 
     def sources_of(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the source's offsets of records of the copy; -1: it was not copied from there."""
+        import numpy as np
+
         if not self._pieces:
             return np.full(len(targets), -1, np.int64)
         if self._columns is None:

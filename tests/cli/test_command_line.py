@@ -89,6 +89,30 @@ def test_work_on_a_folder_loads_no_library_that_only_others_need(command: str, c
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+ON_WINDOWS = """
+import os, signal, sys
+sys.modules["fcntl"] = None
+sys.platform = "win32"
+del signal.SIGALRM, signal.setitimer, os.fork
+from reconciler.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan"]])
+def test_windows_is_refused_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_WINDOWS, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
+
+
 def test_version_is_one_line(run: Run) -> None:
     done = run("--version")
     assert (done.returncode, done.stderr) == (0, "")

@@ -50,7 +50,7 @@ from reconciler.cli.json.states_json import (
     StateShowDocument,
     StateUnlockDocument,
 )
-from reconciler.manifests.json_schema import DIALECT, schemas
+from reconciler.manifests.json_schema import identity, schemas
 from reconciler.planning.saved_plan import PlanDocument
 
 if TYPE_CHECKING:
@@ -111,13 +111,13 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
 @cache
 def schema_bytes() -> Mapping[str, bytes]:
     """Return every schema by its name, as it stands in `schemas/`."""
-    outputs = {name: _of(model) for name, model in OUTPUTS.items()}
+    outputs = {name: _of(name, model) for name, model in OUTPUTS.items()}
     return {
         name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
         for name, schema in sorted({**schemas(), **outputs}.items())
     }
 
 
-def _of(model: type[BaseModel]) -> dict[str, Any]:
+def _of(name: str, model: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of what a model prints: what is absent is printed as null, so every field is required."""
-    return {"$schema": DIALECT, **model.model_json_schema(mode="serialization")}
+    return {**identity(name), **model.model_json_schema(mode="serialization")}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.events import Ran
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
+from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
 from reconciler.lifecycles.mount import UNMOUNT
 from reconciler.objectstore.base import nonce
 from reconciler.operations.steps.link_pass import FinalSync
@@ -93,11 +93,18 @@ class SparkJobs:
         ending.join(_HURRIED_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Return if every job among `actions` that will start Spark finds it here, so that nothing is begun in vain.
+        """Return if the jobs among `actions` find what they need here, so that nothing is begun in vain.
 
         Raises:
-            MissingSparkError: Java or Spark are not there.
+            MissingSparkError: A job will start Spark, and Java or Spark are not there.
+            MissingRecordsError: The libraries that read and write records are not there.
         """
+        actions = tuple(actions)
+        if any(isinstance(action, RunJob | Transition) for action in actions):
+            try:
+                self.engine()
+            except ImportError as error:
+                raise MissingRecordsError.of(error) or error from error
         # What is expected to be little and turns out to be much fails by itself, and says so (`Engine.spark`).
         on_spark = [
             action for action in actions if isinstance(action, RunJob) and action.estimate.bytes >= self._spec.below

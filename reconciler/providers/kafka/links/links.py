@@ -19,7 +19,6 @@ from reconciler.providers.kafka.links.link_site import make_ledger
 from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, noted, states_of, synced_keys
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.offsets import bounds_of
-from reconciler.providers.kafka.records.copy_sink import CopySink, Target
 from reconciler.providers.models import declared_after, link_entry, link_in, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, go_on
 from reconciler.resources.address import full_name_of
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.links.link_sync import KafkaSyncs
     from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.records.copy_sink import CopySink
     from reconciler.providers.protocol import Outcome
     from reconciler.records.log import Bounds
     from reconciler.resources.mirrors import Json, LinkEntry, OperationEntry, TroubleEntry, Truncated
@@ -457,6 +457,8 @@ def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink
     Raises:
         UserError: There is no such topic.
     """
+    from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
+
     topic, seen = site.topic(full_name)
     if seen is None:
         message = f"cluster {site.cluster} has no topic {topic}"

@@ -25,7 +25,6 @@ from reconciler.providers.kafka.mounts.mount_ledger import (
 )
 from reconciler.providers.kafka.mounts.topic_moves import archived, filling, finished
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.records.copy_sink import CopySink, Target
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import Done, Failed, LiveTopic, MountJob
 from reconciler.resources.address import full_name_of
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Changes, Ledger
     from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
+    from reconciler.providers.kafka.records.copy_sink import CopySink
     from reconciler.providers.kafka.translate import Naming
     from reconciler.providers.protocol import GroupsOfCluster, Outcome
     from reconciler.records.log import TopicLog
@@ -159,6 +159,8 @@ class KafkaHibernation:
 
     def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
         """Return a sink whose progress and offset maps are written with the records."""
+        from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
+
         name = self.naming.physical(move.topic)
         target = Target(
             self.ledger.settings, self.client.name, name, move.topic_id, len(begins), move.claim, begins=begins

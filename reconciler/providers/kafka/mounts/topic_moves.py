@@ -12,8 +12,6 @@ from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounts.mount_ledger import FILLED, LEFT, WRITER, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.records.copy_sink import CopySink, Target
-from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, Rekeyed
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import CopyMove
 from reconciler.records.log import came_since
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Changes, Ledger
+    from reconciler.providers.kafka.records.copy_sink import CopySink
+    from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
     from reconciler.providers.kafka.translate import Naming
     from reconciler.providers.protocol import GroupsOfCluster
     from reconciler.records.log import TopicLog
@@ -142,6 +142,9 @@ class KafkaCopyMoves:
 
     def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
         """Return a sink whose progress, and where records went, are written with the records."""
+        from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
+        from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink  # noqa: PLC0415 - as above
+
         target = Target(
             self.ledger.settings,
             self.client.name,
@@ -237,6 +240,8 @@ class KafkaCopyMoves:
         return place
 
     def _places_by_key(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
+        from reconciler.providers.kafka.records.rekey_copy import Rekeyed  # noqa: PLC0415 - brings numpy
+
         name = self.naming.physical(move.new)
         rows = Rekeyed.of(self.ledger.read(REKEYED), name)
         now = bounds_of(self.client, [(name, number) for number in range(len(self._seen(move.new)))])
