@@ -30,7 +30,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """One stream. Colours only where it is a terminal that wants them."""
+    """One stream. Colours where it is a terminal that wants them, or where they are asked for."""
 
     stream: TextIO
 
@@ -41,8 +41,17 @@ class Screen:
 
     @property
     def has_colours(self) -> bool:
-        """Tell whether colour codes may be written (https://no-color.org)."""
-        return self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        """Tell whether colour codes may be written.
+
+        NO_COLOR wins (https://no-color.org), then FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, which hold
+        in a pipe too, then CLICOLOR (https://bixense.com/clicolors).
+        """
+        environ = os.environ
+        if environ.get("NO_COLOR"):
+            return False
+        if environ.get("FORCE_COLOR") or environ.get("CLICOLOR_FORCE", "0") not in {"", "0"}:
+            return True
+        return self.is_terminal and environ.get("CLICOLOR") != "0" and environ.get("TERM") != "dumb"
 
     @property
     def width(self) -> int | None:

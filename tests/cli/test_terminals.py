@@ -103,13 +103,6 @@ def test_a_terminal_has_colours_and_no_color_takes_them_away(on_terminal: OnTerm
 
 
 @pytest.mark.usefixtures("workspace")
-def test_a_pipe_has_no_colours_whatever_is_asked_for(run: Run) -> None:
-    done = run("plan", environ={"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"})
-    assert done.returncode == 0
-    assert ESCAPE not in done.stdout + done.stderr
-
-
-@pytest.mark.usefixtures("workspace")
 def test_bars_leave_only_the_result_on_a_terminal(on_terminal: OnTerminal) -> None:
     code, shown = on_terminal("apply", "--yes", environ={"NO_COLOR": "1"})
     assert code == 0

@@ -49,7 +49,12 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "Set by you": (
         ("RECONCILER_VAR_NAME", "Value of the variable `${var.NAME}` in manifests. Not for secrets."),
         ("RECONCILER_BASE", "Branch or commit that a pull request is for, where the pipeline does not say it."),
-        ("NO_COLOR", "Print no colours."),
+        ("NO_COLOR", "Print no colours, whatever the others say."),
+        (
+            "FORCE_COLOR",
+            "Print colours in a pipe, too; so does `CLICOLOR_FORCE=1`. JSON and other forms stay as they are.",
+        ),
+        ("CLICOLOR", "With `0`: print no colours on a terminal."),
         ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
         ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
         ("XDG_CACHE_HOME", "Where caches of remote reads lie; else `~/.cache`."),
