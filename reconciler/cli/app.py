@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
@@ -186,6 +187,10 @@ def _load(entry: Entry) -> Command:
         app.command(entry.name)(getattr(import_module(entry.module), entry.function))
     command = get_command(app)
     command.name = entry.name
+    if "_RECONCILER_COMPLETE" in os.environ:
+        from reconciler.cli.completion import offer_values
+
+        offer_values(command)
     return command
 
 

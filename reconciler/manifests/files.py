@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
+ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 MAX_BYTES: Final = 32 * 2**20
 """Of one file; far beyond what people write, and read in a few seconds."""
 
@@ -46,6 +48,15 @@ def find_workspace(start: Path) -> Path:
         f"there is no {WORKSPACE_FILE} in {beginning} or any folder above it",
         hint="Name the workspace with --workspace DIR, or begin one with `reconciler init`",
     )
+
+
+def environments(folder: Path) -> tuple[str, ...]:
+    """Return the environments of a workspace."""
+    try:
+        found = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
+    except OSError:
+        return ()
+    return tuple(sorted(name for name in found if ENVIRONMENT.fullmatch(name)))
 
 
 def _is_file(path: Path) -> bool:
