@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from reconciler.cli.hint_rewrite import lines_again
 from reconciler.cli.text.lines import Line, Tone, text_of
@@ -54,6 +54,11 @@ class Screen:
         return self.is_terminal and environ.get("CLICOLOR") != "0" and environ.get("TERM") != "dumb"
 
     @property
+    def can_redraw(self) -> bool:
+        """Tell whether lines may be drawn over: the log of a pipeline keeps each, even where it seems a terminal."""
+        return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and pipeline() is None
+
+    @property
     def width(self) -> int | None:
         """Return the columns of a terminal; `None` in a pipe, where a line may be as long as it is."""
         return os.get_terminal_size(self.stream.fileno()).columns or None if self.is_terminal else None
@@ -71,6 +76,18 @@ class Screen:
     def write_bytes(self, body: bytes) -> None:
         """Write bytes as they are: JSON, whose encoding is not the terminal's to choose."""
         _ignore_a_gone_reader(self.stream, lambda: _written(self.stream, body))
+
+
+Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
+
+
+def pipeline() -> Pipeline | None:
+    """Return whose pipeline this runs in, by what runners set."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    if os.environ.get("GITLAB_CI") == "true":
+        return "gitlab"
+    return "other" if os.environ.get("CI", "") not in {"", "0", "false"} else None
 
 
 def out() -> Screen:

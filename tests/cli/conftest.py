@@ -132,9 +132,11 @@ def on_terminal(tmp_path: Path) -> Callable[..., tuple[int, str]]:
         types: Sequence[tuple[str, bytes]] = (),
         environ: Mapping[str, str] | None = None,
         cwd: Path = tmp_path,
+        command: Sequence[str] = COMMAND,
+        size: terminals.Size = terminals.WIDE,
     ) -> tuple[int, str]:
         return terminals.on_terminal(
-            [*COMMAND, *arguments], cwd=cwd, environ=environment(**(environ or {})), types=types
+            [*command, *arguments], cwd=cwd, environ=environment(**(environ or {})), types=types, size=size
         )
 
     return start

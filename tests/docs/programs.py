@@ -50,17 +50,17 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("RECONCILER_VAR_NAME", "Value of the variable `${var.NAME}` in manifests. Not for secrets."),
         ("RECONCILER_BASE", "Branch or commit that a pull request is for, where the pipeline does not say it."),
         ("NO_COLOR", "Print no colours, whatever the others say."),
-        (
-            "FORCE_COLOR",
-            "Print colours in a pipe, too; so does `CLICOLOR_FORCE=1`. JSON and other forms stay as they are.",
-        ),
+        ("FORCE_COLOR", "Print colours in a pipe, too. JSON and other forms for programs stay as they are."),
+        ("CLICOLOR_FORCE", "The same, unless it is `0`."),
         ("CLICOLOR", "With `0`: print no colours on a terminal."),
         ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
         ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
         ("XDG_CACHE_HOME", "Where caches of remote reads lie; else `~/.cache`."),
     ),
     "Set by pipelines": (
-        ("CI", "With state on the local disk, `plan` and `apply` warn."),
+        ("CI", "Nothing is drawn over. With state on the local disk, `plan` and `apply` warn."),
+        ("GITHUB_ACTIONS", "With `true`: the log is folded, and errors stand at their lines."),
+        ("GITLAB_CI", "With `true`: the log is folded."),
         ("GITHUB_ACTOR", "Who runs the command, as leases and the history show it."),
         ("GITLAB_USER_LOGIN", "The same on GitLab."),
         (
