@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.cli.hint_rewrite import lines_again
 from reconciler.cli.text.lines import Line, Tone, text_of
 from reconciler.runtime.text import without_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO, TextIO
+
+    from reconciler.cli.text.job_log import Pipeline
 
 
 _STYLES: Final = {
@@ -73,12 +78,34 @@ class Screen:
         text = without_commands(text)
         _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
 
+    def command(self, text: str) -> None:
+        """Write a command to the runner of a pipeline, which `write` would disarm; what is in it is escaped already."""
+        _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
+
+    @contextmanager
+    def folded(self, title: str) -> Iterator[None]:
+        """Fold what the block writes where the log of a pipeline can; a file gets what it would get elsewhere."""
+        from reconciler.cli.text.job_log import fold
+
+        found = None if self._is_file else fold(pipeline(), title, time.time())
+        if found is not None:
+            self.command(found[0])
+        try:
+            yield
+        finally:
+            if found is not None:
+                self.command(found[1])
+
+    @property
+    def _is_file(self) -> bool:
+        try:
+            return stat.S_ISREG(os.fstat(self.stream.fileno()).st_mode)
+        except (OSError, ValueError):
+            return True
+
     def write_bytes(self, body: bytes) -> None:
         """Write bytes as they are: JSON, whose encoding is not the terminal's to choose."""
         _ignore_a_gone_reader(self.stream, lambda: _written(self.stream, body))
-
-
-Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
 
 
 def pipeline() -> Pipeline | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, asser
 from typer import Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import Screen, are_one, err, out, stdin_is_terminal
+from reconciler.cli.console import Screen, are_one, err, out, pipeline, stdin_is_terminal
 from reconciler.cli.environment import speaks
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, warn_all
@@ -91,6 +91,7 @@ def show_planned(planned: Planned, form: Form) -> None:
     match form:
         case "text":
             show_as_text(planned, screen)
+            annotate_plan(planned)
         case "json":
             from reconciler.planning.saved_plan import canonical_bytes
 
@@ -133,6 +134,15 @@ def show_as_text(planned: Planned, screen: Screen) -> None:
     from reconciler.cli.text.plan_text import plan_text
 
     screen.show(plan_text(planned.plan, planned.header, width=screen.width))
+
+
+def annotate_plan(planned: Planned) -> None:
+    """Let the page of a pull request show at their lines what is wrong in a plan, blocked or dangerous."""
+    if pipeline() == "github":
+        from reconciler.cli.failed import annotate
+        from reconciler.cli.text.remarks import plan_remarks
+
+        annotate(plan_remarks(planned.plan), planned.folder)
 
 
 def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
@@ -246,8 +256,12 @@ class _Talk:
         self._is_shown = False
 
     def confirm(self, planned: Planned) -> bool:
-        """Show a plan, and ask unless it is approved already."""
-        self._show(planned)
+        """Show a plan, and ask unless it is approved already; where nobody is asked, a pipeline's log folds it."""
+        if self._is_approved:
+            with (out() if self._doing.form == "text" else err()).folded("Plan"):
+                self._show(planned)
+        else:
+            self._show(planned)
         return self._is_approved or ask(self._question)
 
     def about_blocked(self, error: BlockedError) -> BlockedError:

@@ -94,12 +94,15 @@ def apply_command(
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
     def do(hooks: Hooks) -> Applied:
+        from reconciler.cli.failed import errors_shown
         from reconciler.operations.apply import ApplyOptions, apply
 
         options = doing.options(
             ApplyOptions, file=file, strict=strict, only_drift=only_drift, resumes=resume, leaves_jobs=detach
         )
-        return apply(place.invocation(), chosen.select(), options, hooks)
+        invocation = place.invocation()
+        with errors_shown("text", "plan", invocation, chosen.environment):
+            return apply(invocation, chosen.select(), options, hooks)
 
     carry_out(
         do,
