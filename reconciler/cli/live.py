@@ -1,6 +1,6 @@
-"""What moves on a terminal while a command works: the phases of a plan, and the actions that a run has under way.
+"""What moves on a terminal while a run goes: the actions under way.
 
-Only this module draws over lines. It is imported where standard error is a terminal that can, and leaves nothing behind
+It is imported where standard error is a terminal that can, and leaves nothing behind
 but the lines it was told to keep.
 """
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.events import Summary
     from reconciler.cli.options import Form
+    from reconciler.cli.phases import Phases
     from reconciler.cli.text.lines import Line
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
     from reconciler.operations.drift import Drifted
@@ -217,8 +218,8 @@ class Doing:
         return kind(yes=self.yes, parallelism=self.parallelism, lock_timeout_s=timeout_s, **more)
 
 
-def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
-    """Run `do` with everything a run tells and asks on the way.
+def carry_out(do: Callable[[Hooks, Phases], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
+    """Run `do` with everything a run tells and asks on the way, and the line of what is done before it is asked.
 
     Raises:
         UsageError: Somebody has to be asked, and there is no terminal.
@@ -228,15 +229,20 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
         if not is_approved:
             require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
         seconds("--lock-timeout", doing.lock_timeout)
+        from reconciler.cli.phases import phases
         from reconciler.cli.progress import Ending, reporter
         from reconciler.operations.apply import Hooks
         from reconciler.operations.steps.runner import Stop
 
-        talk = _Talk(doing, question, is_approved=is_approved)
         stop, ending = Stop(), Ending()
         try:
-            with signals.stopping(stop, patience_s=signals.RUN_S), reporter(doing.form, ending) as report:
-                applied = do(Hooks(talk.confirm, report, stop))
+            with (
+                signals.stopping(stop, patience_s=signals.RUN_S),
+                reporter(doing.form, ending) as report,
+                phases() as before,
+            ):
+                talk = _Talk(doing, question, before, is_approved=is_approved)
+                applied = do(Hooks(talk.confirm, before.ended_by(report), stop), before)
         except BlockedError as error:
             raise talk.about_blocked(error) from error
         except StalePlanError as error:
@@ -249,7 +255,8 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
 class _Talk:
     """What is said about one plan: it is shown once, however it goes on."""
 
-    def __init__(self, doing: Doing, question: str, *, is_approved: bool) -> None:
+    def __init__(self, doing: Doing, question: str, before: Phases, *, is_approved: bool) -> None:
+        self._before = before
         self._doing = doing
         self._question = question
         self._is_approved = is_approved
@@ -257,6 +264,7 @@ class _Talk:
 
     def confirm(self, planned: Planned) -> bool:
         """Show a plan, and ask unless it is approved already; where nobody is asked, a pipeline's log folds it."""
+        self._before.end()
         if self._is_approved:
             with (out() if self._doing.form == "text" else err()).folded("Plan"):
                 self._show(planned)
@@ -297,6 +305,7 @@ class _Talk:
 
     def _show(self, planned: Planned) -> None:
         self._is_shown = True
+        self._before.end()
         warn_about(planned)
         if self._doing.form == "text":
             show_as_text(planned, out())

@@ -15,7 +15,7 @@ from reconciler.manifests.yaml_documents import PARSER
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from reconciler.manifests.positions import FieldPath
@@ -257,6 +257,8 @@ class Findings:
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
         """`within`: the folder outside of which nothing is read, but files that were `typed` as lying there."""
+        self.tell: Callable[[str], None] = lambda _text: None
+        """Is told how many of the files are read."""
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.is_whole = True

@@ -309,7 +309,8 @@ def read_drafts(
     files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
 ) -> Iterator[Draft]:
     """Yield every document of `files`, one file at a time; what cannot be read goes to `findings`."""
-    for file in files:
+    for number, file in enumerate(files):
+        findings.tell(f"reading files: {number} of {len(files)}")
         label = label_of(file, folder)
         raw = findings.read(file, label)
         if isinstance(raw, Problem):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from reconciler.cli.live import LiveTable
 from reconciler.planning.actions import Create
 from reconciler.resources.address import Address
 from reconciler.resources.topic import Topic
+from tests.cli.conftest import Call, Run
 from tests.cli.sample_results import empty
 from tests.cli.terminals import Size, hides_cursor, pictures
 
@@ -148,3 +151,52 @@ def test_nothing_is_drawn_over_where_each_line_stays(on_terminal: OnTerminal, en
     assert "\x1b[?25l" not in shown
     assert "\x1b[1A" not in shown
     assert "\x1b[2K" not in shown
+
+
+# Before a plan is there: what is being done.
+
+
+SILENT = """\
+---
+kind: Cluster
+apiVersion: reconciler/v1
+metadata: {{name: silent}}
+spec: {{provider: kafka, kafka: {{bootstrapServers: ["127.0.0.1:{port}"]}}}}
+"""
+
+
+@pytest.fixture
+def silent(call: Call, tmp_path: Path) -> Iterator[None]:
+    """A workspace with a cluster that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        manifest = tmp_path / "manifests" / "example.yaml"
+        manifest.write_text(manifest.read_text() + SILENT.format(port=server.getsockname()[1]))
+        done = call("validate")
+        assert done.code == 0, done
+        yield
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("size", [Size(80, 24), Size(40, 20)], ids=str)
+@pytest.mark.parametrize("command", ["plan", "drift", "apply"])
+def test_a_plan_says_which_clusters_it_waits_for_and_ctrl_c_takes_that_away(
+    on_terminal: OnTerminal, command: str, size: Size
+) -> None:
+    code, shown = on_terminal(command, types=[("observing clusters 1 of 2", b"\x03")], size=size)
+    assert code == 130, shown
+    line = re.findall(r"observing clusters 1 of 2[^\r\x1b]*", shown)[0]
+    assert line.startswith("observing clusters 1 of 2, waiting for silent (" if size.columns > 60 else "observing")
+    assert len(line) < size.columns
+    last = "".join(pictures(shown, size)[-1])
+    assert "Interrupted" in last
+    assert "observing" not in last
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("silent")
+def test_where_lines_stay_nothing_is_said_of_what_is_being_done(on_terminal: OnTerminal, run: Run) -> None:
+    _, shown = on_terminal("plan", "--exclude", "*/silent/*", environ={"CI": "1"})
+    done = run("plan", "--exclude", "*/silent/*")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "observing" not in shown + done.stdout

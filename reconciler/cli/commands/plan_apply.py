@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.applying.events import Event
+    from reconciler.cli.phases import Phases
     from reconciler.operations.apply import Applied, Hooks
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
 
@@ -54,12 +55,13 @@ def plan_command(
     file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
     from reconciler.cli.failed import errors_shown
+    from reconciler.cli.phases import phases
     from reconciler.cli.show import show_planned
     from reconciler.operations.plan import failing, plan
 
     fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
-    with errors_shown(form, "plan", invocation, chosen.environment):
-        planned = plan(invocation, chosen.select(), out=file)
+    with errors_shown(form, "plan", invocation, chosen.environment), phases() as line_of_phases:
+        planned = plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
     show_planned(planned, form)
     if file is not None:
         err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
@@ -93,7 +95,7 @@ def apply_command(
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
-    def do(hooks: Hooks) -> Applied:
+    def do(hooks: Hooks, before: Phases) -> Applied:
         from reconciler.cli.failed import errors_shown
         from reconciler.operations.apply import ApplyOptions, apply
 
@@ -102,7 +104,7 @@ def apply_command(
         )
         invocation = place.invocation()
         with errors_shown("text", "plan", invocation, chosen.environment):
-            return apply(invocation, chosen.select(), options, hooks)
+            return apply(before.seen_by(invocation), chosen.select(), options, hooks)
 
     carry_out(
         do,
@@ -127,11 +129,11 @@ def destroy_command(
 ) -> None:
     """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
 
-    def do(hooks: Hooks) -> Applied:
+    def do(hooks: Hooks, before: Phases) -> Applied:
         from reconciler.operations.apply import DestroyOptions, destroy
 
         options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
-        return destroy(place.invocation(), chosen.select(), options, hooks)
+        return destroy(before.seen_by(place.invocation()), chosen.select(), options, hooks)
 
     carry_out(
         do,
@@ -176,10 +178,11 @@ def drift_command(
     if known is not None:
         checked_output("--known", known, "a file of --known")
     from reconciler.cli.failed import errors_shown
+    from reconciler.cli.phases import phases
 
     invocation = place.invocation()
-    with errors_shown(form, "drift", invocation, chosen.environment):
-        drifted = drift(invocation, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+    with errors_shown(form, "drift", invocation, chosen.environment), phases() as line_of_phases:
+        drifted = drift(line_of_phases.seen_by(invocation), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
     show_drifted(drifted, form)
     drifted.remember()
     raise_verdict(drifted.verdict)
