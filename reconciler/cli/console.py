@@ -85,16 +85,18 @@ class Screen:
     @contextmanager
     def folded(self, title: str) -> Iterator[None]:
         """Fold what the block writes where the log of a pipeline can; a file gets what it would get elsewhere."""
+        runner = pipeline()
+        if runner is None or self._is_file:
+            yield
+            return
         from reconciler.cli.text.job_log import fold
 
-        found = None if self._is_file else fold(pipeline(), title, time.time())
-        if found is not None:
-            self.command(found[0])
+        begin, end = fold(runner, title, time.time())
+        self.command(begin)
         try:
             yield
         finally:
-            if found is not None:
-                self.command(found[1])
+            self.command(end)
 
     @property
     def _is_file(self) -> bool:

@@ -1,7 +1,7 @@
 """What moves on a terminal while a run goes: the actions under way.
 
-It is imported where standard error is a terminal that can, and leaves nothing behind
-but the lines it was told to keep.
+It is imported where standard error is a terminal whose lines may be drawn over, and leaves nothing behind but the lines
+it was told to keep.
 """
 
 from __future__ import annotations

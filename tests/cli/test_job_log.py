@@ -55,7 +55,7 @@ def test_a_fold_has_its_form_on_each_kind_of_pipeline() -> None:
         "\x1b[0Ksection_start:17:plan[collapsed=true]\r\x1b[0KPlan\n",
         "\x1b[0Ksection_end:17:plan\r\x1b[0K\n",
     )
-    assert fold("other", "Plan", 1.0) is fold(None, "Plan", 1.0) is None
+    assert fold("other", "Plan", 1.0) == ("", "")
 
 
 @pytest.fixture
@@ -69,15 +69,15 @@ def workspace(call: Call, tmp_path: Path) -> Path:
 
 
 def test_a_broken_manifest_is_shown_at_its_line_and_not_in_the_result(workspace: Path, run: Run) -> None:
-    for command in ("validate", "plan", "apply --yes"):
-        done = run(*command.split(), environ=GITHUB)
+    for command in ("validate", "plan"):
+        done = run(command, environ=GITHUB)
         commands = [line for line in done.stderr.splitlines() if line.startswith("::")]
         assert len(commands) >= 1, done.stderr
         assert all(
             re.match(rf"::error file={workspace.name}/manifests/example.yaml,line=\d+", each) for each in commands
         )
         assert "::error" not in re.sub(r"\\x3a:error", "", done.stdout)
-        assert not any(line.startswith("::") for line in run(*command.split(), environ=GITLAB).stderr.splitlines())
+        assert not any(line.startswith("::") for line in run(command, environ=GITLAB).stderr.splitlines())
 
 
 def test_an_apply_folds_its_plan_and_leaves_the_rest_in_sight(call: Call, run: Run, tmp_path: Path) -> None:

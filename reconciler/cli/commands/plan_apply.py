@@ -96,15 +96,12 @@ def apply_command(
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
     def do(hooks: Hooks, before: Phases) -> Applied:
-        from reconciler.cli.failed import errors_shown
         from reconciler.operations.apply import ApplyOptions, apply
 
         options = doing.options(
             ApplyOptions, file=file, strict=strict, only_drift=only_drift, resumes=resume, leaves_jobs=detach
         )
-        invocation = place.invocation()
-        with errors_shown("text", "plan", invocation, chosen.environment):
-            return apply(before.seen_by(invocation), chosen.select(), options, hooks)
+        return apply(before.seen_by(place.invocation()), chosen.select(), options, hooks)
 
     carry_out(
         do,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.runtime.text import ended_sentence, visible
 
@@ -21,8 +21,8 @@ _MOST: Final = 10
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
-def fold(pipeline: Pipeline | None, title: str, seconds: float) -> tuple[str, str] | None:
-    """Return what begins and what ends a fold, where a log has any; `seconds` is the time since 1970.
+def fold(pipeline: Pipeline, title: str, seconds: float) -> tuple[str, str]:
+    """Return what begins and what ends a fold, both empty where a log has none; `seconds` is the time since 1970.
 
     Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
     """
@@ -33,8 +33,10 @@ def fold(pipeline: Pipeline | None, title: str, seconds: float) -> tuple[str, st
             name = re.sub(r"[^a-z0-9_]", "_", title.lower())
             begin = f"\x1b[0Ksection_start:{seconds:.0f}:{name}[collapsed=true]{_ERASE}{visible(title)}\n"
             return begin, f"\x1b[0Ksection_end:{seconds:.0f}:{name}{_ERASE}\n"
+        case "other":
+            return "", ""
         case _:
-            return None
+            assert_never(pipeline)
 
 
 def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
