@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import lines_again
 from reconciler.cli.text.lines import Line, Tone, text_of
 from reconciler.runtime.text import without_commands
@@ -72,6 +73,16 @@ class Screen:
         """Write lines. A reader that has gone is no error: what is left has nobody to read it."""
         again = lines_again(lines)
         self.write(_coloured(again) if self.has_colours else text_of(again))
+
+    def page(self, lines: Iterable[Line]) -> None:
+        """Show lines; through RECONCILER_PAGER where it is set, this is a terminal, and they are more than it has."""
+        pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
+        held = list(lines)
+        if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
+            again = lines_again(held)
+            if _paged(pager, without_commands(_coloured(again) if self.has_colours else text_of(again))):
+                return
+        self.show(held)
 
     def write(self, text: str) -> None:
         """Write text; its lines are ours, and no pipeline takes one for a command."""
@@ -182,6 +193,21 @@ def silence(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def _paged(pager: str, text: str) -> bool:
+    """Tell whether a pager showed a text. It is a command with its options, and no line of a shell."""
+    import shlex
+    import subprocess
+
+    environ = {"LESS": "FRX", **os.environ}  # as git does: colours, and nothing where it all fits
+    sys.stdout.flush()
+    try:
+        with signals.left_to_another():
+            subprocess.run(shlex.split(pager), input=text.encode(errors="backslashreplace"), env=environ, check=False)  # noqa: S603 - the user's own
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _ignore_a_gone_reader(stream: TextIO, write: Callable[[], object]) -> None:

@@ -91,7 +91,7 @@ def show_planned(planned: Planned, form: Form) -> None:
     screen = out()
     match form:
         case "text":
-            show_as_text(planned, screen)
+            screen.page(_lines_of(planned, screen))
             annotate_plan(planned)
         case "json":
             from reconciler.planning.saved_plan import canonical_bytes
@@ -131,10 +131,14 @@ def warning_text(finding: Finding) -> str:
 
 
 def show_as_text(planned: Planned, screen: Screen) -> None:
-    """Print a plan as people read it, on any screen."""
+    """Print a plan as people read it, on any screen; a question may follow, so no pager comes between."""
+    screen.show(_lines_of(planned, screen))
+
+
+def _lines_of(planned: Planned, screen: Screen) -> Iterable[Line]:
     from reconciler.cli.text.plan_text import plan_text
 
-    screen.show(plan_text(planned.plan, planned.header, width=screen.width))
+    return plan_text(planned.plan, planned.header, width=screen.width)
 
 
 def annotate_plan(planned: Planned) -> None:
@@ -157,7 +161,7 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
         from reconciler.cli.text.plan_text import plan_text
         from reconciler.cli.text.sections import plan_of
 
-        screen.show(plan_text(plan_of(document), width=screen.width))
+        screen.page(plan_text(plan_of(document), width=screen.width))
 
 
 # What `drift` found on the screen, in the form that was asked for.
@@ -172,7 +176,7 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
         case "text":
             from reconciler.cli.text.drift_text import drift_lines
 
-            screen.show(drift_lines(drifted))
+            screen.page(drift_lines(drifted))
         case "json":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.checks_json import DriftDocument

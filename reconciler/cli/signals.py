@@ -95,6 +95,16 @@ def asking() -> Iterator[None]:
         _WATCH.is_asking = False
 
 
+@contextmanager
+def left_to_another() -> Iterator[None]:
+    """Leave Ctrl-C to the program that has the terminal meanwhile, such as a pager."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # ignored it would be there, too
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _ignore() -> None:
     for number in _NUMBERS:
         signal.signal(number, signal.SIG_IGN)

@@ -200,3 +200,36 @@ def test_where_lines_stay_nothing_is_said_of_what_is_being_done(on_terminal: OnT
     done = run("plan", "--exclude", "*/silent/*")
     assert (done.returncode, done.stderr) == (0, "")
     assert "observing" not in shown + done.stdout
+
+
+# What is longer than the screen: through a pager where one is set, and never before a question.
+
+
+@pytest.mark.thorough
+def test_a_pager_is_asked_for_and_gets_what_is_longer_than_the_screen(
+    call: Call, on_terminal: OnTerminal, tmp_path: Path
+) -> None:
+    assert call("validate").code == 0
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\necho "paged $1"; cat\n')
+    pager.chmod(0o755)
+    asked = {"RECONCILER_PAGER": f"{pager} 'with options'"}
+    _, shown = on_terminal("plan", environ=asked, size=Size(80, 5))
+    assert "paged with options\r\n\x1b[1mWorkspace" in shown
+    for environ, size in ((asked, Size(80, 60)), ({}, Size(80, 5)), ({"RECONCILER_PAGER": "/no/such"}, Size(80, 5))):
+        _, shown = on_terminal("plan", environ=environ, size=size)
+        assert "paged" not in shown
+        assert "3 to add" in shown
+    code, shown = on_terminal("apply", environ=asked, size=Size(80, 5), types=[("Only 'yes' goes on: ", b"no\n")])
+    assert (code, "paged" in shown) == (1, False)
+
+
+@pytest.mark.thorough
+def test_standard_output_only_ever_goes_on_whatever_is_forced(call: Call, run: Run) -> None:
+    assert call("validate").code == 0
+    shown = (
+        run("plan", environ={"FORCE_COLOR": "1"}).stdout + run("apply", "--yes", environ={"FORCE_COLOR": "1"}).stdout
+    )
+    assert "\x1b[32m+ " in shown
+    assert not re.sub(r"\x1b\[[\d;]*m", "", shown).count("\x1b")
+    assert "\r" not in shown

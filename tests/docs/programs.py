@@ -30,6 +30,7 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("NO_COLOR", "Print no colours, whatever the others say."),
         ("FORCE_COLOR", "Print colours in a pipe, too. JSON and other forms for programs stay as they are."),
         ("CLICOLOR_FORCE", "The same, unless it is `0`."),
+        ("RECONCILER_PAGER", "What shows results longer than the screen, such as `less`. Unset: nothing does."),
         ("CLICOLOR", "With `0`: print no colours on a terminal."),
         ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
         ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
