@@ -130,6 +130,9 @@ class Progress:
     seconds: float
     seconds_left: float | None = None
     ran: Ran = NOWHERE
+    partitions_done: int = 0
+    partitions: int = 0
+    """Of how many partitions; 0 where the work does not go by partitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
@@ -117,6 +118,7 @@ COMMANDS: Final = (
     _command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
     _command("Look", "verify", "compare two topic logs record for record", "inspect"),
     _command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
+    _command("Look", "man", "the manual page of a command", "manual"),
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
@@ -187,6 +189,10 @@ def _load(entry: Entry) -> Command:
         app.command(entry.name)(getattr(import_module(entry.module), entry.function))
     command = get_command(app)
     command.name = entry.name
+    if "_RECONCILER_COMPLETE" in os.environ:
+        from reconciler.cli.completion import offer_values
+
+        offer_values(command)
     return command
 
 

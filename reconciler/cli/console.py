@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import lines_again
 from reconciler.cli.text.lines import Line, Tone, text_of
 from reconciler.runtime.text import without_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO, TextIO
+
+    from reconciler.cli.text.job_log import Pipeline
 
 
 _STYLES: Final = {
@@ -30,7 +36,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """One stream. Colours only where it is a terminal that wants them."""
+    """One stream. Colours where it is a terminal that wants them, or where they are asked for."""
 
     stream: TextIO
 
@@ -41,8 +47,22 @@ class Screen:
 
     @property
     def has_colours(self) -> bool:
-        """Tell whether colour codes may be written (https://no-color.org)."""
-        return self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        """Tell whether colour codes may be written.
+
+        NO_COLOR wins (https://no-color.org), then FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, which hold
+        in a pipe too, then CLICOLOR (https://bixense.com/clicolors).
+        """
+        environ = os.environ
+        if environ.get("NO_COLOR"):
+            return False
+        if environ.get("FORCE_COLOR") or environ.get("CLICOLOR_FORCE", "0") not in {"", "0"}:
+            return True
+        return self.is_terminal and environ.get("CLICOLOR") != "0" and environ.get("TERM") != "dumb"
+
+    @property
+    def can_redraw(self) -> bool:
+        """Tell whether lines may be drawn over: the log of a pipeline keeps each, even where it seems a terminal."""
+        return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and pipeline() is None
 
     @property
     def width(self) -> int | None:
@@ -54,14 +74,60 @@ class Screen:
         again = lines_again(lines)
         self.write(_coloured(again) if self.has_colours else text_of(again))
 
+    def page(self, lines: Iterable[Line]) -> None:
+        """Show lines; through RECONCILER_PAGER where it is set, this is a terminal, and they are more than it has."""
+        pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
+        held = list(lines)
+        if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
+            again = lines_again(held)
+            if _paged(pager, without_commands(_coloured(again) if self.has_colours else text_of(again))):
+                return
+        self.show(held)
+
     def write(self, text: str) -> None:
         """Write text; its lines are ours, and no pipeline takes one for a command."""
         text = without_commands(text)
         _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
 
+    def command(self, text: str) -> None:
+        """Write a command to the runner of a pipeline, which `write` would disarm; what is in it is escaped already."""
+        _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
+
+    @contextmanager
+    def folded(self, title: str) -> Iterator[None]:
+        """Fold what the block writes where the log of a pipeline can; a file gets what it would get elsewhere."""
+        runner = pipeline()
+        if runner is None or self._is_file:
+            yield
+            return
+        from reconciler.cli.text.job_log import fold
+
+        begin, end = fold(runner, title, time.time())
+        self.command(begin)
+        try:
+            yield
+        finally:
+            self.command(end)
+
+    @property
+    def _is_file(self) -> bool:
+        try:
+            return stat.S_ISREG(os.fstat(self.stream.fileno()).st_mode)
+        except (OSError, ValueError):
+            return True
+
     def write_bytes(self, body: bytes) -> None:
         """Write bytes as they are: JSON, whose encoding is not the terminal's to choose."""
         _ignore_a_gone_reader(self.stream, lambda: _written(self.stream, body))
+
+
+def pipeline() -> Pipeline | None:
+    """Return whose pipeline this runs in, by what runners set."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    if os.environ.get("GITLAB_CI") == "true":
+        return "gitlab"
+    return "other" if os.environ.get("CI", "") not in {"", "0", "false"} else None
 
 
 def out() -> Screen:
@@ -127,6 +193,21 @@ def silence(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def _paged(pager: str, text: str) -> bool:
+    """Tell whether a pager showed a text. It is a command with its options, and no line of a shell."""
+    import shlex
+    import subprocess
+
+    environ = {"LESS": "FRX", **os.environ}  # as git does: colours, and nothing where it all fits
+    sys.stdout.flush()
+    try:
+        with signals.left_to_another():
+            subprocess.run(shlex.split(pager), input=text.encode(errors="backslashreplace"), env=environ, check=False)  # noqa: S603 - the user's own
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _ignore_a_gone_reader(stream: TextIO, write: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from reconciler.cli.console import out
+from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.errors import unexpected
 from reconciler.cli.hint_rewrite import typed_again
 from reconciler.errors import ReconcilerError
@@ -14,6 +14,7 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from reconciler.cli.options import Form
     from reconciler.cli.text.remarks import Remark, Remarks
@@ -43,7 +44,21 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
     except Exception as error:  # any: a bug of ours must not leave an old result standing either
         if form != "text":
             _show(error, form, command, invocation, environment)
+        elif pipeline() == "github":
+            from reconciler.operations.manifest_files import folder_of
+
+            annotate(_remarks(error, command, invocation, environment), folder_of(invocation))
         raise
+
+
+def annotate(remarks: Remarks, folder: Path) -> None:
+    """Let GitHub show remarks of the workspace in `folder` at their lines, beside the text that the log has."""
+    if pipeline() == "github":
+        from reconciler.cli.git import prefix_of
+        from reconciler.cli.text.job_log import at_lines
+
+        for each in at_lines(remarks, prefix_of(folder, os.environ)):
+            err().command(each)
 
 
 def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:
@@ -55,12 +70,15 @@ def _show(error: Exception, form: Form, command: Command, invocation: Invocation
         kind = ValidateDocument.of_error if command == "validate" else ErrorDocument.of_error
         out().write_bytes(document_bytes(kind(message, hint, problems_of(error), code)))
         return
+    show_remarks(_remarks(error, command, invocation, environment), form, invocation)
+
+
+def _remarks(error: BaseException, command: Command, invocation: Invocation, environment: str | None) -> Remarks:
     from reconciler.cli.text.remarks import Remarks
     from reconciler.operations.manifest_files import name_of_workspace
 
     rows = tuple(remarks_of(error, command))
-    found = Remarks(command, name_of_workspace(invocation), environment, invocation.tool, rows, is_whole=False)
-    show_remarks(found, form, invocation)
+    return Remarks(command, name_of_workspace(invocation), environment, invocation.tool, rows, is_whole=False)
 
 
 def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:

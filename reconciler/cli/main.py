@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -57,8 +58,16 @@ def _run(arguments: list[str]) -> int:
 
     prepare_streams()
     forget_typed()
-    code = root().main(arguments, prog_name="reconciler", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+
+    def run() -> int:
+        code = root().main(arguments, prog_name="reconciler", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+
+    if "_RECONCILER_COMPLETE" in os.environ:
+        from reconciler.cli.completion import complete, is_completing
+
+        return complete(run) if is_completing() else run()
+    return run()
 
 
 def _code_of(leaving: SystemExit) -> int:

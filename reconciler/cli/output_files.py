@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 
 Kind: TypeAlias = Literal[
-    "a saved plan", "metrics", "a file of --known", "a JSON Schema", "records as JSON", "Parquet", "values", "a report"
+    "a saved plan",
+    "metrics",
+    "a file of --known",
+    "a JSON Schema",
+    "a manual page",
+    "records as JSON",
+    "Parquet",
+    "values",
+    "a report",
 ]
 _MOST: Final = 1 << 30
 """Bytes of a document: far more than a plan has."""
@@ -141,6 +149,7 @@ _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "metrics": _is_metrics,
     "a file of --known": _is_format("reconciler.known-drift/"),
     "a JSON Schema": lambda body: {"$schema", "title"} <= _document(body).keys(),
+    "a manual page": lambda body: body.startswith(b".TH RECONCILER"),
     "records as JSON": _is_records,
     "Parquet": lambda head: head.startswith(b"PAR1"),
     "values": lambda _head: False,

@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 
 
 def present(
-    form: Literal["text", "json"], lines: Callable[[], Iterable[Line]], document: Callable[[], Document]
+    form: Literal["text", "json"],
+    lines: Callable[[], Iterable[Line]],
+    document: Callable[[], Document],
+    *,
+    is_paged: bool = False,
 ) -> None:
-    """Print a result on standard output."""
+    """Print a result on standard output; `is_paged`: through the pager of whoever has set one."""
     if form == "json":
         from reconciler.cli.json.base import document_bytes
 
         out().write_bytes(document_bytes(document()))
+    elif is_paged:
+        out().page(lines())
     else:
         out().show(lines())
 

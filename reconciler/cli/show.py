@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, asser
 from typer import Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import Screen, are_one, err, out, stdin_is_terminal
+from reconciler.cli.console import Screen, are_one, err, out, pipeline, stdin_is_terminal
 from reconciler.cli.environment import speaks
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, warn_all
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Summary
     from reconciler.cli.html.report import Report
     from reconciler.cli.options import Form
+    from reconciler.cli.phases import Phases
     from reconciler.cli.text.lines import Line
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
     from reconciler.operations.drift import Drifted
@@ -91,7 +92,8 @@ def show_planned(planned: Planned, form: Form) -> None:
     screen = out()
     match form:
         case "text":
-            show_as_text(planned, screen)
+            screen.page(_lines_of(planned, screen))
+            annotate_plan(planned)
         case "json":
             from reconciler.planning.saved_plan import canonical_bytes
 
@@ -134,10 +136,23 @@ def warning_text(finding: Finding) -> str:
 
 
 def show_as_text(planned: Planned, screen: Screen) -> None:
-    """Print a plan as people read it, on any screen."""
+    """Print a plan as people read it, on any screen; a question may follow, so no pager comes between."""
+    screen.show(_lines_of(planned, screen))
+
+
+def _lines_of(planned: Planned, screen: Screen) -> Iterable[Line]:
     from reconciler.cli.text.plan_text import plan_text
 
-    screen.show(plan_text(planned.plan, planned.header, width=screen.width))
+    return plan_text(planned.plan, planned.header, width=screen.width)
+
+
+def annotate_plan(planned: Planned) -> None:
+    """Let the page of a pull request show at their lines what is wrong in a plan, blocked or dangerous."""
+    if pipeline() == "github":
+        from reconciler.cli.failed import annotate
+        from reconciler.cli.text.remarks import plan_remarks
+
+        annotate(plan_remarks(planned.plan), planned.folder)
 
 
 def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
@@ -151,7 +166,7 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
         from reconciler.cli.text.plan_text import plan_text
         from reconciler.cli.text.sections import plan_of
 
-        screen.show(plan_text(plan_of(document), width=screen.width))
+        screen.page(plan_text(plan_of(document), width=screen.width))
 
 
 def show_page(report: Report, folder: Path) -> None:
@@ -178,7 +193,7 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
         case "text":
             from reconciler.cli.text.drift_text import drift_lines
 
-            screen.show(drift_lines(drifted))
+            screen.page(drift_lines(drifted))
         case "json":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.checks_json import DriftDocument
@@ -256,8 +271,8 @@ class Doing:
         )
 
 
-def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
-    """Run `do` with everything a run tells and asks on the way.
+def carry_out(do: Callable[[Hooks, Phases], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
+    """Run `do` with everything a run tells and asks on the way, and the line of what is done before it is asked.
 
     Raises:
         UsageError: Somebody has to be asked, and there is no terminal.
@@ -267,15 +282,20 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
         if not is_approved:
             require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
         seconds("--lock-timeout", doing.lock_timeout)
+        from reconciler.cli.phases import phases
         from reconciler.cli.progress import Ending, reporter
         from reconciler.operations.apply import Hooks
         from reconciler.operations.steps.runner import Stop
 
-        talk = _Talk(doing, question, is_approved=is_approved)
         stop, ending = Stop(), Ending()
         try:
-            with signals.stopping(stop, patience_s=signals.RUN_S), reporter(doing.form, ending) as report:
-                applied = do(Hooks(talk.confirm, report, stop))
+            with (
+                signals.stopping(stop, patience_s=signals.RUN_S),
+                reporter(doing.form, ending) as report,
+                phases() as before,
+            ):
+                talk = _Talk(doing, question, before, is_approved=is_approved)
+                applied = do(Hooks(talk.confirm, before.ended_by(report), stop), before)
         except BlockedError as error:
             raise talk.about_blocked(error) from error
         except StalePlanError as error:
@@ -288,15 +308,21 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
 class _Talk:
     """What is said about one plan: it is shown once, however it goes on."""
 
-    def __init__(self, doing: Doing, question: str, *, is_approved: bool) -> None:
+    def __init__(self, doing: Doing, question: str, before: Phases, *, is_approved: bool) -> None:
+        self._before = before
         self._doing = doing
         self._question = question
         self._is_approved = is_approved
         self._is_shown = False
 
     def confirm(self, planned: Planned) -> bool:
-        """Show a plan, and ask unless it is approved already."""
-        self._show(planned)
+        """Show a plan, and ask unless it is approved already; where nobody is asked, a pipeline's log folds it."""
+        self._before.end()
+        if self._is_approved:
+            with (out() if self._doing.form == "text" else err()).folded("Plan"):
+                self._show(planned)
+        else:
+            self._show(planned)
         return self._is_approved or ask(self._question)
 
     def about_blocked(self, error: BlockedError) -> BlockedError:
@@ -332,6 +358,7 @@ class _Talk:
 
     def _show(self, planned: Planned) -> None:
         self._is_shown = True
+        self._before.end()
         warn_about(planned)
         if self._doing.form == "text":
             show_as_text(planned, out())

@@ -29,7 +29,8 @@ _IDLE_S: Final = 2.5
 """What was interrupted before anything began has this long to clean up."""
 RUN_S: Final = 6.0
 """A run ends by itself well before; a pipeline that was cancelled signals again after 7 s."""
-_SHOW_CURSOR: Final = b"\x1b[?25h"
+_CLEAN: Final = b"\r\x1b[K\x1b[?25h"
+"""Ends what a terminal may be shown while a command works: a line of its own, and a cursor that is hidden."""
 
 
 class Stoppable(Protocol):
@@ -94,6 +95,16 @@ def asking() -> Iterator[None]:
         _WATCH.is_asking = False
 
 
+@contextmanager
+def left_to_another() -> Iterator[None]:
+    """Leave Ctrl-C to the program that has the terminal meanwhile, such as a pager."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # ignored it would be there, too
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _ignore() -> None:
     for number in _NUMBERS:
         signal.signal(number, signal.SIG_IGN)
@@ -120,7 +131,7 @@ def _leave(said: bytes, code: int) -> NoReturn:
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:
-            os.write(error.fileno(), (_SHOW_CURSOR if error.isatty() else b"") + said)
+            os.write(error.fileno(), (_CLEAN if error.isatty() else b"") + said)
     except (OSError, ValueError):
         pass  # Standard error is closed: the exit code says it.
     finally:

@@ -396,5 +396,11 @@ class Following:
                 bytes_total=max(self._total.bytes, done.bytes),
                 seconds=done.seconds,
                 ends={partition: offsets.stop for partition, offsets in sorted(gained.items())},
+                partitions_done=sum(map(self._has_all_of, self._goal)),
+                partitions=len(self._goal),
             )
         )
+
+    def _has_all_of(self, partition: int) -> bool:
+        wanted, gained = self._wanted.get(partition), self._gained.get(partition)
+        return wanted is None or (gained is not None and gained.end >= wanted.stop)

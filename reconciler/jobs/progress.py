@@ -22,6 +22,10 @@ class JobProgress:
     """Since the job began to move records."""
     ends: Mapping[int, int] = field(default_factory=dict)
     """Where each partition that gained last now ends."""
+    partitions_done: int = 0
+    """How many partitions have all that they are to get."""
+    partitions: int = 0
+    """How many there are; 0 where the job does not go by partitions."""
 
     @property
     def records_per_second(self) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings
-from reconciler.manifests.models import header_complaints, identify, read
+from reconciler.manifests.models import header_complaints, read
 from reconciler.manifests.overlays import Draft, Values, Variables, draft_of, is_deletion, merged, read_values
 from reconciler.manifests.positions import Problem
 from reconciler.manifests.yaml_documents import Document, parse
+from reconciler.resources.address import identify
 from reconciler.resources.base import Complaint
 from reconciler.resources.inventory import Declared
 from reconciler.resources.workspace import Workspace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,7 +15,7 @@ from reconciler.manifests.yaml_documents import PARSER
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from reconciler.manifests.positions import FieldPath
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
+ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 MAX_BYTES: Final = 32 * 2**20
 """Of one file; far beyond what people write, and read in a few seconds."""
 
@@ -46,6 +48,15 @@ def find_workspace(start: Path) -> Path:
         f"there is no {WORKSPACE_FILE} in {beginning} or any folder above it",
         hint="Name the workspace with --workspace DIR, or begin one with `reconciler init`",
     )
+
+
+def environments(folder: Path) -> tuple[str, ...]:
+    """Return the environments of a workspace."""
+    try:
+        found = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
+    except OSError:
+        return ()
+    return tuple(sorted(name for name in found if ENVIRONMENT.fullmatch(name)))
 
 
 def _is_file(path: Path) -> bool:
@@ -246,6 +257,8 @@ class Findings:
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
         """`within`: the folder outside of which nothing is read, but files that were `typed` as lying there."""
+        self.tell: Callable[[str], None] = lambda _text: None
+        """Is told how many of the files are read."""
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.is_whole = True

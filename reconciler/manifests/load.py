@@ -15,7 +15,7 @@ from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.mirror_link import MirrorLink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from reconciler.manifests.drafts import WorkspaceFile
     from reconciler.manifests.files import Place
@@ -46,16 +46,25 @@ class Loaded:
     """The variables, for `explain`."""
 
 
-def load(folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None) -> Loaded:
+def load(
+    folder: Path,
+    *,
+    environment: str | None,
+    variables: Variables,
+    within: Path | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Loaded:
     """Read and check everything a workspace declares. Secrets stay references.
 
     `within`: the folder outside of which nothing is read, but the files of variables that were typed as lying there.
+    `tell` is told how far that is.
 
     Raises:
         ManifestError: Something is wrong; carries every problem of every file.
         UserError: There is no such environment.
     """
     folder, overlay, findings = _begin(folder, environment, variables, within)
+    findings.tell = tell
     file = read_workspace(folder, overlay, variables, findings)
     gathering = _gather(folder, overlay, file, findings)
     if findings.is_whole:

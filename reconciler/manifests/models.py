@@ -9,7 +9,6 @@ from pydantic import BaseModel, ValidationError
 
 from reconciler.manifests.overlays import DELETE
 from reconciler.manifests.positions import is_text, kind_of_value
-from reconciler.resources.address import Address, join_name
 from reconciler.resources.base import Complaint
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import WRITABLE
@@ -334,30 +333,3 @@ def null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
                 yield from null_complaints(value, (*path, index))
         case _:
             pass
-
-
-# Which address a document is about, found before it is validated: overlays and duplicates go by it.
-
-
-_ON_NO_CLUSTER: Final = {"Cluster": "cluster", "TieringPolicy": "policy"}
-_ON_CLUSTER: Final = {"Namespace": "namespace", "MirrorLink": "link"}
-_IN_NAMESPACE: Final = {"Topic": "topic", "Mounting": "mounting"}
-
-
-def identify(content: Any) -> Address | None:
-    """Return the address a document declares, or `None` where its names are missing or no texts."""
-    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
-        return None
-    kind, metadata = content.get("kind"), content["metadata"]
-    name, cluster, namespace = metadata.get("name"), metadata.get("cluster"), metadata.get("namespace", "")
-    if not isinstance(kind, str) or not isinstance(name, str):
-        return None
-    if kind in _ON_NO_CLUSTER:
-        return Address(f"{_ON_NO_CLUSTER[kind]}/{name}")
-    if not isinstance(cluster, str):
-        return None
-    if kind in _ON_CLUSTER:
-        return Address(f"{_ON_CLUSTER[kind]}/{cluster}/{name}")
-    if kind in _IN_NAMESPACE and isinstance(namespace, str):
-        return Address(f"{_IN_NAMESPACE[kind]}/{cluster}/{join_name(namespace, name)}")
-    return None

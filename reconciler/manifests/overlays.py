@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.files import OVERLAYS, Place, label_of, read_bounded
+from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Place, environments, label_of, read_bounded
 from reconciler.manifests.positions import Problem, Spot, kind_of_value, resolve, spots
 from reconciler.manifests.yaml_documents import PARSER, parse
 from reconciler.resources.base import Complaint
@@ -238,7 +238,6 @@ class Substitution:
 
 
 DELETE: Final = "$delete"
-ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 
 
 def overlay_folder(folder: Path, environment: str) -> Path:
@@ -257,15 +256,6 @@ def overlay_folder(folder: Path, environment: str) -> Path:
         hint = did_you_mean(nearest_spelling(environment, known), otherwise=otherwise)
         raise UserError(f"there is no environment {environment}", hint=hint)
     return found
-
-
-def environments(folder: Path) -> tuple[str, ...]:
-    """Return the environments of a workspace."""
-    try:
-        found = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
-    except OSError:
-        return ()
-    return tuple(sorted(name for name in found if ENVIRONMENT.fullmatch(name)))
 
 
 def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: positions.FieldPath = ()) -> Any:
@@ -319,7 +309,8 @@ def read_drafts(
     files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
 ) -> Iterator[Draft]:
     """Yield every document of `files`, one file at a time; what cannot be read goes to `findings`."""
-    for file in files:
+    for number, file in enumerate(files):
+        findings.tell(f"reading files: {number} of {len(files)}")
         label = label_of(file, folder)
         raw = findings.read(file, label)
         if isinstance(raw, Problem):

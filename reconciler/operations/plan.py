@@ -95,6 +95,7 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> Decided:
         RetryableError: A cluster cannot be read.
         UserError: The state is another workspace's, lost or damaged.
     """
+    work.invocation.tell("reading the state")
     remembered = remember(work)
     with burst():
         decided = _decide(work, remembered, wanted or PlanOptions())
@@ -109,19 +110,23 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
     def may_lack(inventory: Inventory) -> frozenset[str]:
         return frozenset() if wanted.is_destroy else given_up(work.loaded.desired, remembered.record, inventory)
 
-    seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack)
+    seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
     record = remembered.settled(seen)
     given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
+        work.invocation.tell("looking into object storage")
         looked = mountables(work.providers, work.loaded.desired, record, seen)
         given = replace(given, mounts=looked.mounts, detached=looked.detached)
         inventory = as_lost(inventory, looked.lost) if looked.lost else inventory
+    work.invocation.tell("comparing files, state and clusters")
     draft = planner.decide(work.loaded.desired, record, inventory, given=given)
     asked = planner.to_measure(draft)
     measures: Measures = {}
     if asked:
         cut, lost = topics_cut(draft.actions), may_lack(seen.inventory)
-        measures = measure(work.providers, asked, with_groups=True, committed=cut, may_lack=lost)
+        measures = measure(
+            work.providers, asked, with_groups=True, committed=cut, may_lack=lost, tell=work.invocation.tell
+        )
     found = planner.judge(draft, measures)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
     return Decided(placed, snapshot, record, seen, remembered)

@@ -34,10 +34,16 @@ Call: TypeAlias = Callable[..., Said]
 COMMAND = (sys.executable, "-m", "reconciler.cli.main")
 
 
+UNWANTED = (
+    *("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI", "GITHUB_ACTIONS", "GITLAB_CI"),
+    *("TERM", "COLUMNS", "LINES", "PYTHONIOENCODING"),
+)
+"""What a pipeline or a developer's shell sets, and changes how a command prints."""
+
+
 def environment(**more: str) -> dict[str, str]:
     """Return an environment in which nothing but a test decides about colours, pipelines or a home."""
-    unwanted = ("NO_COLOR", "FORCE_COLOR", "CI", "TERM", "COLUMNS", "PYTHONIOENCODING")
-    kept = {key: value for key, value in os.environ.items() if key not in unwanted and not key.startswith("GITHUB_")}
+    kept = {key: value for key, value in os.environ.items() if key not in UNWANTED and not key.startswith("GITHUB_")}
     return {**kept, "TERM": "xterm", "LC_ALL": "C.UTF-8", **more}
 
 
@@ -45,7 +51,7 @@ def environment(**more: str) -> dict[str, str]:
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
     """Run commands in this process, in a folder of their own; nothing is there yet."""
     monkeypatch.chdir(tmp_path)
-    for name in ("CI", "NO_COLOR"):
+    for name in UNWANTED:
         monkeypatch.delenv(name, raising=False)
 
     def start(*arguments: str, stdin: bytes = b"") -> Said:
@@ -126,9 +132,11 @@ def on_terminal(tmp_path: Path) -> Callable[..., tuple[int, str]]:
         types: Sequence[tuple[str, bytes]] = (),
         environ: Mapping[str, str] | None = None,
         cwd: Path = tmp_path,
+        command: Sequence[str] = COMMAND,
+        size: terminals.Size = terminals.WIDE,
     ) -> tuple[int, str]:
         return terminals.on_terminal(
-            [*COMMAND, *arguments], cwd=cwd, environ=environment(**(environ or {})), types=types
+            [*command, *arguments], cwd=cwd, environ=environment(**(environ or {})), types=types, size=size
         )
 
     return start

@@ -12,17 +12,35 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import pyte
 
 DEADLINE_S = 60.0
 
 
+class Size(NamedTuple):
+    """How large a screen is."""
+
+    columns: int
+    lines: int
+
+
+WIDE = Size(120, 40)
+
+
 def on_terminal(
-    command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], types: Sequence[tuple[str, bytes]] = ()
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    types: Sequence[tuple[str, bytes]] = (),
+    size: Size = WIDE,
 ) -> tuple[int, str]:
-    """Run `command` on a terminal of 120 columns; when each text of `types` shows, type what belongs to it."""
+    """Run `command` on a terminal; when each text of `types` shows, type what belongs to it."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
-    _resize(theirs)
+    _resize(theirs, size)
     process = subprocess.Popen(
         list(command),
         stdin=theirs,
@@ -58,9 +76,33 @@ def _talk(process: subprocess.Popen[bytes], ours: int, types: list[tuple[str, by
     raise AssertionError(f"still running after {DEADLINE_S} s, having shown:\n{shown}")
 
 
-def _resize(terminal: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+def _resize(terminal: int, size: Size) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
 
 
 def _own_terminal(terminal: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
+# What a person sees of it.
+
+
+_UP = "\x1b[1A"
+"""How a line that was drawn is reached again: what stands before it has been a picture of its own."""
+
+
+def pictures(shown: str, size: Size) -> list[list[str]]:
+    """Return what was on a screen before each time that something was drawn over, and at the end."""
+    screen = pyte.Screen(size.columns, size.lines)
+    stream = pyte.Stream(screen)
+    found = []
+    for piece in shown.split(_UP):
+        stream.feed(piece)
+        found.append([line.rstrip() for line in screen.display if line.strip()])
+        stream.feed(_UP)
+    return found
+
+
+def hides_cursor(shown: str) -> bool:
+    """Tell whether the cursor is hidden at the end."""
+    return shown.rfind("\x1b[?25l") > shown.rfind("\x1b[?25h")

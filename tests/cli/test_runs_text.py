@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 import pytest
-from rich.console import Console
 
 from reconciler.applying.engine import RunResult
 from reconciler.applying.events import (
@@ -30,7 +29,7 @@ from reconciler.applying.events import (
     alike,
 )
 from reconciler.cli.json.runs_json import EventDocument, event_line
-from reconciler.cli.progress import Bars, Ending, Lines, reporter
+from reconciler.cli.progress import Ending, Lines, reporter
 from reconciler.cli.text.inventory_text import action_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
@@ -381,17 +380,6 @@ def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pyt
     )
 
 
-def test_bars_show_names_as_they_are_and_leave_failures_behind() -> None:
-    console = Console(force_terminal=True, width=200, record=True, highlight=False, markup=False, emoji=False)
-    with Bars(console) as bars:
-        for event in EVENTS:
-            bars.take(event)
-        bars.take(Progress("mirror:[red]:ledger:\x1b[2J", 1, 2, 0, 0, 1.0, 1.0))
-    shown = console.export_text()
-    assert "✗ create:topic/west/[red]\\x1b: no. Mend it." in shown
-    assert "Lease lost: run 7 took over" in shown
-
-
 # `run` as text: a row says of each job what it counts, and nothing of what it does not.
 
 
@@ -462,6 +450,22 @@ def test_a_mount_is_explained_by_the_state_that_is_wanted() -> None:
     unmount, mount = actions()[0], actions()[2]
     assert "because    unmounted is wanted\n" in text_of(action_lines(unmount))
     assert "because    mounted is wanted\n" in text_of(action_lines(mount))
+
+
+def test_in_a_pipe_each_job_is_told_of_and_how_fast_its_bytes_and_partitions_go(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    lines = Lines(clock=lambda: now[-1], is_timed=True)
+    now.append(65.2)
+    for name in ("a", "b", "a"):
+        lines.take(Progress(name, 10, 20, 2**20, 2**21, 1.0, 1.0, partitions_done=1, partitions=3))
+    lines.take(ActionFailed("c", EAST, "no", "Mend it."))
+    assert capsys.readouterr().err.splitlines() == [
+        "[1 min 5 s] a: 10 of 20 records, 1 of 3 partitions, 10 records/s, 1 MiB/s, about 1 s left",
+        "[1 min 5 s] b: 10 of 20 records, 1 of 3 partitions, 10 records/s, 1 MiB/s, about 1 s left",
+        "[1 min 5 s] ✗ c: no. Mend it.",
+    ]
 
 
 def test_the_last_count_in_a_pipe_is_of_all_that_was_done(capsys: pytest.CaptureFixture[str]) -> None:

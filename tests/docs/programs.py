@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from reconciler import errors
+from reconciler.cli.commands.manual import EXIT_CODES
 from reconciler.cli.explanations import EXPLANATIONS
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
@@ -22,29 +23,6 @@ from reconciler.resources.mirrors import LinkSeen, MirrorSeen
 
 HEAD: Final = "Written by `make schemas` from the code; do not edit."
 
-_CODES: Final[Mapping[int, tuple[str, str]]] = {
-    0: ("Done, or nothing to do.", "Nothing."),
-    1: (
-        "An error: the files, the command or a cluster is wrong.",
-        "Read the message: it says where, why and what to do.",
-    ),
-    2: ("Changes are pending. Only with `--detailed-exitcode` or `--fail-on`.", "Review the plan and apply it."),
-    3: (
-        "Drift: a cluster has moved away from the files.",
-        "Set it back with `apply --only-drift`, or accept it with `drift --accept`.",
-    ),
-    4: ("Incomplete: work is left.", "Run the same command again, or `apply --resume`."),
-    5: ("The lease is held by another run, or was lost.", "Wait, or look at `state unlock`."),
-    6: ("The saved plan does not match the clusters any more.", "Plan again and have the new plan approved."),
-    7: ("A guard blocks the plan.", "Allow the action by name, or change the files."),
-    8: ("Some actions failed, the others are done.", "Read which failed, then run the same command again."),
-    64: ("The command was called wrongly.", "See `--help`."),
-    130: (
-        "Interrupted before anything started, or a second time.",
-        "Run the command again: it continues as after a crash.",
-    ),
-}
-
 ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "Set by you": (
         ("RECONCILER_VAR_NAME", "Value of the variable `${var.NAME}` in manifests. Not for secrets."),
@@ -56,13 +34,19 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("GITLAB_TOKEN", "The same on GitLab; `CI_JOB_TOKEN` may not comment."),
         ("GITEA_TOKEN", "The same on Gitea, before `GITHUB_TOKEN`."),
         ("FORGEJO_TOKEN", "The same on Forgejo."),
-        ("NO_COLOR", "Print no colours."),
+        ("NO_COLOR", "Print no colours, whatever the others say."),
+        ("FORCE_COLOR", "Print colours in a pipe, too. JSON and other forms for programs stay as they are."),
+        ("CLICOLOR_FORCE", "The same, unless it is `0`."),
+        ("RECONCILER_PAGER", "What shows results longer than the screen, such as `less`. Unset: nothing does."),
+        ("CLICOLOR", "With `0`: print no colours on a terminal."),
         ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
         ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
         ("XDG_CACHE_HOME", "Where caches of remote reads lie; else `~/.cache`."),
     ),
     "Set by pipelines": (
-        ("CI", "With state on the local disk, `plan` and `apply` warn."),
+        ("CI", "Nothing is drawn over. With state on the local disk, `plan` and `apply` warn."),
+        ("GITHUB_ACTIONS", "With `true`: the log is folded, and errors stand at their lines."),
+        ("GITLAB_CI", "With `true`: the log is folded."),
         ("GITHUB_ACTOR", "Who runs the command, as leases and the history show it."),
         ("GITLAB_USER_LOGIN", "The same on GitLab."),
         (
@@ -120,7 +104,7 @@ def codes_in_use() -> set[int]:
 
 
 def _exit_codes() -> str:
-    rows = [(f"`{code}`", *_CODES[code]) for code in sorted(codes_in_use())]
+    rows = [(f"`{code}`", *EXIT_CODES[code]) for code in sorted(codes_in_use())]
     return f"# Exit codes\n\n{HEAD}\n\n{table(('code', 'meaning', 'what to do'), rows)}"
 
 

@@ -52,7 +52,7 @@ def _parse(command: Any, arguments: list[str]) -> None:
     """Walk down the groups, then let the command's own parser read the rest."""
     context = command.context_class(command)
     if hasattr(command, "list_commands"):
-        if not arguments or arguments == ["--version"]:
+        if not arguments or {*arguments} <= {option for each in command.params for option in each.opts}:
             return
         name, *rest = arguments
         _parse(command.get_command(context, name), rest)

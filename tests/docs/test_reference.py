@@ -6,6 +6,7 @@ import re
 
 from tests.docs import markdown, programs, reference
 
+_OF_SHELLS = {"HOME", "PATH", "TERM", "COMP_WORDS", "COMP_CWORD"}
 _VARIABLE = re.compile(r"""environ(?:\.get\(|\[)f?"([A-Z_]+)(?:\{\w+\})?\"""")
 """A name that the code asks the environment for; of one that is put together, its beginning."""
 
@@ -25,7 +26,7 @@ def test_every_metric_of_the_reference_has_a_number_in_the_sample() -> None:
 
 def test_every_variable_that_the_code_reads_is_on_the_page() -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in (markdown.ROOT / "reconciler").rglob("*.py"))
-    read = {name for name in _VARIABLE.findall(code) if name not in {"HOME", "PATH", "TERM"}}
+    read = {name for name in _VARIABLE.findall(code) if name not in _OF_SHELLS}
     told = [name for rows in programs.ENVIRONMENT.values() for name, _ in rows]
     assert [name for name in sorted(read) if not any(each.startswith(name) for each in told)] == []
     written = [f'"{name}"' for name in (*told, "RECONCILER_VAR_", "SERVER_URL")]

@@ -73,6 +73,7 @@ def test_dozens_of_small_partitions_are_one_round(
     assert len(seen) == 2
     assert (seen[0].records, seen[0].records_total) == (0, 120)
     assert seen[1].ends == dict.fromkeys(range(60), 2)
+    assert [(each.partitions_done, each.partitions) for each in seen] == [(0, 60), (60, 60)]
     assert verify(here(), west.log(TOPIC), east.log(TOPIC)).is_equal
 
 

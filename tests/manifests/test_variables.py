@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from reconciler.errors import UsageError, UserError
+from reconciler.manifests.files import environments
 from reconciler.manifests.load import load
-from reconciler.manifests.overlays import Variables, environments, typed
+from reconciler.manifests.overlays import Variables, typed
 
 TOPIC = (
     "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: orders, cluster: west}\nspec: {partitions: '${var.n}'}\n"

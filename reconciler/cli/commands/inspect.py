@@ -40,7 +40,7 @@ def show_command(
     from reconciler.operations.show import show
 
     rows = show(place.invocation(), files.select(), what)
-    present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows))
+    present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows), is_paged=True)
 
 
 def _show_page(files: Files, place: Place, what: str | None) -> None:
@@ -93,7 +93,7 @@ def explain_command(
     from reconciler.operations.show import explain
 
     explained = explain(place.invocation(), files.select(), address)
-    present(form, lambda: explain_text(explained), lambda: ExplainDocument.of(explained))
+    present(form, lambda: explain_text(explained), lambda: ExplainDocument.of(explained), is_paged=True)
 
 
 def _explain_code(code: str, form: str) -> None:

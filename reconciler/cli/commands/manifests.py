@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from reconciler.cli.console import out
+from reconciler.cli.console import out, pipeline
 from reconciler.cli.options import AnyForm, Files, Here, IntoFolder, OutFolder, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict, warn_all
 from reconciler.cli.text.lines import EMPTY, line
@@ -49,7 +49,7 @@ def init_command(
 @bundled
 def validate_command(files: Files, place: Place, form: AnyForm = "text") -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
-    from reconciler.cli.failed import errors_shown, show_remarks, validated_remarks
+    from reconciler.cli.failed import annotate, errors_shown, show_remarks, validated_remarks
     from reconciler.cli.present import validated_lines
     from reconciler.operations.manifest_files import validate
 
@@ -60,6 +60,10 @@ def validate_command(files: Files, place: Place, form: AnyForm = "text") -> None
     match form:
         case "text" | "json":
             present(form, lambda: validated_lines(validated), lambda: _of(validated))
+            if form == "text" and pipeline() == "github":
+                from reconciler.operations.manifest_files import folder_of
+
+                annotate(validated_remarks(validated, invocation.tool, files.environment), folder_of(invocation))
         case _:
             show_remarks(validated_remarks(validated, invocation.tool, files.environment), form, invocation)
     raise_verdict(validated.verdict)

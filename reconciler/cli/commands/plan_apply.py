@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.applying.events import Event
+    from reconciler.cli.phases import Phases
     from reconciler.operations.apply import Applied, Hooks
     from reconciler.operations.drift import Drifted
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.plan import Planned
 
 
 @bundled
@@ -56,21 +58,27 @@ def plan_command(
     file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
     from reconciler.cli.failed import errors_shown
+    from reconciler.cli.phases import phases
     from reconciler.cli.show import show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
     fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
+
+    def found() -> Planned:
+        with phases() as line_of_phases:
+            return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
+
     if report:
         from reconciler.cli.reports import plan_outcome, reports
 
         asked = reports(report, "plan", invocation, chosen.environment)
         with asked.errors(form):
-            planned = plan(invocation, chosen.select(), out=file)
+            planned = found()
         verdict = planned.verdict(fails)
         asked.write(lambda each: show_planned(planned, each), lambda: plan_outcome(planned, verdict))
     else:
         with errors_shown(form, "plan", invocation, chosen.environment):
-            planned = plan(invocation, chosen.select(), out=file)
+            planned = found()
         verdict = planned.verdict(fails)
     warn_about(planned)
     show_planned(planned, form)
@@ -125,7 +133,7 @@ def apply_command(
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
-    def do(hooks: Hooks) -> Applied:
+    def do(hooks: Hooks, before: Phases) -> Applied:
         from reconciler.operations.apply import ApplyOptions, apply
         from reconciler.operations.steps.approval import checked_digest
 
@@ -140,7 +148,7 @@ def apply_command(
             approved_digest=digest,
             approved_in=None if approved_in is None else at.asked(_pull_request(approved_in)),
         )
-        return apply(place.invocation(), chosen.select(), options, hooks)
+        return apply(before.seen_by(place.invocation()), chosen.select(), options, hooks)
 
     carry_out(
         do,
@@ -175,11 +183,11 @@ def destroy_command(
 ) -> None:
     """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
 
-    def do(hooks: Hooks) -> Applied:
+    def do(hooks: Hooks, before: Phases) -> Applied:
         from reconciler.operations.apply import DestroyOptions, destroy
 
         options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
-        return destroy(place.invocation(), chosen.select(), options, hooks)
+        return destroy(before.seen_by(place.invocation()), chosen.select(), options, hooks)
 
     carry_out(
         do,
@@ -248,6 +256,7 @@ def drift_command(
     if known is not None:
         checked_output("--known", known, "a file of --known")
     from reconciler.cli.failed import errors_shown
+    from reconciler.cli.phases import phases
 
     invocation = place.invocation()
     filed = None
@@ -258,7 +267,9 @@ def drift_command(
         filed.check()
 
     def found() -> Drifted:
-        return drift(invocation, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
+        with phases() as line_of_phases:
+            seen = line_of_phases.seen_by(invocation)
+            return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
     if report:
         from reconciler.cli.reports import drift_outcome, reports

@@ -226,6 +226,8 @@ class ProgressEvent(_Event):
     bytes_total: int
     seconds: float
     seconds_left: float | None = Field(description="Null until a rate is known.")
+    partitions_done: int = Field(description="Partitions that have all that they are to get.")
+    partitions: int = Field(description="Of how many; 0 where the work does not go by partitions.")
     engine: str | None = Field(description=_ENGINE)
     spark_tasks: int = Field(description=_SPARK_TASKS)
 
@@ -358,6 +360,8 @@ def _said(event: Event) -> AnyEvent:
                 bytes_total=event.bytes_total,
                 seconds=round(event.seconds, 3),
                 seconds_left=None if event.seconds_left is None else round(event.seconds_left, 3),
+                partitions_done=event.partitions_done,
+                partitions=event.partitions,
                 engine=event.ran.engine or None,
                 spark_tasks=event.ran.spark_tasks,
             )

@@ -68,6 +68,15 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
+def cut(text: str, width: int) -> str:
+    """Return as much of a text as takes at most `width` cells, with a sign where some of it is missing."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) >= width:
+        text = text[:-1]
+    return f"{text}…"
+
+
 def aligned(
     rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "", gap: int = 2
 ) -> list[Line]:

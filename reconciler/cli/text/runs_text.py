@@ -116,9 +116,9 @@ def done_line(event: ActionDone) -> Line:
     return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}{start}{rate}{ran}")
 
 
-def _rate(records: int, seconds: float, ran: Ran) -> int:
-    """Return how many records a second moved, once they moved."""
-    return round(records / max(0.001, seconds - ran.starting_s))
+def _rate(amount: int, seconds: float, ran: Ran) -> int:
+    """Return how many records or bytes a second moved, once they moved."""
+    return round(amount / max(0.001, seconds - ran.starting_s))
 
 
 def ran_text(ran: Ran) -> str:
@@ -130,14 +130,21 @@ def progress_text(event: Progress) -> str:
     """Return how far a job is, how fast, and how long it will still take."""
     total = f" of {rough_count(event.records_total)}" if event.records_total else ""
     where = f", {event.ran.engine}" if event.ran.engine else ""
-    return f"{event.id}: {rough_count(event.records)}{total} records, {pace_text(event)}{where}"
-
-
-def pace_text(event: Progress) -> str:
-    """Return rate and time left."""
-    rate = _rate(event.records, event.seconds, event.ran)
     left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"
-    return f"{rough_count(rate)} records/s{left}"
+    parts = f", {partitions_text(event)} partitions" if event.partitions else ""
+    pace = f"{rough_count(_rate(event.records, event.seconds, event.ran))} records/s"
+    size = f", {bytes_rate(event)}" if event.bytes else ""
+    return f"{event.id}: {rough_count(event.records)}{total} records{parts}, {pace}{size}{left}{where}"
+
+
+def partitions_text(event: Progress) -> str:
+    """Return how many partitions are done: `3 of 12`."""
+    return f"{count_text(event.partitions_done)} of {count_text(event.partitions)}"
+
+
+def bytes_rate(event: Progress) -> str:
+    """Return how many bytes moved a second: `35.2 MiB/s`."""
+    return f"{bytes_text(_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
 # Failures as they happen: the first few of a kind are told at once, the others are counted at the end.

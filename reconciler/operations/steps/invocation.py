@@ -90,6 +90,8 @@ class Invocation:
     """Where that principal acts from; `*`: nobody knows."""
     warn: Callable[[str], None] = quiet
     """Takes one line for people, at once."""
+    tell: Callable[[str], None] = quiet
+    """Takes what is being done, until the next; from any thread."""
 
     def today(self) -> date:
         """Return the day in UTC: when reviewed allowances end."""
@@ -121,7 +123,7 @@ def load_files(invocation: Invocation, select: Select) -> Loaded:
     """
     folder = workspace_folder(invocation)
     variables, within = variables_of(invocation, select), invocation.read_limit(folder)
-    return load(folder, environment=select.environment, variables=variables, within=within)
+    return load(folder, environment=select.environment, variables=variables, within=within, tell=invocation.tell)
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:

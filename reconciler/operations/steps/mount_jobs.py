@@ -73,6 +73,8 @@ def progress_event(name: str, found: JobProgress) -> Progress:
         found.bytes_total,
         found.seconds,
         found.seconds_left,
+        partitions_done=found.partitions_done,
+        partitions=found.partitions,
     )
 
 

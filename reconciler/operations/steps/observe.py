@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles.mount import is_under_way
+from reconciler.operations.steps.invocation import quiet
 from reconciler.planning.diff.mount_changes import is_recovery
 from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
@@ -31,6 +32,7 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import counted, first_few
 from reconciler.state.snapshots import read_incarnations
 
 if TYPE_CHECKING:
@@ -87,10 +89,11 @@ def observe(
     *,
     can_exclude: bool = True,
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
+    tell: Callable[[str], None] = quiet,
 ) -> ObservedClusters:
     """Read `clusters`, all at once; those that `may_lack` names, of what was read, as far as they can be read.
 
-    `can_exclude`: whether whoever asks can be told to leave one out.
+    `can_exclude`: whether whoever asks can be told to leave one out; `tell` is told which are waited for.
 
     Raises:
         RetryableError: Some cannot be reached; names them all and how to go on without them.
@@ -100,6 +103,7 @@ def observe(
     lost: dict[str, RetryableError | UserError] = {}
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
         asked = {name: threads.submit(_ask, providers, name, recorded) for name in clusters}
+        _tell_of(asked, "observing clusters", tell)
         for name, future in asked.items():
             try:
                 answers[name] = future.result()
@@ -125,23 +129,40 @@ def measure(
     with_groups: bool = False,
     committed: Collection[Address] = (),
     may_lack: Collection[str] = (),
+    tell: Callable[[str], None] = quiet,
 ) -> Measures:
     """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent.
 
     `committed`: the topics of which it counts up to where each group has read; `may_lack`: the clusters that may be
-    gone by now.
+    gone by now; `tell` is told which clusters are waited for.
     """
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
-        asked = [
-            threads.submit(
+        asked = {
+            name: threads.submit(
                 _measured, providers[name], here, committed, with_groups=with_groups, may_lack=name in may_lack
             )
             for name, here in sorted(by_cluster.items())
-        ]
-        return {address: found for future in asked for address, found in future.result().items()}
+        }
+        _tell_of(asked, f"measuring {counted(len(addresses), 'topic')}: clusters", tell)
+        return {address: found for future in asked.values() for address, found in future.result().items()}
+
+
+def _tell_of(asked: Mapping[str, Future[Any]], what: str, tell: Callable[[str], None]) -> None:
+    """Tell now, and whenever a cluster has answered, which of them have not."""
+    if tell is quiet:
+        return
+
+    def say(_answered: object) -> None:
+        waiting = [name for name, future in asked.items() if not future.done()]
+        still = f", waiting for {first_few(waiting)}" if waiting else ""
+        tell(f"{what} {len(asked) - len(waiting)} of {len(asked)}{still}")
+
+    say(None)
+    for future in asked.values():
+        future.add_done_callback(say)
 
 
 def _measured(

@@ -1,0 +1,266 @@
+"""Completion in a shell: addresses, environments, clusters, links and runs, from files alone.
+
+It has to answer while somebody holds a key down: manifests are not checked, only the heads of their documents are read;
+no cluster and no bucket is asked. What goes wrong is no completion, and never a word of output.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from reconciler.resources.address import Address, cluster_of, full_name_of, identify, join_name, kind_of, split_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from typer._click.core import Command, Context, Parameter
+
+
+ASKED_BY: Final = "_RECONCILER_COMPLETE"
+"""What a shell's script sets where it asks for completions, to `complete_bash` and the like."""
+_SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
+"""What no shell takes apart or expands: other names are not offered, for they would have to be quoted."""
+_MOST_RUNS: Final = 50
+
+
+def is_completing() -> bool:
+    """Tell whether a shell asks for completions."""
+    return os.environ.get(ASKED_BY, "").startswith("complete_")
+
+
+def complete(run: Callable[[], int]) -> int:
+    """Let typer answer a shell; `run` starts it. Whatever is wrong, nothing but completions is written."""
+    split = _join_words_of_bash() if os.environ[ASKED_BY] == "complete_bash" else ""
+    said, code = io.StringIO(), 1
+    with redirect_stdout(said), redirect_stderr(io.StringIO()):
+        try:
+            code = run()
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else 0
+        except Exception:  # noqa: BLE001 - a traceback would stand in somebody's command line
+            return 1
+    lines = (line.removeprefix(split) for line in said.getvalue().splitlines(keepends=True))
+    sys.stdout.write("".join(lines))
+    return code
+
+
+# Bash takes words apart at `:` and `=`, and puts a completion in place of the last part alone.
+
+
+_BREAKS: Final = re.compile(r"[:=]+")
+
+
+def _join_words_of_bash() -> str:
+    """Put words together that bash took apart; return how each completion begins that it must not be given again."""
+    try:
+        pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
+    except (KeyError, ValueError):
+        return ""
+    if current >= len(pieces):
+        return ""
+    words, start = _joined(pieces[: current + 1])
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(words), str(len(words) - 1)
+    word = words[-1]
+    value = word.index("=") + 1 if word.startswith("-") and "=" in word else 0
+    return word[value:start]
+
+
+def _joined(pieces: Iterable[str]) -> tuple[list[str], int]:
+    """Return the words, and where in the last of them bash's own last word begins."""
+    words: list[str] = []
+    start, goes_on = 0, False
+    for piece in pieces:
+        is_break = _BREAKS.fullmatch(piece) is not None
+        if words and (is_break or (goes_on and piece)):
+            start = len(words[-1])
+            words[-1] += piece
+            if is_break:
+                start = len(words[-1])
+        else:
+            words.append(piece)
+            start = 0
+        goes_on = is_break
+    return words or [""], start
+
+
+# What the parameters of a command take, by the words that its help has for them.
+
+
+class Offer(NamedTuple):
+    """One completion, as typer reads it."""
+
+    value: str
+    help: str | None = None
+    type: str = "plain"
+
+
+def offer_values(command: Command) -> None:
+    """Let the parameters of a command offer what the workspace has."""
+    for parameter in command.params:
+        values = _VALUES.get(_metavar(parameter))
+        if values is not None:
+            # An attribute of the object: the class stays typer's.
+            parameter.__dict__["shell_complete"] = _offering(values)
+
+
+def _metavar(parameter: Parameter) -> str:
+    metavar: str = getattr(parameter, "metavar", None) or ""
+    return f"{parameter.name} {metavar}" if metavar == "NAME" else metavar.strip(".")
+
+
+def _offering(values: Callable[[_Asked], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
+    def offers(context: Context, incomplete: str) -> list[Any]:
+        found = values(_Asked(context, incomplete))
+        return [Offer(value) for value in found if value.startswith(incomplete) and _SAFE.fullmatch(value)]
+
+    return offers
+
+
+class _Asked(NamedTuple):
+    """Of which command line a value is wanted."""
+
+    context: Context
+    incomplete: str
+
+    @property
+    def folder(self) -> Path:
+        """The workspace."""
+        from reconciler.manifests.files import find_workspace
+
+        given = self.context.params.get("workspace")
+        return find_workspace(Path.cwd() / (given or ""))
+
+    @property
+    def environment(self) -> str | None:
+        """The environment that was typed before."""
+        found: str | None = self.context.params.get("environment")
+        return found
+
+    @property
+    def group(self) -> str:
+        """The group that the command belongs to: `mirror` of `reconciler mirror pause`."""
+        return (self.context.parent.info_name if self.context.parent is not None else None) or ""
+
+
+_KINDS: Final = {
+    "mirror": {"mirror", "link"},
+    "topic": {"topic", "mirror", "mounting"},
+    "verify": {"topic", "mirror", "mounting"},
+}
+"""Groups and commands whose addresses are of some kinds alone."""
+
+
+def _addresses(asked: _Asked) -> Iterator[str]:
+    kinds = _KINDS.get(asked.group) or _KINDS.get(asked.context.info_name or "")
+    return (each for each in declared(asked.folder, asked.environment) if kinds is None or kind_of(each) in kinds)
+
+
+def _allowances(asked: _Asked) -> Iterator[str]:
+    verb, colon, _ = asked.incomplete.partition(":")
+    return (f"{verb}:{address}" for address in _addresses(asked)) if colon else iter(())
+
+
+def _environments(asked: _Asked) -> Iterable[str]:
+    from reconciler.manifests.files import environments
+
+    return environments(asked.folder)
+
+
+def _clusters(asked: _Asked) -> Iterable[str]:
+    return sorted({cluster_of(each) or "" for each in declared(asked.folder, asked.environment)} - {""})
+
+
+def _links(asked: _Asked) -> Iterable[str]:
+    addresses = declared(asked.folder, asked.environment)
+    return sorted({full_name_of(each) for each in addresses if kind_of(each) == "link"})
+
+
+def _runs(asked: _Asked) -> Iterable[str]:
+    """Return the newest runs of a state that is a folder."""
+    from reconciler.objectstore.settings import StoreSettings
+
+    state = _workspace(asked.folder)["spec"]["state"]
+    url = state if isinstance(state, str) else state["url"]
+    if not url.startswith("file://"):
+        return ()
+    settings = StoreSettings(url).resolved(asked.folder)
+    if asked.environment:
+        settings = settings.below(f"env/{asked.environment}")
+    runs = Path(settings.url.removeprefix("file://")) / "runs"
+    return sorted((each.name for each in runs.iterdir()), reverse=True)[:_MOST_RUNS]
+
+
+_VALUES: Final[dict[str, Callable[[_Asked], Iterable[str]]]] = {
+    **dict.fromkeys(("ADDR", "ADDRESS", "PATTERN", "ADDR|PLANFILE", "ADDR|CODE", "ADDRESS|CLUSTER"), _addresses),
+    **dict.fromkeys(("CLUSTER", "cluster NAME"), _clusters),
+    "VERB:ADDR": _allowances,
+    "ENV": _environments,
+    "link NAME": _links,
+    "RUN": _runs,
+}
+
+
+# The addresses that files declare, read without checking anything.
+
+
+_DOCUMENT: Final = re.compile(rb"^---[^\n]*$", re.MULTILINE)
+_HEAD: Final = re.compile(rb"^(?:kind:[^\n]*|metadata:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*)$", re.MULTILINE)
+_LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
+
+
+def declared(folder: Path, environment: str | None) -> list[Address]:
+    """Return the addresses that a workspace declares, sorted; names that hold a variable are left out."""
+    from reconciler.manifests.files import OVERLAYS, manifest_files
+
+    listed = _workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
+    apart = {folder / "reconciler.yaml", folder / OVERLAYS}
+    files = manifest_files(folder, listed, apart=apart).files
+    if environment is not None:
+        overlay = folder / OVERLAYS / environment
+        files = (*files, *manifest_files(overlay, ["."], apart={overlay / "values.yaml"}, may_be_empty=True).files)
+    found = {address for file in files for address in _of_file(file)}
+    return sorted(address for address in found if "${" not in address)
+
+
+def _workspace(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = next(_documents((folder / "reconciler.yaml").read_bytes()), {})
+    return content
+
+
+def _of_file(file: Path) -> Iterator[Address]:
+    from reconciler.manifests.files import read_bounded
+
+    raw = read_bounded(file, str(file))
+    if not isinstance(raw, bytes):
+        return
+    heads = b"\n---\n".join(_head(each) for each in _DOCUMENT.split(raw))
+    for content in _documents(heads):
+        address = identify(content)
+        if address is not None:
+            yield address
+            if kind_of(address) == "link":
+                yield from _mirrors(content, cluster_of(address) or "")
+
+
+def _head(document: bytes) -> bytes:
+    """Return of a document what says its address; of a link, whose mirrors have addresses too, all of it."""
+    return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
+
+
+def _mirrors(link: Any, cluster: str) -> Iterator[Address]:
+    spec = link.get("spec", {})
+    for entry in spec.get("mirrorTopics", ()):
+        namespace, name = split_name(entry["source"])
+        yield Address(f"mirror/{cluster}/{join_name(namespace, spec.get('prefix', '') + name)}")
+
+
+def _documents(raw: bytes) -> Iterator[Any]:
+    from reconciler.manifests.yaml_documents import parse
+
+    return (each.content for each in parse(raw, "").documents)
