@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing.util
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ pytest_plugins = ["tests.servers.fixtures", "tests.servers.kafkafixtures"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# On a runner commands fold their logs and draw nothing: here they print what they print on a desk.
+for _name in ("GITHUB_ACTIONS", "GITLAB_CI", "FORCE_COLOR", "CLICOLOR_FORCE"):
+    os.environ.pop(_name, None)
 
 
 @pytest.hookimpl(tryfirst=True)

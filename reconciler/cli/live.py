@@ -85,7 +85,8 @@ class LiveTable:
         """Draw one event."""
         match event:
             case PlanMade():
-                self._total = len(event.plan.actions)
+                # From here on: before it a question may have stood for long.
+                self._total, self._began = len(event.plan.actions), self._clock()
             case ActionStarted():
                 self._row(event.id)
             case Progress():

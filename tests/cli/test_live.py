@@ -55,7 +55,7 @@ def seen(events: Sequence[Event], size: Size, now: float = 125.9) -> tuple[list[
 def test_each_action_under_way_has_a_row_with_all_that_is_known_of_it() -> None:
     rows, kept = seen([plan_of(3), *STARTED, HALF], Size(120, 24))
     assert [" ".join(row.split()) for row in rows] == [
-        "0 of 3 actions done, 2 min 5 s",
+        "0 of 3 actions done, 2 min 4 s",
         f"{MIRROR} 1.2 M of 4.1 M 3.5 MiB/s 3 of 12 p about 10 s left 2 min 4 s",
         "create:topic/west/x 2 min 4 s",
     ]
@@ -84,7 +84,7 @@ def test_what_failed_moved_records_or_took_long_is_kept_and_the_rest_is_counted(
         ActionFailed("create:topic/west/y", Address("topic/west/y"), "no", "Mend it"),
     ]
     rows, kept = seen([plan_of(3), *STARTED, HALF, *ended], Size(100, 24))
-    assert rows == ["3 of 3 actions done, 1 failed, 2 min 5 s"]
+    assert rows == ["3 of 3 actions done, 1 failed, 2 min 4 s"]
     assert kept == [
         f"✓ {MIRROR}: 4,100,000 records, 70 MiB in 12 s (341,667 records/s)",
         "✗ create:topic/west/y: no. Mend it",
