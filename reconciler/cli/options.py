@@ -40,8 +40,7 @@ Report = Annotated[
     Option(
         "--report",
         metavar="FORM=FILE",
-        help="Write it to a file as well; may be repeated. A form of --format, or for pipelines: outputs, annotations, "
-        "gitlab.",
+        help="Write it to a file as well; may be repeated. A form of --format, or for pipelines: outputs, gitlab.",
         show_default=False,
     ),
 ]

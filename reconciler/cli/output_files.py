@@ -139,7 +139,7 @@ def _is_records(line: bytes) -> bool:
 
 
 def _is_report(body: bytes) -> bool:
-    if body.startswith((b"::error ", b"::warning ")) or _document(body).keys() == {"create", "update", "delete"}:
+    if _document(body).keys() == {"create", "update", "delete"}:
         return True
     return body.lstrip()[:1] in {b"<", b"{"} and b"reconciler" in body.lower()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -12,7 +13,9 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
+    from reconciler.cli.html.report import Report
     from reconciler.cli.json.base import Document
     from reconciler.errors import ReconcilerError
     from reconciler.operations.manifest_files import Validated
@@ -41,6 +44,14 @@ def present(
 def warn_all(warnings: Iterable[str]) -> None:
     """Print warnings on standard error, where no pipe mistakes them for the result."""
     err().show([line(Span("Warning: ", Tone.CHANGE), warning) for warning in warnings])
+
+
+def show_page(report: Report, folder: Path) -> None:
+    """Print a page whose links lead to the files of a workspace where a pipeline says where those are shown."""
+    from reconciler.cli.git import forge_of
+    from reconciler.cli.html.report import page_bytes
+
+    out().write_bytes(page_bytes(report, forge_of(folder, os.environ)))
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:

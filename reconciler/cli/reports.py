@@ -1,8 +1,9 @@
-"""`--report FORM=FILE`: a result also in other forms, of one and the same look at the clusters, for pipelines."""
+"""Results in the forms that pipelines take: errors in every form, files beside what is printed, issues, webhooks."""
 
 from __future__ import annotations
 
 import io
+import os
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,24 +12,185 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
 import orjson
 
-from reconciler.cli.failed import errors_shown, said
+from reconciler.cli.console import err, out, pipeline
+from reconciler.cli.errors import unexpected
+from reconciler.cli.hint_rewrite import typed_again
 from reconciler.cli.options import Form
+from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import ReconcilerError, UsageError
-from reconciler.runtime.text import did_you_mean, nearest, one_line, visible
+from reconciler.runtime.text import counted, did_you_mean, nearest, one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.cli.failed import Command
-    from reconciler.cli.text.remarks import Remarks
+    from reconciler.cli.text.remarks import Remark, Remarks
+    from reconciler.forges.environment import Asked
+    from reconciler.manifests.positions import Problem
     from reconciler.operations.drift import Drifted
+    from reconciler.operations.drift_issue import Did, Filed
+    from reconciler.operations.manifest_files import Validated
     from reconciler.operations.plan import Planned
     from reconciler.operations.steps.invocation import Invocation
 
 
-ForPipelines: TypeAlias = Literal["outputs", "annotations", "gitlab"]
-"""Lines `name=value`, as GitHub's `$GITHUB_OUTPUT` and GitLab's dotenv take them; GitHub's commands that mark files;
-GitLab's counts for the merge request (`reports: terraform`)."""
+# What ended in an error, in the form that was asked for: a page that collects results must not keep an old one.
+
+
+Command: TypeAlias = Literal["plan", "drift", "validate", "show", "state history"]
+
+_TITLES: Final[dict[Command, str]] = {
+    "plan": "{} was not planned",
+    "drift": "{} was not compared",
+    "validate": "Files of {} are not valid",
+    "show": "{} cannot be shown",
+    "state history": "The states of {} cannot be listed",
+}
+_ROOM: Final = 100
+"""Bytes for the line that says how many problems are missing."""
+
+
+@contextmanager
+def errors_shown(form: Form, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
+    """Print the error that ends the block on standard output, too, unless that is for people; it goes on from here."""
+    try:
+        yield
+    except Exception as error:  # any: a bug of ours must not leave an old result standing either
+        if form != "text":
+            _show(error, form, command, invocation, environment)
+        elif pipeline() == "github":
+            from reconciler.operations.manifest_files import folder_of
+
+            annotate(_remarks(error, command, invocation, environment), folder_of(invocation))
+        raise
+
+
+def annotate(remarks: Remarks, folder: Path) -> None:
+    """Let GitHub show remarks of the workspace in `folder` at their lines, beside the text that the log has."""
+    if pipeline() == "github":
+        from reconciler.cli.git import prefix_of
+        from reconciler.cli.text.job_log import at_lines
+
+        for each in at_lines(remarks, prefix_of(folder, os.environ)):
+            err().command(each)
+
+
+def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:
+    if form == "json":
+        from reconciler.cli.json.base import document_bytes
+        from reconciler.cli.json.checks_json import ErrorDocument, ValidateDocument
+
+        code, message, hint = said(error)
+        kind = ValidateDocument.of_error if command == "validate" else ErrorDocument.of_error
+        out().write_bytes(document_bytes(kind(message, hint, problems_of(error), code)))
+        return
+    show_remarks(_remarks(error, command, invocation, environment), form, invocation)
+
+
+def _remarks(error: BaseException, command: Command, invocation: Invocation, environment: str | None) -> Remarks:
+    from reconciler.cli.text.remarks import Remarks
+    from reconciler.operations.manifest_files import name_of_workspace
+
+    rows = tuple(remarks_of(error, command))
+    return Remarks(command, name_of_workspace(invocation), environment, invocation.tool, rows, is_whole=False)
+
+
+def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
+    """Print remarks as markdown, JUnit or SARIF."""
+    match form:
+        case "junit":
+            from reconciler.cli.text.remarks import junit
+
+            out().write_bytes(junit(found))
+        case "sarif":
+            from reconciler.cli.git import prefix_of
+            from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+            from reconciler.operations.manifest_files import folder_of
+
+            out().write_bytes(sarif_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
+        case "html":
+            from reconciler.cli.html.state_report import remarks_report
+            from reconciler.cli.present import show_page
+            from reconciler.operations.manifest_files import folder_of
+
+            show_page(remarks_report(found, title_of(found)), folder_of(invocation))
+        case _:
+            out().write(remarks_markdown(found))
+
+
+def said(error: BaseException) -> tuple[int, str, str]:
+    """Return exit code, message and hint; of a list of problems only its heading."""
+    if not isinstance(error, ReconcilerError):
+        code, message, hint = unexpected(error)
+        return code, message, typed_again(hint)
+    return error.exit_code, error.message.partition("\n")[0], typed_again(error.hint)
+
+
+def problems_of(error: BaseException) -> Sequence[Problem]:
+    """Return what is wrong with the files, one by one."""
+    found: Sequence[Problem] = getattr(error, "problems", ())
+    return found
+
+
+def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
+    """Yield every problem of the files; of any other error, that one."""
+    from reconciler.cli.text.remarks import of_error, of_problem
+    from reconciler.planning.findings import Finding
+
+    problems = problems_of(error)
+    yield from map(of_problem, problems)
+    if not problems:
+        _, message, hint = said(error)
+        yield of_error(Finding(None, None, message, hint), command)
+
+
+def validated_remarks(validated: Validated, tool: str, environment: str | None) -> Remarks:
+    """Return what is wrong with files that can be read, and what is odd about them."""
+    from reconciler.cli.text.remarks import Remarks, of_error, of_oddity
+
+    rows = [of_error(finding, "validate") for finding in validated.findings]
+    rows += map(of_oddity, validated.warnings)
+    return Remarks("validate", validated.workspace, environment, tool, tuple(rows))
+
+
+def title_of(found: Remarks) -> str:
+    """Return what a report of problems is headed with, with `{}` where the name of the workspace belongs."""
+    errors = any(each.level == "error" for each in found.rows)
+    return _TITLES[found.command] if errors or not found.is_whole else "Files of {} are valid"
+
+
+def remarks_markdown(found: Remarks) -> str:
+    """Return remarks as a comment, under the marker of the comment that it takes the place of."""
+    from reconciler.cli.text.markdown import LIMIT, cell, code, row
+    from reconciler.forges.marker import Marker
+
+    name = f"{found.workspace} ({found.environment})" if found.environment else found.workspace
+    title = title_of(found).format(code(name))
+    marker = Marker(found.command, found.workspace, found.environment, items=len(found.rows))
+    head = [marker.line, f"### {title}", ""]
+    end = ["", f"<sub>made by reconciler {code(found.tool)}</sub>"]
+    if not found.rows:
+        return "\n".join([*head[:-1], *end]) + "\n"
+    head += [f"**{counted(len(found.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
+    room = LIMIT - len("\n".join([*head, *end]).encode()) - _ROOM
+    kept: list[str] = []
+    for position, each in enumerate(found.rows):
+        hint = f". {each.hint}" if each.hint else ""
+        text = row((cell(each.source or each.about), cell(f"{each.message}{hint}")))
+        room -= len(text.encode()) + 1
+        if room < 0:
+            left = counted(len(found.rows) - position, "more problem", "more problems")
+            kept += ["", f"And {left} that this comment has no room for."]
+            break
+        kept.append(text)
+    return "\n".join([*head, *kept, *end]) + "\n"
+
+
+# `--report FORM=FILE`: a result also in other forms, of one and the same look at the clusters.
+
+
+ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
+"""Lines `name=value`, as GitHub's `$GITHUB_OUTPUT` and GitLab's dotenv take them; GitLab's counts for the merge request
+(`reports: terraform`)."""
 _FORMS: Final[tuple[str, ...]] = (*(each for each in get_args(Form) if each != "text"), *get_args(ForPipelines))
 _ADDED_TO: Final = frozenset({"outputs"})
 """Forms whose file others write, too."""
@@ -39,7 +201,6 @@ class Outcome:
     """A result in the words of a pipeline."""
 
     values: Mapping[str, str | int | bool]
-    remarks: Remarks
     counts: Mapping[str, int]
     """`create`, `update` and `delete`."""
 
@@ -87,16 +248,9 @@ class Reports:
                 _write_for_pipelines(form, path, self._failed(error))
 
     def _failed(self, error: Exception) -> Outcome:
-        from reconciler.cli.failed import remarks_of
-        from reconciler.cli.text.remarks import Remarks
-        from reconciler.operations.manifest_files import name_of_workspace
-
         code, message, _ = said(error)
-        rows = tuple(remarks_of(error, self.command))
-        name, tool = name_of_workspace(self.invocation), self.invocation.tool
-        remarks = Remarks(self.command, name, self.environment, tool, rows, is_whole=False)
         values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
-        return Outcome(values, remarks, dict.fromkeys(("create", "update", "delete"), 0))
+        return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
 def reports(given: Sequence[str] | None, command: Command, invocation: Invocation, environment: str | None) -> Reports:
@@ -120,7 +274,6 @@ def reports(given: Sequence[str] | None, command: Command, invocation: Invocatio
 
 def plan_outcome(planned: Planned, verdict: ReconcilerError | None) -> Outcome:
     """Return a plan in the words of a pipeline."""
-    from reconciler.cli.text.remarks import plan_remarks
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import summary_of
 
@@ -134,20 +287,18 @@ def plan_outcome(planned: Planned, verdict: ReconcilerError | None) -> Outcome:
         "errors": len(plan.errors),
         **_verdict(verdict),
     }
-    return Outcome(values, plan_remarks(plan), {name: counts[name] for name in ("create", "update", "delete")})
+    return Outcome(values, {name: counts[name] for name in ("create", "update", "delete")})
 
 
 def drift_outcome(drifted: Drifted) -> Outcome:
     """Return drift in the words of a pipeline."""
-    from reconciler.cli.text.drift_text import drift_remarks
-
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
         "failing": len(drifted.failing),
         "errors": len(drifted.errors),
         **_verdict(drifted.verdict),
     }
-    return Outcome(values, drift_remarks(drifted), {"create": 0, "update": len(drifted.failing), "delete": 0})
+    return Outcome(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
 
 
 def _verdict(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:
@@ -189,8 +340,6 @@ def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
                     file.write(lines.encode())
             except OSError as error:
                 raise _refused(path, error) from error
-        case "annotations":
-            _write(path, "".join(f"{each}\n" for each in github_commands(outcome.remarks)).encode())
         case _:
             _write(path, orjson.dumps(dict(outcome.counts)) + b"\n")
 
@@ -204,26 +353,69 @@ def _value(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else visible(one_line(str(value)))
 
 
-# GitHub's commands: `::error file=F,line=N,title=T::MESSAGE`.
+# What `drift` tells others than the one who typed it: an issue, and a message to a webhook.
 
 
-_MOST: Final = 50
-"""GitHub shows ten of a kind in a step; more of them cost and are seen by nobody."""
+_SAID: Final[dict[Did, str]] = {
+    "opened": "Opened an issue",
+    "updated": "Updated the issue",
+    "unchanged": "The issue says this already",
+    "closed": "Closed the issue",
+    "none": "No issue is open",
+}
 
 
-def github_commands(remarks: Remarks) -> Iterator[str]:
-    """Yield a command for each error and warning, gravest first, at file and line where it has one."""
-    shown = [each for each in remarks.rows if each.level != "note" and not each.is_skipped]
-    for each in shown[:_MOST]:
-        file, colon, number = (each.source or "").rpartition(":")
-        place = f" file={_property(file)},line={number}," if colon and number.isdecimal() else " "
-        said = ". ".join(part for part in (each.message, each.hint) if part)
-        yield f"::{each.level}{place}title={_property(each.about)}::{_data(said)}"
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """Whom to tell."""
 
+    invocation: Invocation
+    asked: Asked
+    has_issue: bool
+    labels: tuple[str, ...]
+    webhook: str | None
+    """The variable that holds its address."""
 
-def _data(text: str) -> str:
-    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    def check(self) -> None:
+        """Refuse what cannot be told before clusters are asked.
 
+        Raises:
+            UsageError: It is not known where the forge or the webhook is.
+            UserError: There is no token.
+        """
+        environ = self.invocation.environ
+        if self.has_issue:
+            from reconciler.forges.environment import settings_of
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+            settings_of(environ, self.asked, self.invocation.tool)
+        if self.webhook is not None:
+            from reconciler.forges.webhook import address_of
+
+            address_of(environ, self.webhook, allows_http=self.asked.allows_http)
+
+    def tell(self, drifted: Drifted) -> None:
+        """Tell what was found: keep the issue, then send the message, once for as long as the issue says the same."""
+        from reconciler.cli.text.drift_text import drift_message, issue_markdown
+
+        filed: Filed | None = None
+        if self.has_issue:
+            from reconciler.operations.drift_issue import file_issue
+
+            filed = file_issue(
+                self.invocation, drifted, self.asked, lambda remedy: issue_markdown(drifted, remedy), self.labels
+            )
+            url = filed.issue.url if filed.issue is not None else ""
+            err().show([line(Span(_SAID[filed.did], Tone.STRONG), f" on {filed.forge}{': ' if url else ''}{url}")])
+        is_news = filed is None or filed.did in {"opened", "updated"}
+        if self.webhook is not None and drifted.failing and is_news:
+            from reconciler.forges.webhook import send
+
+            link = (filed.issue.url if filed and filed.issue else "") or self.invocation.ci_url or ""
+            send(
+                self.invocation.environ,
+                self.webhook,
+                drift_message(drifted, link),
+                tool=self.invocation.tool,
+                allows_http=self.asked.allows_http,
+            )
+            err().show([line(f"Sent to the webhook in {self.webhook}")])

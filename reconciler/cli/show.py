@@ -14,17 +14,15 @@ from reconciler.cli import signals
 from reconciler.cli.console import Screen, are_one, err, out, pipeline, stdin_is_terminal
 from reconciler.cli.environment import speaks
 from reconciler.cli.options import TextOrJson, seconds
-from reconciler.cli.present import blocked_above, last_line, raise_verdict, warn_all
+from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
 from reconciler.cli.text.lines import Span, Tone, line, text_of
 from reconciler.errors import BlockedError, StalePlanError, UsageError
 from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from reconciler.applying.events import Summary
-    from reconciler.cli.html.report import Report
     from reconciler.cli.options import Form
     from reconciler.cli.phases import Phases
     from reconciler.cli.text.lines import Line
@@ -149,7 +147,7 @@ def _lines_of(planned: Planned, screen: Screen) -> Iterable[Line]:
 def annotate_plan(planned: Planned) -> None:
     """Let the page of a pull request show at their lines what is wrong in a plan, blocked or dangerous."""
     if pipeline() == "github":
-        from reconciler.cli.failed import annotate
+        from reconciler.cli.reports import annotate
         from reconciler.cli.text.remarks import plan_remarks
 
         annotate(plan_remarks(planned.plan), planned.folder)
@@ -167,14 +165,6 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
         from reconciler.cli.text.sections import plan_of
 
         screen.page(plan_text(plan_of(document), width=screen.width))
-
-
-def show_page(report: Report, folder: Path) -> None:
-    """Print a page whose links lead to the files of a workspace where a pipeline says where those are shown."""
-    from reconciler.cli.git import forge_of
-    from reconciler.cli.html.report import page_bytes
-
-    out().write_bytes(page_bytes(report, forge_of(folder, os.environ)))
 
 
 # What `drift` found on the screen, in the form that was asked for.

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.reports import github_commands
-from reconciler.cli.text.remarks import Remark, Remarks
 from tests.cli.conftest import Call
 
 FORMS = ("json", "markdown", "html", "junit", "sarif")
@@ -71,30 +69,6 @@ def test_drift_says_how_much_it_found_and_that_it_fails(call: Call, tmp_path: Pa
     assert (found["findings"], found["failing"], found["exit_code"]) == ("1", "1", "3")
 
 
-def test_a_problem_of_a_file_is_marked_at_its_line(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)
-    call("plan", "--report", "annotations=a")
-    (only,) = (tmp_path / "a").read_text().splitlines()
-    assert only.startswith("::error file=manifests/broken.yaml,line=4,title=")
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("100%\n::set-env::x", r"100%25\n::set-env::x"),
-        ("a\r\nb", r"a\r\nb"),
-        ("\x1b[31mred", r"\x1b[31mred"),
-    ],
-)
-def test_hostile_text_stays_in_its_one_command(text: str, shown: str) -> None:
-    remark = Remark("r", "error", "n", f"topic/{text},x=1::", text, source=f"{text}.yaml:3")
-    (line,) = github_commands(Remarks("plan", "shop", None, "1", (remark,)))
-    assert line.endswith(f"::{shown}")
-    assert line.count("::") == 2 + shown.count("::")
-    assert "\n" not in line
-    assert "\r" not in line
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -120,7 +94,7 @@ def test_a_file_that_cannot_be_written_is_named_and_nothing_is_lost(
 
 
 def test_a_report_takes_the_place_of_the_last_one(call: Call, tmp_path: Path) -> None:
-    forms = (*FORMS, "annotations", "gitlab")
+    forms = (*FORMS, "gitlab")
     for _ in range(2):
         assert call("plan", *asked(forms)).code == 0
     (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)

@@ -18,7 +18,6 @@ reconciler plan "${options[@]}" --out "$folder/plan.json" \
   --report "markdown=$folder/comment.md" \
   --report "html=$folder/plan.html" \
   --report "sarif=$folder/plan.sarif" \
-  --report "annotations=$folder/annotations.txt" \
   --report "outputs=$folder/outputs.txt" || status=$?
 
 # Where the command line itself was wrong there is nothing but what was said above.
@@ -26,5 +25,4 @@ reconciler plan "${options[@]}" --out "$folder/plan.json" \
 [[ -s "$folder/outputs.txt" ]] || echo "failure=the plan was not made, see the log" >>"$GITHUB_OUTPUT"
 echo "folder=$folder" >>"$GITHUB_OUTPUT"
 echo "status=$status" >>"$GITHUB_OUTPUT"
-[[ ! -s "$folder/annotations.txt" ]] || cat "$folder/annotations.txt"
 [[ ! -s "$folder/comment.md" ]] || cat "$folder/comment.md" >>"$GITHUB_STEP_SUMMARY"

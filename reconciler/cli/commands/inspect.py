@@ -44,11 +44,11 @@ def show_command(
 
 
 def _show_page(files: Files, place: Place, what: str | None) -> None:
-    from reconciler.cli.failed import errors_shown
     from reconciler.cli.html.plan_report import plan_report
     from reconciler.cli.html.state_report import show_report
     from reconciler.cli.json.inventory_json import ShowDocument
-    from reconciler.cli.show import show_page
+    from reconciler.cli.present import show_page
+    from reconciler.cli.reports import errors_shown
     from reconciler.cli.text.sections import plan_of
     from reconciler.operations.manifest_files import folder_of, name_of_workspace
     from reconciler.operations.show import show, show_plan

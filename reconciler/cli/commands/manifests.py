@@ -49,8 +49,8 @@ def init_command(
 @bundled
 def validate_command(files: Files, place: Place, form: AnyForm = "text") -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
-    from reconciler.cli.failed import annotate, errors_shown, show_remarks, validated_remarks
     from reconciler.cli.present import validated_lines
+    from reconciler.cli.reports import annotate, errors_shown, show_remarks, validated_remarks
     from reconciler.operations.manifest_files import validate
 
     invocation = place.invocation()

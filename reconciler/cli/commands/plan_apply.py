@@ -57,8 +57,8 @@ def plan_command(
 
     file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
-    from reconciler.cli.failed import errors_shown
     from reconciler.cli.phases import phases
+    from reconciler.cli.reports import errors_shown
     from reconciler.cli.show import show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
@@ -255,13 +255,13 @@ def drift_command(
         raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
     if known is not None:
         checked_output("--known", known, "a file of --known")
-    from reconciler.cli.failed import errors_shown
     from reconciler.cli.phases import phases
+    from reconciler.cli.reports import errors_shown
 
     invocation = place.invocation()
     filed = None
     if issue or webhook is not None:
-        from reconciler.cli.drift_report import DriftReport
+        from reconciler.cli.reports import DriftReport
 
         filed = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
         filed.check()

@@ -64,10 +64,10 @@ def history_command(
 
 
 def _history_page(files: Files, place: Place, limit: int | None) -> None:
-    from reconciler.cli.failed import errors_shown
     from reconciler.cli.html.state_report import history_report
     from reconciler.cli.json.states_json import StateHistoryDocument
-    from reconciler.cli.show import show_page
+    from reconciler.cli.present import show_page
+    from reconciler.cli.reports import errors_shown
     from reconciler.operations.manifest_files import folder_of, name_of_workspace
     from reconciler.operations.state_views import state_history
 
