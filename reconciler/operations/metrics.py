@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_
 
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.operations.drift import CLASSES
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced
 from reconciler.operations.steps.observe import recorded_clusters, stands
 from reconciler.operations.steps.transitions import UNDER_WAY
@@ -20,6 +21,7 @@ from reconciler.resources.mirrors import ACL_SYNC, AUTO_CREATE_MIRROR, CONSUMER_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from reconciler.operations.drift import DriftClass, Drifted
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.address import Address
@@ -359,3 +361,30 @@ def _of_pass(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     good = Metric("run_last_success", "Whether everything of the last pass was done.")
     good.add(float(upkeep.verdict is None))
     yield from (when, took, good)
+
+
+# Metrics of drift.
+
+
+def of_drift(drifted: Drifted, *, now_ms: int) -> list[Metric]:
+    """Return what `drift` found by class, none as 0, and whether all could be compared. Pure."""
+    plan = drifted.planned.plan
+    found = Counter(item.kind for item in drifted.findings if item.ignored is None)
+    failing, is_whole = len(drifted.failing), not drifted.obstacles
+    return drift_metrics(plan.workspace, plan.environment or "", found, failing, is_whole=is_whole, now_s=now_ms / 1000)
+
+
+def drift_metrics(
+    workspace: str, environment: str, found: Mapping[DriftClass, int], failing: int, *, is_whole: bool, now_s: float
+) -> list[Metric]:
+    """Return the metrics of what was found."""
+    place = {"workspace": workspace, "environment": environment}
+    findings = Metric("drift_findings", "Findings by class, without what a rule leaves as it is.")
+    for kind in CLASSES:
+        findings.add(found.get(kind, 0), **place, **{"class": kind})
+    single = (
+        ("drift_failing", "Findings that make the exit code 3.", failing),
+        ("drift_compared_all", "Whether everything could be compared.", float(is_whole)),
+        ("drift_last_run_timestamp_seconds", "When it was compared last, since 1970.", now_s),
+    )
+    return [findings, *(Metric(name, text, [Sample(tuple(place.items()), value)]) for name, text, value in single)]

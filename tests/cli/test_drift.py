@@ -172,3 +172,32 @@ def test_a_patch_that_lacks_something_is_printed_and_fails(call: Call) -> None:
     assert "1 finding is not in the patch" in said.err
     subprocess.run(["git", "apply", "-"], input=said.out.encode(), check=True)
     assert "partitions: 6" in Path("manifests/example.yaml").read_text()
+
+
+# What monitoring is told.
+
+
+def metrics_in(path: Path) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in path.read_text().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_the_metrics_count_what_was_found_by_class_and_say_when(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "drift.prom"
+    assert call("drift", "--metrics", "drift.prom").code == 0
+    before = metrics_in(path)
+    assert {value for name, value in before.items() if "findings" in name} == {0}
+    (whole,) = (value for name, value in before.items() if "compared_all" in name)
+    assert whole == 1
+    opened(DirectoryStore(tmp_path / ".clusters/west")).delete_topic("shop:orders")
+    assert call("drift", "--metrics", "drift.prom").code == 3
+    after = metrics_in(path)
+    (found,) = (name for name, value in after.items() if "findings" in name and value)
+    assert 'class="missing"' in found
+    assert [value for name, value in after.items() if "failing" in name] == [1]
+
+
+def test_metrics_never_take_the_place_of_something_else(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert call("drift", "--metrics", "notes.txt").code == 64
+    assert (tmp_path / "notes.txt").read_text() == "mine"

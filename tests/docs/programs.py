@@ -13,7 +13,7 @@ from reconciler.cli.explanations import EXPLANATIONS
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
-from reconciler.operations.metrics import PREFIX, Measured, Metric, metrics_of
+from reconciler.operations.metrics import PREFIX, Measured, Metric, drift_metrics, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
@@ -142,11 +142,12 @@ def _first(model: Any) -> str:
 def _metrics() -> str:
     about = (
         "`reconciler run --metrics FILE` writes them after every pass: in the text format of Prometheus, or as JSON "
-        "where the name ends in `.json`. At most 1,000 topics and 1,000 groups of a cluster have series of their own."
+        "where the name ends in `.json`. At most 1,000 topics and 1,000 groups of a cluster have series of their own. "
+        "`reconciler drift --metrics FILE` writes those that begin with `reconciler_drift_`."
     )
     rows = [
         (f"`{PREFIX}{each.name}`", each.kind, ", ".join(f"`{label}`" for label in _labels(each)) or "none", each.help)
-        for each in _sample()
+        for each in (*_sample(), *drift_metrics("shop", "prod", {}, 0, is_whole=True, now_s=1.0))
     ]
     return f"# Metrics\n\n{HEAD}\n\n{about}\n\n{table(('metric', 'kind', 'labels', 'what it says'), rows)}"
 

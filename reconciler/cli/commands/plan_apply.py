@@ -232,6 +232,15 @@ def drift_command(
         ),
     ] = None,
     report: Report = None,
+    metrics: Annotated[
+        Path | None,
+        Option(
+            "--metrics",
+            metavar="FILE",
+            help="Write how much was found there: for Prometheus, or as JSON into FILE.json.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Say where clusters have moved away from the files. Changes none of them; exits 3 where they have.
 
@@ -239,9 +248,10 @@ def drift_command(
     owners that CODEOWNERS names. --webhook sends `{"text": …}`, as Slack takes it; with --issue only when that changes.
     """
     if accept:
-        if fail_on or known is not None or form != "text" or issue or webhook:
+        if fail_on or known is not None or form != "text" or issue or webhook or report or metrics is not None:
             message = "--accept prints a patch and nothing else"
-            raise UsageError(message, hint="Leave out --fail-on, --known, --format, --issue and --webhook.")
+            hint = "Leave out --fail-on, --known, --format, --issue, --webhook, --report and --metrics."
+            raise UsageError(message, hint=hint)
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import checked_output
@@ -255,6 +265,8 @@ def drift_command(
         raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
     if known is not None:
         checked_output("--known", known, "a file of --known")
+    if metrics is not None:
+        checked_output("--metrics", metrics, "metrics")
     from reconciler.cli.phases import phases
     from reconciler.cli.reports import errors_shown
 
@@ -283,6 +295,12 @@ def drift_command(
             drifted = found()
     warn_about_drift(drifted)
     show_drifted(drifted, form)
+    if metrics is not None:
+        from reconciler.cli.metrics_file import metrics_body, put_metrics
+        from reconciler.operations.metrics import of_drift
+
+        path = invocation.cwd / metrics
+        put_metrics(path, metrics_body(path, of_drift(drifted, now_ms=invocation.now_ms())))
     if filed is not None:
         filed.tell(drifted)
     drifted.remember()
