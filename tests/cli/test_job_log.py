@@ -59,25 +59,31 @@ def test_a_fold_has_its_form_on_each_kind_of_pipeline() -> None:
 
 
 @pytest.fixture
-def workspace(call: Call, tmp_path: Path) -> Path:
+def workspace(typed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace of a repository, in a folder of it."""
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path.parent, check=True)
-    manifest = tmp_path / "manifests" / "example.yaml"
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    folder = tmp_path / "topics"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert typed("init").code == 0
+    manifest = folder / "manifests" / "example.yaml"
     manifest.write_text(manifest.read_text() + "---\nkind: Topic\nmetadata: {name: '::error::x', cluster: west}\n")
-    assert call("validate").code == 1
-    return tmp_path
+    assert typed("validate").code == 1
+    return folder
 
 
 def test_a_broken_manifest_is_shown_at_its_line_and_not_in_the_result(workspace: Path, run: Run) -> None:
     for command in ("validate", "plan"):
-        done = run(command, environ=GITHUB)
+        done = run(command, environ=GITHUB, cwd=workspace)
         commands = [line for line in done.stderr.splitlines() if line.startswith("::")]
         assert len(commands) >= 1, done.stderr
         assert all(
             re.match(rf"::error file={workspace.name}/manifests/example.yaml,line=\d+", each) for each in commands
         )
         assert "::error" not in re.sub(r"\\x3a:error", "", done.stdout)
-        assert not any(line.startswith("::") for line in run(command, environ=GITLAB).stderr.splitlines())
+        assert not any(
+            line.startswith("::") for line in run(command, environ=GITLAB, cwd=workspace).stderr.splitlines()
+        )
 
 
 def test_an_apply_folds_its_plan_and_leaves_the_rest_in_sight(call: Call, run: Run, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ WRITING: Final = {
     ("state rollback-plan", "--out"): ("state", "rollback-plan", "1", "--out", "FILE"),
     ("run", "--metrics"): ("run", "--once", "--metrics", "FILE"),
     ("drift", "--known"): ("drift", "--known", "FILE"),
+    ("drift", "--metrics"): ("drift", "--metrics", "FILE"),
+    ("drift", "--report"): ("drift", "--report", "html=FILE"),
+    ("plan", "--report"): ("plan", "--report", "json=FILE"),
     ("topic consume", "--output"): ("topic", "consume", TOPIC, "--output", "FILE"),
 }
 """Every option that writes one file, and a command that would."""
@@ -82,7 +85,7 @@ def test_an_option_that_writes_replaces_nothing_of_others(
 ) -> None:
     before = held(tmp_path)
     for what, victim in VICTIMS.items():
-        said = applied(*(victim if part == "FILE" else part for part in WRITING[option]))
+        said = applied(*(part.replace("FILE", victim) for part in WRITING[option]))
         assert (said.code, f"{option[1]} {victim}" in said.err) == (64, True), f"{what}: {said.err}"
         assert held(tmp_path) == before, what
 
@@ -90,7 +93,7 @@ def test_an_option_that_writes_replaces_nothing_of_others(
 @pytest.mark.parametrize("option", WRITING, ids=" ".join)
 def test_what_an_option_wrote_it_replaces(applied: Call, tmp_path: Path, option: tuple[str, str]) -> None:
     for _ in range(2):
-        said = applied(*("made.out" if part == "FILE" else part for part in WRITING[option]))
+        said = applied(*(part.replace("FILE", "made.out") for part in WRITING[option]))
         assert said.code == 0, said.err
     assert (tmp_path / "made.out").is_file()
 

@@ -52,7 +52,7 @@ def test_it_holds_every_schema_under_the_name_of_its_address(wheel: ZipFile) -> 
 def test_it_holds_nothing_but_the_package_and_its_schemas(wheel: ZipFile) -> None:
     kinds = {(name.split("/")[0], Path(name).suffix) for name in wheel.namelist()}
     assert {folder for folder, _ in kinds} == {"reconciler", f"stream_reconciler-{__version__}.dist-info"}
-    assert {kind for folder, kind in kinds if folder == "reconciler"} <= {".py", ".json", ".typed"}
+    assert {kind for folder, kind in kinds if folder == "reconciler"} <= {".py", ".json", ".typed", ".css", ".js"}
 
 
 def test_what_only_records_need_comes_with_the_extras_that_read_or_write_them(metadata: Message) -> None:

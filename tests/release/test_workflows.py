@@ -21,6 +21,8 @@ WORKFLOWS = sorted((FOLDER / "workflows").glob("*.yml"))
 ACTIONS = sorted((FOLDER / "actions").glob("*/action.yml"))
 SIGNERS = {("release.yml", job) for job in ("attest", "pypi", "images")}
 """Jobs that may say to others who they are."""
+OURS = ("./.github/", "./.reconciler-actions/.github/")
+"""In the second folder a workflow that is called checks itself out, at the commit that was called."""
 
 
 def name_of(path: Path) -> str:
@@ -84,8 +86,8 @@ def test_a_file_follows_the_schema_that_github_publishes(path: Path) -> None:
 def test_what_is_used_is_ours_or_pinned_to_a_commit_with_its_version_beside_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for used in uses(loaded(path)):
-        assert used.startswith("./.github/") or re.search(rf"uses: {re.escape(used)} # v\d+\.\d+\.\d+", text), used
-        assert used.startswith("./.github/") or re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used), used
+        assert used.startswith(OURS) or re.search(rf"uses: {re.escape(used)} # v\d+\.\d+\.\d+", text), used
+        assert used.startswith(OURS) or re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used), used
 
 
 def test_one_action_has_one_version_everywhere() -> None:
