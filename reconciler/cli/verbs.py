@@ -15,12 +15,13 @@ from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from reconciler.applying.events import Event
     from reconciler.cli.options import Acting, Files, Place
     from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Underway
-    from reconciler.operations.mirrors.mirror_commands import Answers, Ready, Verb
+    from reconciler.operations.mirrors.mirror_commands import Answers, Verb
+    from reconciler.operations.mirrors.mirror_selection import MirrorChoice
     from reconciler.operations.state_edit import Surgery
 
 
@@ -46,6 +47,17 @@ def surgery(files: Files, place: Place, command: str, lock_timeout: str) -> Iter
 
 
 Addresses = Annotated[list[str], Argument(metavar="ADDR", help="For example mirror/east/shop:eu:orders.")]
+Choice = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="ADDR", help="For example mirror/east/shop:eu:orders, or 'mirror/east/shop:*'.", show_default=False
+    ),
+]
+Links = Annotated[
+    list[str] | None,
+    Option("--link", metavar="LINK", help="All mirrors of a link, such as link/east/twin.", show_default=False),
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lost; change nothing.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Timeout = Annotated[
     str | None,
@@ -53,30 +65,47 @@ Timeout = Annotated[
 ]
 
 
+def choice_of(addresses: list[str] | None, links: list[str] | None) -> MirrorChoice:
+    """Return what was typed of which mirrors are meant."""
+    from reconciler.operations.mirrors.mirror_selection import MirrorChoice
+
+    return MirrorChoice(tuple(addresses or ()), tuple(links or ()))
+
+
 def asked(
     acting: Acting,
     files: Files,
     place: Place,
     verb: Verb,
-    addresses: Sequence[str],
+    choice: MirrorChoice,
     *,
     form: TextOrJson,
     yes: bool | None = None,
     timeout: str | None = None,
     at: Mapping[str, str] | None = None,
+    dry_run: bool = False,
 ) -> None:
     """Ask a verb of mirrors and show what came of each; `yes`: whether that was confirmed, `None`: nobody has to."""
     from reconciler.cli.text.mirrors_text import asking_text
     from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+    from reconciler.runtime.text import count_text
 
-    def confirm(ready: Sequence[Ready]) -> bool:
-        question = f"{verb} {'it' if len(ready) == 1 else f'these {len(ready)} mirrors'}?"
-        return approved(asking_text(ready), question.capitalize(), yes=bool(yes), form=form)
+    def confirm(foreseen: Answers) -> bool:
+        ready = sum(answer.ready is not None for answer in foreseen.each)
+        question = f"{verb} {'it' if ready == 1 else f'these {count_text(ready)} mirrors'}?"
+        return approved(asking_text(foreseen), question.capitalize(), yes=bool(yes), form=form)
 
     wait_ms = None if timeout is None else int(seconds("--timeout", timeout) * 1000)
     with acting.emergency(files, place, f"mirror {verb}", at=at) as emergency:
         acts = replace(emergency, report=_without_failures(emergency.report))
-        answers = ask_mirrors(acts, verb, addresses, confirm=None if yes is None else confirm, timeout_ms=wait_ms)
+        answers = ask_mirrors(
+            acts,
+            verb,
+            choice,
+            confirm=None if yes is None else confirm,
+            timeout_ms=wait_ms,
+            is_rehearsal=dry_run,
+        )
     show(answers, form)
 
 

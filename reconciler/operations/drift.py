@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.recorded import Remembered
     from reconciler.operations.steps.workspace import Work
     from reconciler.planning.actions import Action, Value
-    from reconciler.planning.plan import DriftFinding, Override, Plan, Waiting
+    from reconciler.planning.plan import DriftFinding, Plan, Waiting
     from reconciler.planning.resolve.mirror_sources import Commanded
     from reconciler.state.lockfile import Lockfile
 
@@ -69,7 +69,7 @@ class DriftItem:
     ignored: str | None = None
     """The rule that leaves it as it is; what is ignored is listed and fails nothing."""
     origin: str | None = None
-    """The namespace that says what was recorded, where a topic has it written out."""
+    """The namespace or cluster that says what was recorded, where that is not the topic itself."""
 
 
 def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
@@ -326,7 +326,6 @@ def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[DriftItem, ..
         *map(_by_command, roles),
         *(_blocked(action) for action in plan.blocked),
         *unmanaged,
-        *map(_hiding, plan.overrides),
     )
 
 
@@ -411,12 +410,6 @@ def _blocked(action: Action) -> DriftItem:
 
 def _unmanaged(address: Address) -> DriftItem:
     return DriftItem("unmanaged", address, "exists, but no file declares it", fingerprint_of("unmanaged", address))
-
-
-def _hiding(found: Override) -> DriftItem:
-    message = f"{found.path} is not set in any file and hides what {found.origin} says"
-    mark = fingerprint_of("unmanaged", found.address, found.value, found.path)
-    return DriftItem("unmanaged", found.address, message, mark, found.path, found.hidden, found.value)
 
 
 class Compared(NamedTuple):

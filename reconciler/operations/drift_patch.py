@@ -349,8 +349,6 @@ class _Accepting:
                 accept_detached(self.manifests, found.address)
             case "missing":
                 self._accept_missing(found.address)
-            case "unmanaged" if found.path:
-                accept_field(self.manifests, found.address, found.path, found.observed)
             case "unmanaged":
                 accept_stranger(self.manifests, found.address, self._decided.seen.inventory)
             case "in doubt":
@@ -382,7 +380,7 @@ class _Accepting:
         return self.manifests.spot(found.address, place).said(place) is not None
 
     def _origin(self, found: DriftItem) -> str | None:
-        """Return the tier or policy a value comes from."""
+        """Return the tier or policy a value comes from; a value set by hand above a tier's comes from none."""
         changes = (
             change
             for action in self._decided.plan.actions
@@ -391,6 +389,8 @@ class _Accepting:
             if change.path == found.path
         )
         change = next(changes, None)
+        if change is not None and change.after is None:
+            return None
         last = self._decided.recorded.get(found.address)
         origin = change.origin if change is not None else last.origins.get(found.path) if last else None
         return None if origin in {DEFAULT, found.address} else origin

@@ -42,18 +42,7 @@ class DriftFinding:
     fingerprint: str
     ignored: str | None = None
     origin: str | None = None
-    """The namespace that says what was recorded, where topics do not inherit by themselves and have it written out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """A key that no file declares, set on a topic of ours, and the declared value of a tier that it hides."""
-
-    address: Address
-    path: str
-    value: str
-    hidden: str
-    origin: Address
+    """What says the recorded value, where that is not the topic: a namespace, or a cluster by its properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +124,6 @@ class Plan:
     drift: tuple[DriftFinding, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     unmanaged: tuple[Address, ...] = ()
-    overrides: tuple[Override, ...] = ()
-    """Each is a warning too."""
     errors: tuple[Finding, ...] = ()
     """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
     warnings: tuple[Finding, ...] = ()

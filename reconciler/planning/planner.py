@@ -20,12 +20,11 @@ from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import decide_wanted, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
-from reconciler.planning.diff.field_differences import overrides
 from reconciler.planning.diff.mirror_changes import say_under_way
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.findings import Finding
 from reconciler.planning.order import in_order
-from reconciler.planning.plan import Override, Plan, PlanInput
+from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
 from reconciler.planning.resolve.mirror_sources import as_commanded
@@ -79,7 +78,7 @@ def to_measure(draft: Draft) -> tuple[Address, ...]:
     """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first."""
     impact = Impact(draft.situation, {})
     judged = [impact.judge(action) for action in draft.actions]
-    deque(_walk(MEASURED, _review(draft, judged, (), impact)), maxlen=0)
+    deque(_walk(MEASURED, _review(draft, judged, impact)), maxlen=0)
     return impact.unmeasured
 
 
@@ -93,7 +92,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     allowed = allowances(given.guards, given.selection)
     judged, refused = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = in_order(judged, situation)
-    review = _review(draft, actions, overrides(situation), impact)
+    review = _review(draft, actions, impact)
     return Plan(
         workspace=given.workspace,
         environment=given.environment,
@@ -104,7 +103,6 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=unmanaged(situation),
-        overrides=tuple(review.overrides),
         errors=_in_order([*decision.errors, *refused, *rings, *_walk(ERRORS, review)]),
         warnings=_in_order([*decision.warnings, *_walk(WARNINGS, review)]),
         back_to=given.back_to,
@@ -135,8 +133,8 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanIn
     return situation, [*findings, *chosen, *_walk(REFUSALS, situation)]
 
 
-def _review(draft: Draft, actions: Sequence[Action], hiding: tuple[Override, ...], impact: Impact) -> Review:
-    return Review(draft.situation, draft.desired, actions, hiding, impact.measure, impact.topics_below)
+def _review(draft: Draft, actions: Sequence[Action], impact: Impact) -> Review:
+    return Review(draft.situation, draft.desired, actions, impact.measure, impact.topics_below)
 
 
 def _walk(checks: Iterable[Callable[[Seen], Iterable[Finding]]], seen: Seen) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.findings import Mark
-    from reconciler.planning.plan import Override, PlanInput
+    from reconciler.planning.plan import PlanInput
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Resource
     from reconciler.resources.measures import Measure
@@ -190,7 +190,6 @@ class Review:
     desired: Desired
     """The files as they are, also what is no resource of a cluster: policies."""
     actions: Sequence[Action]
-    overrides: Sequence[Override]
     measure: Callable[..., Measure | None]
     """Returns what was measured of a topic; `is_wish`: no risk rests on it."""
     below: Callable[[Address], Iterable[Address]]

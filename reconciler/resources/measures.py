@@ -45,6 +45,8 @@ class Measure:
     """Where its partitions stand that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Where each consumer group goes on reading, by partition; `None`: not asked for, or we cannot tell."""
+    newest_ms: int | None = None
+    """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
 
 
 Measures: TypeAlias = Mapping[Address, Measure]

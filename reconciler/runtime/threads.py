@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from reconciler.errors import StoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
 
     from reconciler.runtime.effects import Effects
 
@@ -56,6 +56,30 @@ def side_by_side(call: Callable[[A], R], given: Iterable[A], *, name: str) -> It
     """Yield what `call` returns of each, in their order, from a pool of its own; threads are called `name`."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=name) as threads:
         yield from SideBySide(threads, _WAITING).over(call, given)
+
+
+class Memo:
+    """Answers that threads share: each is asked for once, by whoever needs it first, and its error is everyone's."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self._lock = threading.Lock()
+        self._answers: dict[Hashable, Future[Any]] = {}
+
+    def get(self, key: Hashable, ask: Callable[[], R]) -> R:
+        """Return what `ask` returned the first time that `key` was asked for."""
+        with self._lock:
+            answer = self._answers.get(key)
+            is_first = answer is None
+            if answer is None:
+                answer = self._answers[key] = Future()
+        if is_first:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+        return cast("R", answer.result())
 
 
 # Threads for blocking calls, which nobody has to wait for: one that hangs does not keep the program alive.

@@ -179,17 +179,19 @@ def test_ignored_drift_is_listed_and_fails_nothing(applied: Bench) -> None:
     assert applied.plan().plan.is_empty
 
 
-def test_a_key_set_by_hand_that_hides_what_a_namespace_says_is_listed_and_left_alone(applied: Bench) -> None:
+def test_a_key_set_by_hand_that_hides_what_a_namespace_says_is_drift_and_set_back(applied: Bench) -> None:
     _let_the_namespace_say(applied, "{max.message.bytes: 1MiB}")
     applied.apply()
     west(applied).alter_topic("shop:orders", {"max.message.bytes": "7"})
     drifted = look(applied)
     assert [(found.kind, found.path, found.recorded, found.observed) for found in drifted.findings] == [
-        ("unmanaged", "configs.max.message.bytes", "1048576", "7")
+        ("drift", "configs.max.message.bytes", "1048576", "7")
     ]
-    assert drifted.verdict is None
+    assert isinstance(drifted.verdict, DriftError)
+    assert applied.apply(options=ApplyOptions(yes=True, only_drift=True)).verdict is None
+    assert "max.message.bytes" not in west(applied).topic("shop:orders").configs
+    assert look(applied).findings == ()
     assert applied.plan().plan.is_empty
-    assert isinstance(look(applied, fail_on=["unmanaged"]).verdict, DriftError)
 
 
 def test_an_expired_rule_is_an_error_that_names_rule_day_and_reason(applied: Bench) -> None:

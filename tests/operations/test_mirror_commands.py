@@ -14,6 +14,7 @@ from reconciler.errors import UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt
 from tests.operations.linked_shop import (
@@ -50,7 +51,7 @@ def shop(bench: Bench) -> Bench:
 
 def command(shop: Bench, verb: Verb, address: str = MIRROR) -> None:
     """Ask a verb now, as its command does."""
-    done = ask_mirrors(shop.acting(f"mirror {verb}"), verb, [address], confirm=lambda _ready: True)
+    done = ask_mirrors(shop.acting(f"mirror {verb}"), verb, MirrorChoice([address]), confirm=lambda _ready: True)
     assert done.verdict is None
 
 
@@ -205,7 +206,7 @@ UNKNOWN: list[tuple[Verb, str]] = [("failover", "failed-over"), ("promote", "pro
 def test_what_was_done_without_the_state_is_found_by_looking(
     shop: Bench, verb: Verb, role: str, *, forgot: bool
 ) -> None:
-    done = ask_mirrors(shop.acting(no_state=True), verb, [MIRROR], confirm=lambda _ready: True)
+    done = ask_mirrors(shop.acting(no_state=True), verb, MirrorChoice([MIRROR]), confirm=lambda _ready: True)
     assert done.verdict is None
     if forgot:
         (shop.folder / ".reconciler").rename(shop.folder / "lost-state")
@@ -248,7 +249,7 @@ def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without
 
 def test_a_failover_without_state_or_source_leaves_the_rest_to_be_applied(shop: Bench) -> None:
     (shop.folder / ".clusters/west").rename(shop.folder / "lost")
-    done = ask_mirrors(shop.acting(no_state=True), "failover", [MIRROR], confirm=lambda _ready: True)
+    done = ask_mirrors(shop.acting(no_state=True), "failover", MirrorChoice([MIRROR]), confirm=lambda _ready: True)
     assert done.verdict is None
     shop.write("manifests/more.yaml", TOPIC.replace("orders", "more").replace("west", "east"))
     assert planned(shop) == ["create:topic/east/shop:more"]

@@ -15,6 +15,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.mounts import MountSite
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
@@ -186,7 +187,12 @@ def test_nothing_is_measured_against_a_topic_that_was_made_anew(
     assert (found.unknown, found.lost, found.behind) == (anew, (), ())
     ready = []
     with pytest.raises(UserError, match="not confirmed"):
-        ask_mirrors(shop.acting(), verb, [MIRROR], confirm=lambda asked: bool(ready.extend(asked)))
+        ask_mirrors(
+            shop.acting(),
+            verb,
+            MirrorChoice([MIRROR]),
+            confirm=lambda foreseen: bool(ready.extend(each.ready for each in foreseen.each)),
+        )
     (asked,) = ready
     assert asked.estimate.role is not None
     assert (asked.estimate.role.unknown, [each.lag for each in asked.lags]) == (anew, [None, None])
@@ -202,7 +208,7 @@ def test_what_needs_its_source_does_not_begin_where_another_cluster_lies_there(s
     other = EmbeddedCluster.create(store, "west", now_ms=lambda: NOW, new_id=lambda: str(uuid.uuid4()))
     other.create_namespace("shop")
     other.create_topic(ORDERS, partitions=2)
-    verdict = ask_mirrors(shop.acting(), verb, [MIRROR], confirm=lambda _: True).verdict
+    verdict = ask_mirrors(shop.acting(), verb, MirrorChoice([MIRROR]), confirm=lambda _: True).verdict
     assert verdict is not None
     assert f"west is another cluster now, {other.cluster_id}" in f"{verdict.message} {verdict.hint}"
     assert status(shop) == "ACTIVE"

@@ -11,6 +11,7 @@ from reconciler.applying.events import Recovered
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from tests.operations.deaths import COMMANDS, asked, die, die_asking
 from tests.operations.linked_shop import (
@@ -48,7 +49,7 @@ def shop(bench: Bench) -> Bench:
 
 
 def failing_over(shop: Bench, address: str) -> None:
-    done = ask_mirrors(shop.acting("mirror failover"), "failover", [address], confirm=lambda _ready: True)
+    done = ask_mirrors(shop.acting("mirror failover"), "failover", MirrorChoice([address]), confirm=lambda _ready: True)
     assert done.verdict is None
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.operations.drift import drift
 from reconciler.operations.mirrors.mirror_commands import NewMirrors, ask_mirrors, create_mirrors
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from tests.operations.linked_shop import LINK, TOPIC, mirroring, planned, take_in
 
@@ -64,7 +65,7 @@ def test_it_is_left_told_and_accepted(shop: Bench) -> None:
 
 
 def test_with_the_role_that_another_command_gave_it(shop: Bench) -> None:
-    done = ask_mirrors(shop.acting("mirror failover"), "failover", [CLICKS], confirm=lambda _ready: True)
+    done = ask_mirrors(shop.acting("mirror failover"), "failover", MirrorChoice([CLICKS]), confirm=lambda _ready: True)
     assert done.verdict is None
     assert planned(shop) == []
     assert findings(shop) == [("pending", CLICKS, SAID)]
@@ -76,7 +77,9 @@ def test_with_the_role_that_another_command_gave_it(shop: Bench) -> None:
 
 
 def test_a_link_that_lists_no_mirrors_gets_a_list(shop: Bench) -> None:
-    done = ask_mirrors(shop.acting(), "failover", ["mirror/east/shop:orders"], confirm=lambda _ready: True)
+    done = ask_mirrors(
+        shop.acting(), "failover", MirrorChoice(["mirror/east/shop:orders"]), confirm=lambda _ready: True
+    )
     assert done.verdict is None
     shop.write("manifests/link.yaml", LINK[: LINK.index("  mirrorTopics")].replace("MODE", "bidirectional"))
     assert shop.apply().verdict is None

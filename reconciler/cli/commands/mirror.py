@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.verbs import Addresses, Timeout, Yes, asked, show
+from reconciler.cli.verbs import Addresses, Choice, DryRun, Links, Timeout, Yes, asked, choice_of, show
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def failover_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Addresses,
+    addresses: Choice = None,
+    links: Links = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     cluster: Annotated[
         list[str] | None,
@@ -118,7 +120,7 @@ def failover_command(
             "--cluster is for where there is neither a workspace nor a state",
             hint="Give --no-state with it, and no --state.",
         )
-    asked(acting, files, place, "failover", addresses, yes=yes, at=places, form=form)
+    asked(acting, files, place, "failover", choice_of(addresses, links), dry_run=dry_run, yes=yes, at=places, form=form)
 
 
 # `reconciler mirror list`.
@@ -156,11 +158,13 @@ def pause_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Addresses,
+    addresses: Choice = None,
+    links: Links = None,
+    dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Stop mirrors from fetching; they keep what they have, and are read as before."""
-    asked(acting, files, place, "pause", addresses, form=form)
+    asked(acting, files, place, "pause", choice_of(addresses, links), dry_run=dry_run, form=form)
 
 
 # `reconciler mirror promote`.
@@ -171,13 +175,25 @@ def promote_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Addresses,
+    addresses: Choice = None,
+    links: Links = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     timeout: Timeout = None,
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors become ordinary topics without loss: waits for lag 0 first, and needs both clusters."""
-    asked(acting, files, place, "promote", addresses, yes=yes, timeout=timeout, form=form)
+    asked(
+        acting,
+        files,
+        place,
+        "promote",
+        choice_of(addresses, links),
+        dry_run=dry_run,
+        yes=yes,
+        timeout=timeout,
+        form=form,
+    )
 
 
 # `reconciler mirror restore`.
@@ -188,12 +204,16 @@ def restore_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Addresses,
+    addresses: Choice = None,
+    links: Links = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
     """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
-    asked(acting, files, place, "truncate-and-restore", addresses, yes=yes, form=form)
+    asked(
+        acting, files, place, "truncate-and-restore", choice_of(addresses, links), dry_run=dry_run, yes=yes, form=form
+    )
 
 
 # `reconciler mirror resume`.
@@ -204,11 +224,13 @@ def resume_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Addresses,
+    addresses: Choice = None,
+    links: Links = None,
+    dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
-    asked(acting, files, place, "resume", addresses, form=form)
+    asked(acting, files, place, "resume", choice_of(addresses, links), dry_run=dry_run, form=form)
 
 
 # `reconciler mirror reverse`.
@@ -219,11 +241,13 @@ def reverse_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Addresses,
+    addresses: Choice = None,
+    links: Links = None,
+    dry_run: DryRun = False,
     pause: Annotated[bool, Option("--pause", help="Leave the new mirror paused.")] = False,
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors and their sources change roles without loss, over a bidirectional link."""
     verb: Verb = "reverse-and-pause" if pause else "reverse-and-start"
-    asked(acting, files, place, verb, addresses, yes=yes, form=form)
+    asked(acting, files, place, verb, choice_of(addresses, links), dry_run=dry_run, yes=yes, form=form)

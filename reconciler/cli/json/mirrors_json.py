@@ -204,6 +204,17 @@ class MirrorAnswerPart(Part):
     after: MirrorStatus | None = Field(description="Null: it is not known.")
     error_message: str | None = Field(description="Null: it is done.")
     hint: str | None
+    is_left: bool = Field(
+        default=False, description="Named by a pattern or a link, and as the verb would leave it: nothing was done."
+    )
+    lost_records: int | None = Field(
+        default=None,
+        description="Offsets that a failover or a restore loses; null: none by what it asks, or it cannot be told.",
+    )
+    lost_seconds: float | None = Field(
+        default=None,
+        description="By a failover that loses records: how much older the mirror's newest record is than its source's.",
+    )
     mirror_lags: tuple[MirrorLagPart, ...] = Field(description="As they were when it was asked.")
     partition_level_truncation_data: tuple[TruncatedPart, ...]
 
@@ -217,6 +228,9 @@ class MirrorAnswerPart(Part):
             after=answer.after,
             error_message=None if error is None else error.message,
             hint=None if error is None else error.hint,
+            is_left=answer.is_left,
+            lost_records=None if ready is None else ready.lost_records,
+            lost_seconds=None if ready is None or ready.lost_ms is None else ready.lost_ms / 1000,
             mirror_lags=() if ready is None else tuple(map(MirrorLagPart.of, ready.lags)),
             partition_level_truncation_data=() if ready is None else tuple(map(TruncatedPart.of, ready.cuts)),
         )
@@ -227,9 +241,12 @@ class MirrorAnswersDocument(Document):
 
     format: Literal["reconciler.mirror-answers/1"] = "reconciler.mirror-answers/1"
     verb: str
+    is_rehearsal: bool = Field(default=False, description="Nothing was done: it says what would be.")
     mirrors: tuple[MirrorAnswerPart, ...]
 
     @classmethod
     def of(cls, answers: Answers) -> MirrorAnswersDocument:
         """Say everything."""
-        return cls(verb=answers.verb, mirrors=tuple(map(MirrorAnswerPart.of, answers.each)))
+        return cls(
+            verb=answers.verb, is_rehearsal=answers.is_rehearsal, mirrors=tuple(map(MirrorAnswerPart.of, answers.each))
+        )

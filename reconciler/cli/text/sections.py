@@ -205,6 +205,8 @@ def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Upda
     action, change = found
     if action.blocked is not None:
         return "blocked"
+    if change.after is None and finding.origin is not None:
+        return "will be inherited again"
     if change.after != finding.recorded and is_nested(finding.observed, change.after):
         return f"the files say {', '.join(change_texts(Change(change.path, finding.observed, change.after)))}"
     if change.after != finding.recorded:

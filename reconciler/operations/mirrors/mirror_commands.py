@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, chosen
 from reconciler.operations.mirrors.mirror_views import (
     Named,
     PartitionLag,
@@ -36,20 +39,22 @@ from reconciler.planning.resolve.limits import check_configs
 from reconciler.planning.resolve.mirror_sources import BY_COMMAND, ENDS, origins_by_command, peer_of
 from reconciler.planning.situation import source_of, topic_of
 from reconciler.providers.protocol import Scope
-from reconciler.resources.address import address_of, join_name, split_name
+from reconciler.resources.address import address_of, cluster_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
 from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.runtime.threads import Memo, side_by_side
 from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from reconciler.operations.mirrors.mirror_selection import Chosen
     from reconciler.operations.steps.runner import Emergency
     from reconciler.operations.steps.workspace import Site
     from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Record, Recorded
+    from reconciler.resources.inventory import Inventory, Observed, Record, Recorded
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import MirrorState
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen
@@ -65,6 +70,8 @@ class Answer:
     after: MirrorStatus | None = None
     error: ReconcilerError | None = None
     ready: Ready | None = None
+    is_left: bool = False
+    """It was as the verb would leave it, and named by a pattern or a link alone: nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,18 @@ class Answers:
 
     verb: str
     each: tuple[Answer, ...]
+    is_rehearsal: bool = False
+    """Nothing was done: it says what would be."""
+
+    @property
+    def failed(self) -> int:
+        """How many were refused or failed."""
+        return sum(answer.error is not None for answer in self.each)
+
+    @property
+    def left(self) -> int:
+        """How many were left as they are."""
+        return sum(answer.is_left for answer in self.each)
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -81,7 +100,8 @@ class Answers:
         if not failed or len(self.each) == 1:
             return failed[0] if failed else None
         message = f"{self.verb}: {len(failed)} of {len(self.each)} mirrors were refused or failed"
-        hint = "The reason is shown above for each of them. The others are done."
+        hint = "The reason is shown above for each of them."
+        hint += " Nothing was done: it is a rehearsal." if self.is_rehearsal else " The others are done."
         if len(failed) == len(self.each):
             return UserError(message, hint="The reason is shown above for each of them.")
         return PartialError(message, hint=hint)
@@ -104,6 +124,8 @@ ROLES: Final[Mapping[str, MirrorState]] = {
     "truncate-and-restore": "mirroring",
 }
 """What a mirror is after a verb, in the words of the files."""
+LOSING: Final = frozenset({"failover", RESTORE})
+"""The verbs that lose records."""
 _GOES_ON: Final = "What is under way goes on with: reconciler run --once --only mirror"
 
 
@@ -131,6 +153,14 @@ class Ready:
     """What a restore cuts off."""
     estimate: Estimate = NO_COST
     """What it costs, as a plan says it."""
+    lost_ms: int | None = None
+    """By a failover: how much older its newest record is than that of its source; `None`: we cannot tell."""
+
+    @property
+    def lost_records(self) -> int | None:
+        """How many offsets a failover or a restore loses; `None`: none by what it asks, or we cannot tell."""
+        cost = self.estimate.role
+        return cost.lost_offsets if cost is not None and self.verb in LOSING else None
 
     @property
     def address(self) -> Address:
@@ -146,6 +176,10 @@ class Readying:
     verb: Verb
     timeout_ms: int | None = None
     """How long a promotion waits for lag that does not shrink; `None`: as its link says."""
+    many: frozenset[str] = frozenset()
+    """Clusters of which so many mirrors are looked at that all are read at once."""
+    memo: Memo = field(default_factory=Memo)
+    """What was asked by this look: what many mirrors share is asked once."""
 
     def ready(self, named: Named) -> Ready:
         """Return what there is to be done, and what it costs.
@@ -154,11 +188,12 @@ class Readying:
             UserError: There is no such mirror, the verb is not legal in its state, or the other cluster is not there.
         """
         provider = self.site.providers[named.cluster]
-        if provider.identify() is None:
+        if self.memo.get(("identity", named.cluster), provider.identify) is None:
             raise absent_cluster(self.site.clusters[named.cluster])
+        self._check_platform(named)
         if self.verb == RESTORE:
             return self._restorable(named)
-        seen = find_mirror(provider.links, named)
+        seen = self._seen(named)
         self._check_legal(named, seen)
         if self.verb in REVERSALS:
             self._check_reversible(named, seen)
@@ -167,10 +202,34 @@ class Readying:
         ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
         return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
 
+    def _seen(self, named: Named) -> MirrorSeen:
+        links = self.site.providers[named.cluster].links
+        if named.cluster in self.many:
+            every = self.memo.get(("mirrors", named.cluster), lambda: {each.name: each for each in links.mirrors()})
+            if named.name in every:
+                return every[named.name]
+        return find_mirror(links, named)
+
+    def _links(self, cluster: str) -> Sequence[LinkSeen]:
+        return self.memo.get(("links", cluster), self.site.providers[cluster].links.links)
+
+    def _check_platform(self, named: Named) -> None:
+        """Refuse at once what mirrors of this platform cannot do.
+
+        Raises:
+            UserError: They cannot.
+        """
+        capabilities = self.site.providers[named.cluster].capabilities
+        if self.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirror_states:
+            return
+        what = "restored" if self.verb == RESTORE else "reversed"
+        message = f"{named.address} cannot be {what}: a {capabilities.platform} cluster cannot make a topic read-only"
+        raise UserError(message, hint="Promote or fail over, and link the other way.")
+
     def _with_cost(self, ready: Ready, seen: MirrorSeen) -> Ready:
         """Add how far it is behind, and what that costs: lost by a failover, copied first by the others."""
         own = self.site.providers[seen.cluster].links.positions(seen.name)
-        there = source_standing(self.site, seen)
+        there = source_standing(self.site, seen, self.memo)
         if isinstance(there, str):
             return replace(ready, lags=lags_between(own, {}), estimate=estimate_of(away(own, there), None))
         name = f"{seen.source} on {seen.source_cluster}"
@@ -184,7 +243,7 @@ class Readying:
     def _patience_ms(self, seen: MirrorSeen) -> int | None:
         if self.verb != PROMOTE:
             return None
-        links = self.site.providers[seen.cluster].links.links()
+        links = self._links(seen.cluster)
         own = next((link.declared.spec.retry_timeout for link in links if link.name == seen.link), None)
         return own if self.timeout_ms is None else self.timeout_ms
 
@@ -238,6 +297,18 @@ class Readying:
             estimate=estimate_of(cost, None),
         )
 
+    def is_as_wanted(self, named: Named) -> MirrorStatus | None:
+        """Return the state of a mirror that is as the verb would leave it; `None`: it is not, or that is not known."""
+        status = self.status_of(named)
+        return status if status is not None and status is _ENDS_IN.get(self.verb) else None
+
+    def status_of(self, named: Named) -> MirrorStatus | None:
+        """Return the state of a mirror, where that can be told."""
+        try:
+            return self._seen(named).status
+        except ReconcilerError:
+            return None  # What was done is known; how it is now is one look more, and only told.
+
     def _check_legal(self, named: Named, seen: MirrorSeen) -> None:
         is_suspended = seen.status is MirrorStatus.PAUSED and seen.operation is not None
         if is_suspended and self.verb == PROMOTE:
@@ -258,7 +329,7 @@ class Readying:
 
     def _check_reversible(self, named: Named, seen: MirrorSeen) -> None:
         """Refuse what the link cannot do: only one that goes both ways, under the same names, can be reversed."""
-        links = {link.name: link.declared.spec for link in self.site.providers[named.cluster].links.links()}
+        links = {link.name: link.declared.spec for link in self._links(named.cluster)}
         spec = links[seen.link]
         if spec.mode != "bidirectional" or spec.prefix:
             why = "has a prefix" if spec.mode == "bidirectional" else "is not bidirectional"
@@ -272,12 +343,14 @@ class Readying:
         if source not in self.site.clusters:
             raise UserError(f"{message} is not known here", hint=f"Declare it as a Cluster. {way}")
         try:
-            identity = self.site.providers[source].identify()
+            identity = self.memo.get(("identity", source), self.site.providers[source].identify)
         except ReconcilerError as error:
             raise UserError(f"{message} does not answer: {error.message}", hint=way) from error
         if identity is None:
             raise UserError(f"{message} is not there", hint=way)
-        if (other := another_cluster(self.site, named.cluster, link)) is not None:
+        pair = named.cluster, link
+        other = self.memo.get(("another", *pair), lambda: another_cluster(self.site, *pair))
+        if other is not None:
             raise UserError(f"{message} is another cluster now, {other}", hint=f"Correct where {source} is. {way}")
 
     def _mirror(self, seen: MirrorSeen) -> MirrorTopic:
@@ -319,6 +392,15 @@ _ROLES_OF_ENTRY: Final[Mapping[str, MirrorState]] = {
     "truncate-and-restore": "reversed",
 }
 """The role of the entry on the other cluster, where a mirror lives in its place since their roles were swapped."""
+_ENDS_IN: Final[Mapping[str, MirrorStatus]] = {
+    "pause": MirrorStatus.PAUSED,
+    "resume": MirrorStatus.ACTIVE,
+    "failover": MirrorStatus.STOPPED,
+    PROMOTE: MirrorStatus.STOPPED,
+}
+"""The state in which a verb has nothing left to do."""
+_FEW: Final = 8
+"""More mirrors of a cluster than these are read with all others of it, by one request."""
 _RISKS: Final = {"resume": Risk.NONE, PROMOTE: Risk.IRREVERSIBLE, "failover": Risk.DATA_LOSS, RESTORE: Risk.DATA_LOSS}
 
 
@@ -332,30 +414,108 @@ class _Asking:
     timeout_ms: int | None
     ready: dict[Named, Ready] = field(default_factory=dict)
     refused: dict[Named, ReconcilerError] = field(default_factory=dict)
+    left: dict[Named, MirrorStatus] = field(default_factory=dict)
+    """Those that a pattern or a link names and that are as the verb would leave them."""
 
-    def look(self, names: Sequence[Named]) -> None:
-        """See which of them may be asked, and what that costs."""
-        for named in names:
-            try:
-                self.ready[named] = self._looked(named)
-            except ReconcilerError as error:
-                self.refused[named] = error
+    def look(self, chosen: Chosen) -> None:
+        """See which of them may be asked, and what that costs; side by side, for each is a look at two clusters."""
+        readying = self._readying(chosen.names)
+        for named, found in self._looked(readying, chosen.names):
+            if isinstance(found, Ready):
+                self.ready[named] = found
+            elif named in chosen.found and (status := readying.is_as_wanted(named)) is not None:
+                self.left[named] = status
+            else:
+                self.refused[named] = found
+        self._add_lost_times()
 
     def decide(self, snapshot: Snapshot | None) -> list[Action]:
         """Return what is to be done, looked at once more: it may have changed while somebody was asked."""
         actions: list[Action] = []
-        for named in list(self.ready):
+        record = None if snapshot is None else snapshot.record
+        names = tuple(self.ready)
+        observed, unseen = self._observed(names)
+        for named, found in self._looked(self._readying(names), names):
             try:
+                if not isinstance(found, Ready):
+                    raise found
+                if named.cluster in unseen:
+                    raise unseen[named.cluster]
                 refuse_another_cluster(self.site, named.cluster, snapshot)
-                self.ready[named] = ready = self._looked(named)
-                actions += self._actions(ready, None if snapshot is None else snapshot.record)
+                self.ready[named] = ready = replace(found, lost_ms=self.ready[named].lost_ms)
+                actions += self._actions(ready, record, observed)
             except ReconcilerError as error:
                 self.refused[named] = error
                 del self.ready[named]
         return actions
 
-    def answer(self, named: Named, undone: Mapping[str, ReconcilerError]) -> Answer:
-        """Return what came of one of them."""
+    def _readying(self, names: Sequence[Named]) -> Readying:
+        counts = Counter(named.cluster for named in names)
+        many = frozenset(cluster for cluster, count in counts.items() if count > _FEW)
+        return Readying(self.site, self.verb, self.timeout_ms, many)
+
+    def _looked(self, readying: Readying, names: Sequence[Named]) -> Iterator[tuple[Named, Ready | ReconcilerError]]:
+        def look(named: Named) -> Ready | ReconcilerError:
+            try:
+                self.site.providers[named.cluster]  # says which there are
+                readying.memo.get(("check", named.cluster), lambda: self.emergency.check(self.site, named.cluster))
+                return readying.ready(named)
+            except ReconcilerError as error:
+                return error
+
+        return zip(names, side_by_side(look, names, name="mirrors"), strict=True)
+
+    def _observed(self, names: Sequence[Named]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
+        """Return what is there of mirrors, by one look at each cluster; and why some clusters say nothing."""
+        wanted: dict[str, list[Address]] = {}
+        for named in names:
+            mirror = self.ready[named].mirror
+            wanted.setdefault(mirror.cluster, []).extend((mirror.address, topic_of(mirror)))
+        found: dict[Address, Observed] = {}
+        unseen: dict[str, ReconcilerError] = {}
+        for cluster, addresses in wanted.items():
+            try:
+                found |= self.site.providers[cluster].observe(Scope(tuple(addresses)))
+            except ReconcilerError as error:
+                unseen[cluster] = error
+        return found, unseen
+
+    def _add_lost_times(self) -> None:
+        """Say by how much time mirrors lag that lose records by a failover: one look at each side's sizes."""
+        lagging = {
+            named: ready for named, ready in self.ready.items() if self.verb == "failover" and ready.lost_records
+        }
+        topics = [
+            address for ready in lagging.values() for address in (topic_of(ready.mirror), source_of(ready.mirror))
+        ]
+        newest: dict[Address, int | None] = {}
+        for cluster in sorted({cluster_of(address) or "" for address in topics}):
+            with suppress(ReconcilerError):  # only told: an emergency does without
+                its = [address for address in topics if cluster_of(address) == cluster]
+                found = self.site.providers[cluster].measure(its)
+                newest |= {address: measure.newest_ms for address, measure in found.items()}
+        for named, ready in lagging.items():
+            here, there = newest.get(topic_of(ready.mirror)), newest.get(source_of(ready.mirror))
+            if here is not None and there is not None:
+                self.ready[named] = replace(ready, lost_ms=max(0, there - here))
+
+    def answers(self, names: Sequence[Named], undone: Mapping[str, ReconcilerError]) -> tuple[Answer, ...]:
+        """Return what came of each of them."""
+        after = self._readying(tuple(self.ready))
+        return tuple(self._answer(named, undone, after) for named in names)
+
+    def rehearsed(self, names: Sequence[Named]) -> tuple[Answer, ...]:
+        """Return what would come of each of them."""
+        return tuple(
+            Answer(named=named, before=self.ready[named].status, ready=self.ready[named])
+            if named in self.ready
+            else self._answer(named, {}, self._readying(()))
+            for named in names
+        )
+
+    def _answer(self, named: Named, undone: Mapping[str, ReconcilerError], after: Readying) -> Answer:
+        if named in self.left:
+            return Answer(named=named, before=self.left[named], after=self.left[named], is_left=True)
         if named in self.refused:
             return Answer(named=named, error=self.refused[named])
         ready = self.ready[named]
@@ -363,18 +523,7 @@ class _Asking:
         error = undone.get(f"{CATCH_UP}:{address}") or undone.get(f"{self.verb}:{address}")
         if isinstance(error, IncompleteError) and self.emergency.stop.is_requested and self.verb in TWO_SIDED:
             error = halted(self.site.providers, address) or error
-        return Answer(named=named, before=ready.status, after=self._after(named), error=error, ready=ready)
-
-    def _after(self, named: Named) -> MirrorStatus | None:
-        try:
-            return self.site.providers[named.cluster].links.mirror(named.name).status
-        except ReconcilerError:
-            return None  # What was done is known; how it is now is one look more, and only told.
-
-    def _looked(self, named: Named) -> Ready:
-        self.site.providers[named.cluster]  # says which there are
-        self.emergency.check(self.site, named.cluster)
-        return Readying(self.site, self.verb, self.timeout_ms).ready(named)
+        return Answer(named=named, before=ready.status, after=after.status_of(named), error=error, ready=ready)
 
     def _origins(self, last: Recorded | None, role: MirrorState) -> Mapping[str, str]:
         return origins_by_command(last, role, is_peer_paused=self.verb == "reverse-and-pause")
@@ -383,9 +532,8 @@ class _Asking:
         last = (record or {}).get(entry)
         return origins_by_command(last, _ROLES_OF_ENTRY[self.verb], is_peer_paused=self.verb == "pause")
 
-    def _actions(self, ready: Ready, record: Record | None) -> list[Action]:
+    def _actions(self, ready: Ready, record: Record | None, observed: Inventory) -> list[Action]:
         mirror, address = ready.mirror, ready.mirror.address
-        observed = self.site.providers[mirror.cluster].observe(Scope((address, topic_of(mirror))))
         before = observed.get(address) or observed.get(topic_of(mirror))
         last = None if record is None else record.get(address)
         if before is not None and isinstance(before.resource, MirrorTopic):
@@ -428,28 +576,36 @@ class _Asking:
 def ask_mirrors(
     emergency: Emergency,
     verb: Verb,
-    addresses: Sequence[str],
+    choice: MirrorChoice,
     *,
-    confirm: Callable[[Sequence[Ready]], bool] | None = None,
+    confirm: Callable[[Answers], bool] | None = None,
     timeout_ms: int | None = None,
+    is_rehearsal: bool = False,
 ) -> Answers:
-    """Ask a verb of mirrors, and return what came of each; `confirm` is asked once, about those it is legal for.
+    """Ask a verb of mirrors, and return what came of each.
+
+    `confirm` is asked once, and given what would come of each, where at least one may be asked. A rehearsal returns
+    just that, takes no lease and changes nothing.
 
     Raises:
         UsageError: An address is none of a mirror.
-        UserError: It was not confirmed.
+        UserError: It was not confirmed, or a pattern matches nothing.
         LeaseError: Someone else is applying.
     """
-    names = mirrors_named(addresses)
+    check_typed(choice)
     asking = _Asking(emergency, emergency.open(), verb, timeout_ms)
     if not emergency.no_state:
         _check_state(asking.site)
-    asking.look(names)
+    which = chosen(asking.site, choice, verb)
+    asking.look(which)
+    foreseen = Answers(verb, asking.rehearsed(which.names), is_rehearsal=True)
+    if is_rehearsal:
+        return foreseen
     if asking.ready and confirm is not None:
-        require_confirmation(confirm(tuple(asking.ready.values())))
+        require_confirmation(confirm(foreseen))
     clusters = {named.cluster for named in asking.ready}
     undone = emergency.carry_out_each(asking.site, clusters, asking.decide) if asking.ready else {}
-    return Answers(verb, tuple(asking.answer(named, undone) for named in names))
+    return Answers(verb, asking.answers(which.names, undone))
 
 
 def _check_state(site: Site) -> None:

@@ -12,6 +12,7 @@ from reconciler.operations.steps.observe import stands
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED
 from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,14 +107,19 @@ class Standing:
     positions: Positions
 
 
-def source_standing(site: Site, mirror: MirrorSeen) -> Standing | str:
-    """Return where the source of a mirror stands, or in words why that cannot be told."""
+def source_standing(site: Site, mirror: MirrorSeen, memo: Memo | None = None) -> Standing | str:
+    """Return where the source of a mirror stands, or in words why that cannot be told.
+
+    `memo`: what is the same for all mirrors of a link is asked once.
+    """
+    memo = memo or Memo()
     name = mirror.source_cluster
     if name not in site.clusters:
         return f"{name} is not known here"
     try:
         provider = site.providers[name]
-        if (other := another_cluster(site, mirror.cluster, mirror.link)) is not None:
+        pair = mirror.cluster, mirror.link
+        if (other := memo.get(("another", *pair), lambda: another_cluster(site, *pair))) is not None:
             return f"at the place of {name} lies another cluster, {other}"
         positions = provider.links.positions(mirror.source)
         source = provider.source_topic(address_of("topic", name, mirror.source))

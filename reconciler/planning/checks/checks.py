@@ -25,7 +25,6 @@ from reconciler.planning.checks.tiering_checks import (
     warnings_of_tiering,
 )
 from reconciler.planning.diff.drift import warnings_of_unmatched_rules
-from reconciler.planning.diff.field_differences import warnings_of_overrides
 from reconciler.planning.diff.mount_changes import check_recovery
 from reconciler.planning.diff.removals import check_hidden
 from reconciler.planning.fields import PROPERTIES
@@ -88,7 +87,6 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_rules,
     warnings_of_unused,
     warnings_of_unmatched_rules,
-    warnings_of_overrides,
     warnings_of_quotas,
     warnings_of_return,
     warnings_of_approvals,

@@ -12,7 +12,7 @@ from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fi
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import DriftFinding, Waiting
 from reconciler.planning.plan_rows import fingerprint, plain
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
 from reconciler.resources.acls import rule_fields, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
@@ -464,6 +464,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
         ignored=situation.ignored,
         is_compared=(lambda path: _is_held(path, capabilities.link_features)) if is_link else _always,
         is_recorded=_never if capabilities.keeps_quotas else _is_quota,
+        hiding=hiding(situation, sides.wanted, sides.last, before),
     )
     found = differences(sides.address, sides.wanted, sides.last, before, how)
     if not before.is_sealed or before.resource.address != sides.address:

@@ -19,6 +19,7 @@ from reconciler.planning.diff.mount_changes import (
     wait_for,
 )
 from reconciler.planning.diff.moves import decide_moved, hand_over, implied_moves, is_namespace_refused, readdressed
+from reconciler.planning.resolve.acting_configs import hiding
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
@@ -82,7 +83,8 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         is_simple = old is None and address not in speaking and not is_held(before)
         is_simple = is_simple and not (before is not None and before.is_sealed)
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.
-        if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
+        is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
+        if is_same and not hiding(situation, wanted, last, before):
             continue
         sides = AddressView(address, wanted, last, before)
         if is_held(before):

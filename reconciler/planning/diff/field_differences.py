@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Final
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import DriftFinding, Override
+from reconciler.planning.plan import DriftFinding
 from reconciler.planning.plan_rows import fingerprint, plain
 from reconciler.planning.situation import WantedResource, unset_paths
-from reconciler.resources.address import rank
-from reconciler.resources.configs import DEFAULT, show_value
-from reconciler.resources.namespace import Namespace
+from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from reconciler.planning.situation import Review, Situation
+    from reconciler.planning.resolve.acting_configs import Hiding
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded
     from reconciler.resources.kafka_configs import ConfigKey
@@ -59,6 +56,8 @@ class Comparison:
     ignored: Callable[[Address, str], str | None]
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
+    hiding: tuple[Hiding, ...] = ()
+    """Configs set by hand that hide what is declared above: they are taken away, as if the files had said so."""
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
@@ -100,6 +99,13 @@ def differences(
         change = None if rule else fields.change(path, how.catalog)
         if change:
             changes.append(change)
+    for hidden in how.hiding:
+        rule = how.ignored(address, hidden.path)
+        moved = _by_hand(address, hidden, how.catalog) if last is not None else None
+        if moved:
+            drift.append(replace(moved, ignored=rule))
+        if not rule:
+            changes.append(Change(hidden.path, hidden.value, None, moved is not None, hidden.origin))
     return Differences(
         changes=tuple(changes),
         drift=tuple(drift),
@@ -165,7 +171,7 @@ class _Fields:
     def _reason(self, change: Change) -> Reason:
         if change.drift:
             return Reason.DRIFTED
-        is_gone = change.after is None and change.path not in unset_paths(self.wanted.origins)
+        is_gone = change.after is None and change.origin is None
         return Reason.NO_LONGER_DECLARED if is_gone else Reason.CHANGED
 
     def _was_ours(self, path: str) -> bool:
@@ -194,6 +200,15 @@ def drifted(address: Address, path: str, recorded: Value, observed: Value, *, me
     return DriftFinding(address, path, recorded, observed, mark)
 
 
+def _by_hand(address: Address, hidden: Hiding, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
+    """Return that a topic no longer inherits; `None` where nothing was applied above, so that nothing moved."""
+    path, value = hidden.path, hidden.value
+    if hidden.recorded is None or equal(path, hidden.recorded, value, catalog):
+        return None
+    found = drifted(address, path, hidden.recorded, value, meaning=canonical_field(path, value, catalog))
+    return replace(found, origin=hidden.origin)
+
+
 def _record_changes(wanted: WantedResource, last: Recorded | None, how: Comparison) -> tuple[Change, ...]:
     if last is None:
         return ()
@@ -208,62 +223,3 @@ def _record_changes(wanted: WantedResource, last: Recorded | None, how: Comparis
         Change(path, was.get(path), want.get(path)) for path in sorted({*want, *was}) if want.get(path) != was.get(path)
     )
     return tuple(changes)
-
-
-# Configs that no file declares and that hide declared ones: set on a topic by hand, above what its tiers say.
-#
-# A key we never set is left alone, so this is told and not mended; silence would let the files say one thing and the
-# cluster do another.
-
-
-def overrides(situation: Situation) -> tuple[Override, ...]:
-    """Return what hides a declared value on the topics that are ours; only platforms that inherit know such keys."""
-    if situation.given.is_destroy:
-        return ()
-    found: list[Override] = []
-    tiers = _Tiers(situation)
-    for address, item in situation.wanted.items():
-        topic, seen = item.resource, situation.observed.get(address)
-        if not isinstance(topic, Topic) or seen is None or not isinstance(live := seen.resource, Topic):
-            continue
-        if live.spec.configs != topic.spec.configs and situation.is_decidable(address):
-            last = situation.recorded.get(address)
-            ours = last.resource.spec.configs if last and isinstance(last.resource, Topic) else {}
-            named = {*topic.spec.configs, *ours, *(path.removeprefix("configs.") for path in item.origins)}
-            strange = {key: value for key, value in live.spec.configs.items() if key not in named}
-            found += tiers.hidden(topic, address, strange)
-    return tuple(sorted(found, key=lambda one: (rank(one.address), one.path)))
-
-
-def warnings_of_overrides(review: Review) -> Iterator[Finding]:
-    """Yield each as a warning that says what to do."""
-    for one in review.overrides:
-        key = one.path.removeprefix("configs.")
-        shown, hidden = show_value(key, one.value), show_value(key, one.hidden)
-        yield Finding(
-            one.address,
-            review.situation.wanted[one.address].source,
-            f"{key} is {shown} on the cluster, is not set in any file, and hides {hidden} of {one.origin}",
-            f"Write `{key}: default` on the topic to inherit again, or declare the value.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Tiers:
-    """What the tiers of a topic say."""
-
-    situation: Situation
-
-    def hidden(self, topic: Topic, address: Address, strange: Mapping[str, str]) -> Iterator[Override]:
-        """Yield the keys of `strange` under which a tier declares another value."""
-        if not strange or not self.situation.capabilities(topic.cluster).inherits_configs:
-            return
-        for key, value in strange.items():
-            for tier in self.situation.nearest(topic.cluster, topic.metadata.namespace):
-                declared = self.situation.wanted.get(tier)
-                namespace = declared.resource if declared is not None else None
-                said = namespace.spec.configs.get(key) if isinstance(namespace, Namespace) else None
-                if said is not None:
-                    if said not in {DEFAULT, value}:
-                        yield Override(address, f"configs.{key}", value, said, tier)
-                    break

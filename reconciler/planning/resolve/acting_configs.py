@@ -43,8 +43,8 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Capabilities, Declared, Desired, Inventory, Observed, Resource
+    from reconciler.planning.situation import Situation, WantedResource
+    from reconciler.resources.inventory import Capabilities, Declared, Desired, Inventory, Observed, Recorded, Resource
     from reconciler.resources.kafka_configs import ConfigKey
     from reconciler.resources.tiering_policy import Configs, TieringPolicySpec
 
@@ -127,6 +127,7 @@ class ActingConfigs:
             return dict(goal)
         ours = {*(_own(last.resource) if last is not None else ())}
         ours |= {path.partition(".")[2] for path in unset_paths(wanted.origins)}
+        ours |= reset_keys(situation, wanted, last, seen)
         return {**{key: value for key, value in live.items() if key not in ours}, **goal}
 
 
@@ -143,6 +144,79 @@ def _own(resource: Resource) -> Mapping[str, str]:
             return {}
         case _:
             assert_never(resource)
+
+
+# Configs that only the cluster has, set on a topic by hand above what its namespaces or its cluster declare.
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """A key of a topic that no file declares for it, and the declared value above it that it hides."""
+
+    key: str
+    value: str
+    said: str
+    """What is declared above."""
+    origin: Address
+    """The namespace or cluster that declares it."""
+    recorded: str | None
+    """What was last applied there; `None` where nothing was: then nothing moved away from it."""
+
+    @property
+    def path(self) -> str:
+        """The field."""
+        return CONFIGS + self.key
+
+
+def hiding(
+    situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
+) -> tuple[Hiding, ...]:
+    """Return what hides declared values on one topic, by key; only platforms that inherit by themselves know such keys.
+
+    Elsewhere the declared value is written on each topic, and another one there differs by itself.
+    """
+    topic, live = wanted.resource, seen.resource if seen is not None else None
+    if not isinstance(topic, Topic) or not isinstance(live, Topic) or live.spec.configs == topic.spec.configs:
+        return ()
+    if not situation.capabilities(topic.cluster).inherits_configs:
+        return ()
+    ours = last.resource.spec.configs if last is not None and isinstance(last.resource, Topic) else {}
+    unset = {} if last is None else last.origins
+    named = {*topic.spec.configs, *ours, *(path.removeprefix(CONFIGS) for path in (*wanted.origins, *unset))}
+    strange = sorted(live.spec.configs.keys() - named)
+    found = (_hidden_by(situation, topic, key, live.spec.configs[key]) for key in strange)
+    return tuple(each for each in found if each is not None)
+
+
+def reset_keys(
+    situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
+) -> frozenset[str]:
+    """Return the keys of a topic that a plan takes away, for they hide declared values and no rule keeps them."""
+    found = hiding(situation, wanted, last, seen)
+    address = wanted.resource.address
+    return frozenset(each.key for each in found if situation.ignored(address, each.path) is None)
+
+
+def _hidden_by(situation: Situation, topic: Topic, key: str, value: str) -> Hiding | None:
+    """Return the nearest declared value above that `value` hides; `None` where they are the same, or there is none."""
+    for tier in (*situation.nearest(topic.cluster, topic.metadata.namespace), cluster_address(topic.cluster)):
+        said, recorded = (
+            _above_topics(side, key) for side in (situation.wanted.get(tier), situation.recorded.get(tier))
+        )
+        if said is not None:
+            return None if said == value else Hiding(key, value, said, tier, recorded)
+    return None
+
+
+def _above_topics(side: WantedResource | Recorded | None, key: str) -> str | None:
+    """Return what a namespace, or the properties of a cluster, say of a config of the topics below."""
+    resource = side.resource if side is not None else None
+    if isinstance(resource, Namespace):
+        return resource.spec.configs.get(key)
+    if isinstance(resource, Cluster):
+        names = (name for name, config in CONFIG_DEFAULTS.items() if config == key)
+        return next((resource.spec.properties[name] for name in names if name in resource.spec.properties), None)
+    return None
 
 
 # A tiering policy in the config words of its cluster.
@@ -340,8 +414,9 @@ class Switched:
         own, wanted = self.own_now(place), self.situation.wanted.get(address)
         if wanted is None or not self.situation.is_decidable(address):
             return own
-        last = self.situation.recorded.get(place)
+        last, seen = self.situation.recorded.get(place), self.situation.observed.get(place)
         ours = {*_switches(last.resource if last else None), *_unset(wanted.origins)}
+        ours |= reset_keys(self.situation, wanted, last, seen)
         return {**{key: value for key, value in own.items() if key not in ours}, **_switches(wanted.resource)}
 
     def own_now(self, address: Address) -> Mapping[str, str]:

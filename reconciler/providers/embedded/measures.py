@@ -46,8 +46,15 @@ def measured(cluster: EmbeddedCluster, addresses: Sequence[Address]) -> Measures
             manifest_of = manifests_of(cluster.storage, catalog, names[address], cluster.cluster_id)
             size = size_of(cluster.store, topic.id, manifest_of)
             tiered = () if topic.tiering is None else size.tiered
+            newest_ms = max((newest for newest, _ in size.ages), default=None)
             found[address] = Measure(
-                size.bytes, size.records, (), size.ages, size.local_only_bytes, tiered, size.positions
+                size.bytes,
+                size.records,
+                ages=size.ages,
+                local_only_bytes=size.local_only_bytes,
+                tiered=tiered,
+                positions=size.positions,
+                newest_ms=newest_ms,
             )
     return found
 

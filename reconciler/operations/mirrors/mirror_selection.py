@@ -1,0 +1,179 @@
+"""Which mirrors are meant: addresses, patterns, and all those of links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UsageError, UserError
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.operations.mirrors.mirror_views import Named, mirror_named
+from reconciler.operations.steps.transitions import RESTORE
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
+from reconciler.runtime.text import did_you_mean, nearest_spelling
+from reconciler.runtime.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reconciler.operations.steps.workspace import Site
+    from reconciler.resources.mirrors import MirrorSeen
+
+
+_ANY: Final = "*"
+_LIST: Final = "See the mirrors with: reconciler mirror list"
+_PARTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorChoice:
+    """What was typed: addresses and patterns of mirrors, and addresses or patterns of links."""
+
+    addresses: Sequence[str]
+    links: Sequence[str] = ()
+
+    @property
+    def is_one(self) -> bool:
+        """Tell whether one mirror was named, and nothing else."""
+        return not self.links and len(set(self.addresses)) == 1 and _ANY not in self.addresses[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The mirrors that are meant, each once, in the order in which they were named; those of a pattern by address."""
+
+    names: tuple[Named, ...]
+    found: frozenset[Named] = frozenset()
+    """Those that only a pattern or a link names: one that is as the verb would leave it is left alone."""
+
+
+def check_typed(choice: MirrorChoice) -> None:
+    """Refuse what names no mirror and no link, before anything is opened.
+
+    Raises:
+        UsageError: Nothing was named, or an address is none of a mirror or link.
+    """
+    if not choice.addresses and not choice.links:
+        hint = "For example mirror/east/shop:eu:orders, 'mirror/east/shop:*', or --link link/east/twin."
+        raise UsageError("no mirrors were named", hint=hint)
+    for text in choice.addresses:
+        if _ANY not in text:
+            mirror_named(text)
+    for text in choice.links:
+        _link_named(text)
+
+
+def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
+    """Return the mirrors that are meant; clusters are asked only where a pattern or a link was given.
+
+    For a restore these are the original sources of stopped mirrors.
+
+    Raises:
+        UserError: A pattern matches no mirror, a link is not there or has no mirrors.
+        RetryableError: A cluster that a pattern may be about cannot be reached.
+    """
+    named = [mirror_named(text) for text in choice.addresses if _ANY not in text]
+    patterns = [text for text in choice.addresses if _ANY in text]
+    links = [_link_named(text) for text in choice.links]
+    if not patterns and not links:
+        return Chosen(tuple(dict.fromkeys(named)))
+    mirrors = _Mirrors.read(site, _clusters(site, patterns, links, verb))
+    names = [
+        each
+        for text in choice.addresses
+        for each in (mirrors.matching(text, verb) if _ANY in text else (mirror_named(text),))
+    ]
+    names += [each for link in links for each in mirrors.of_link(link, verb)]
+    return Chosen(tuple(dict.fromkeys(names)), frozenset(names) - frozenset(named))
+
+
+def _link_named(text: str) -> Address:
+    address = Address(text)
+    parts = text.split("/", _PARTS - 1)
+    is_whole = len(parts) == _PARTS and all(parts)
+    if kind_of(address) != "link" or not (is_whole or _ANY in text):
+        raise UsageError(f"--link {text!r} is not the address of a link", hint="Write it as link/east/twin.")
+    return address
+
+
+def _clusters(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
+    """Return the clusters whose mirrors may be meant: as few as patterns allow, for one may not answer today."""
+    asked: set[str] = set()
+    for text in (*patterns, *links):
+        cluster = text.split("/", _PARTS - 1)[1] if text.count("/") >= _PARTS - 1 else _ANY
+        is_open = _ANY in cluster or (verb == RESTORE and kind_of(Address(text)) != "link")
+        asked |= set(site.clusters) if is_open else {cluster}
+    for name in sorted(asked):
+        site.providers[name]  # says which there are
+    return tuple(sorted(asked))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirrors:
+    """The mirrors of clusters, and the links that are there."""
+
+    mirrors: tuple[MirrorSeen, ...]
+    links: tuple[Address, ...]
+
+    @classmethod
+    def read(cls, site: Site, clusters: Sequence[str]) -> _Mirrors:
+        """Ask clusters, all at once.
+
+        Raises:
+            RetryableError: One cannot be reached.
+        """
+
+        def look(name: str) -> tuple[list[MirrorSeen], list[Address]]:
+            provider = site.providers[name]
+            if provider.identify() is None:
+                return [], []
+            return list(provider.links.mirrors()), [
+                address_of("link", name, each.name) for each in provider.links.links()
+            ]
+
+        found = list(side_by_side(look, clusters, name="mirrors"))
+        mirrors = sorted((each for some, _ in found for each in some), key=lambda each: (each.cluster, each.name))
+        return cls(tuple(mirrors), tuple(sorted(link for _, some in found for link in some)))
+
+    def matching(self, pattern: str, verb: str) -> tuple[Named, ...]:
+        """Return the mirrors that a pattern names.
+
+        Raises:
+            UserError: It names none.
+        """
+        wanted = "mirror/" + pattern.removeprefix("topic/") if pattern.startswith("topic/") else pattern
+        meant = (_meant(each, verb) for each in self._of(verb))
+        found = tuple(each for each in meant if matches(wanted, each.address))
+        if not found:
+            what = "original source of a stopped mirror" if verb == RESTORE else "mirror"
+            raise UserError(f"no {what} matches {pattern}: nothing was done", hint=_LIST)
+        return found
+
+    def of_link(self, link: Address, verb: str) -> tuple[Named, ...]:
+        """Return the mirrors of the links that an address or a pattern names.
+
+        Raises:
+            UserError: There is no such link, or it has no mirrors.
+        """
+        there = [each for each in self.links if matches(link, each)]
+        if not there:
+            known = ", ".join(self.links) or "none"
+            near = [] if _ANY in link else nearest_spelling(link, self.links)
+            hint = did_you_mean(near, otherwise=f"Links there: {known}.")
+            raise UserError(f"no link matches {link}: nothing was done", hint=hint)
+        names = {(cluster_of(each), full_name_of(each)) for each in there}
+        found = tuple(_meant(each, verb) for each in self._of(verb) if (each.cluster, each.link) in names)
+        if not found:
+            what = "stopped mirrors" if verb == RESTORE else "mirrors"
+            raise UserError(f"{link} has no {what}: nothing was done", hint=_LIST)
+        return found
+
+    def _of(self, verb: str) -> Iterator[MirrorSeen]:
+        for each in self.mirrors:
+            if verb != RESTORE or each.status is MirrorStatus.STOPPED:
+                yield each
+
+
+def _meant(seen: MirrorSeen, verb: str) -> Named:
+    """Return the mirror itself, or for a restore what it followed."""
+    return Named(seen.source_cluster, seen.source) if verb == RESTORE else Named(seen.cluster, seen.name)

@@ -1,0 +1,167 @@
+"""Verbs of many mirrors: which are meant, what is foreseen of each, and what comes of those that cannot."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.sample_workspaces import CLICKS, ORDERS
+
+if TYPE_CHECKING:
+    from tests.cli.sample_workspaces import Twins
+
+LINK = "link/east/twin"
+BACK = "mirror/west/shop:orders"
+
+
+def lag(twins: Twins, seconds: int) -> None:
+    """Let the source of orders have two records that its mirror lacks, the later one so much younger."""
+    newest_ms = time.time_ns() // 1_000_000 + seconds * 1000
+    with twins.cluster("west").producer() as writer:
+        writer.send("shop:orders", '"d"', partition=1, timestamp_ms=newest_ms - 1)
+        writer.send("shop:orders", '"e"', partition=1, timestamp_ms=newest_ms)
+        writer.flush()
+
+
+def rows_of(said: str) -> list[str]:
+    return [line for line in said.splitlines() if line.startswith(("✓", "✗", "·", "mirror/"))]
+
+
+NAMES = [
+    (("mirror/east/*",), [CLICKS, ORDERS]),
+    (("topic/east/shop:o*",), [ORDERS]),
+    (("mirror/*/shop:clicks", ORDERS), [CLICKS, ORDERS]),
+    (("--link", LINK), [CLICKS, ORDERS]),
+    (("--link", "link/*"), [CLICKS, ORDERS]),
+    ((ORDERS, "--link", LINK, "mirror/east/*"), [ORDERS, CLICKS]),
+]
+
+
+@pytest.mark.parametrize(("named", "means"), NAMES, ids=" ".join)
+def test_mirrors_are_named_by_addresses_patterns_and_links(
+    twins: Twins, named: tuple[str, ...], means: list[str]
+) -> None:
+    printed = twins.printed("mirror-answers", "mirror", "failover", *named, "--dry-run")
+    assert printed["is_rehearsal"]
+    assert [(each["address"], each["before"], each["after"]) for each in printed["mirrors"]] == [
+        (address, "ACTIVE", None) for address in means
+    ]
+
+
+UNNAMED = [
+    ((), 64, "no mirrors were named"),
+    (("mirror/east/none*",), 1, "no mirror matches mirror/east/none*: nothing was done"),
+    (("mirror/east/*", "mirror/west/*"), 1, "no mirror matches mirror/west/*: nothing was done"),
+    (("mirror/north/*",), 1, "there is no cluster 'north'"),
+    (("--link", "twin"), 64, "--link 'twin' is not the address of a link"),
+    (("--link", "link/east/twn"), 1, "Did you mean link/east/twin?"),
+    (("--link", "link/west/*"), 1, "link/west/* has no mirrors: nothing was done"),
+]
+
+
+@pytest.mark.parametrize(("named", "code", "says"), UNNAMED, ids=str)
+def test_what_names_no_mirror_is_refused_before_anything_is_done(
+    twins: Twins, named: tuple[str, ...], code: int, says: str
+) -> None:
+    said = twins.typed("mirror", "pause", *named)
+    assert (said.code, said.out) == (code, "")
+    assert says in said.err
+    assert (twins.status(ORDERS), twins.status(CLICKS)) == ("ACTIVE", "ACTIVE")
+
+
+def test_a_rehearsal_says_what_is_lost_of_each_mirror_and_changes_nothing(twins: Twins) -> None:
+    lag(twins, seconds=3600)
+    before = twins.said("state", "history")
+    said = twins.said("mirror", "failover", "--link", LINK, "--dry-run").splitlines()
+    assert said[0] == "» failover of 2 mirrors: it accepts producers at once, and no longer follows its source"
+    clicks, orders = rows_of("\n".join(said))
+    assert clicks.split(maxsplit=2) == [CLICKS, "ACTIVE", "nothing as of now"]
+    assert orders.startswith(f"{ORDERS}")
+    assert "2 records, 3,60" in orders
+    assert said[-1].startswith("Lost as of now: 2 records of 1 mirror, at most 3,60")
+    printed = twins.printed("mirror-answers", "mirror", "failover", "mirror/east/*", "--dry-run")
+    lost = [(each["lost_records"], each["lost_seconds"]) for each in printed["mirrors"]]
+    assert lost[0] == (0, None)
+    assert lost[1] == (2, pytest.approx(3600, abs=120))
+    assert twins.said("state", "history") == before
+    assert (twins.status(ORDERS), twins.status(CLICKS)) == ("ACTIVE", "ACTIVE")
+
+
+def test_a_rehearsal_of_one_mirror_says_what_its_question_says(twins: Twins) -> None:
+    lag(twins, seconds=60)
+    said = twins.said("mirror", "failover", ORDERS, "--dry-run")
+    asked = twins.typed("mirror", "failover", ORDERS)
+    assert (asked.code, asked.out) == (64, said)
+
+
+def test_the_whole_is_shown_before_it_is_done_and_counted_after(twins: Twins) -> None:
+    lag(twins, seconds=60)
+    asked = twins.typed("mirror", "failover", "mirror/east/*")
+    assert asked.code == 64
+    assert "Lost as of now: 2 records of 1 mirror" in asked.out
+    assert twins.status(ORDERS) == "ACTIVE"
+    said = twins.said("mirror", "failover", "mirror/east/*", "--yes").splitlines()
+    assert said[-3:] == [
+        f"✓ {CLICKS}  failover: ACTIVE → STOPPED; it takes records",
+        f"✓ {ORDERS}  failover: ACTIVE → STOPPED; it takes records",
+        "failover: 2 done",
+    ]
+    twins.produce("topic/east/shop:orders", "own")
+
+
+def test_mirrors_in_several_states_are_told_apart(twins: Twins) -> None:
+    twins.said("mirror", "failover", CLICKS, "--yes")
+    said = twins.said("mirror", "failover", "--link", LINK, "--yes")
+    assert f"{CLICKS}  STOPPED  is so already: left as it is" in said
+    assert said.splitlines()[-3:] == [
+        f"· {CLICKS}  failover: STOPPED already, left as it is",
+        f"✓ {ORDERS}  failover: ACTIVE → STOPPED; it takes records",
+        "failover: 1 done, 1 left as they were",
+    ]
+    # One that is named itself was meant, so that it is stopped already is an error.
+    named = twins.typed("mirror", "failover", CLICKS, "mirror/east/*", "--yes")
+    assert named.code == 8
+    assert "STOPPED: it is already stopped" in named.out
+    # A verb that leads elsewhere is refused of all that cannot, with their states.
+    paused = twins.typed("mirror", "pause", "mirror/east/*")
+    assert (paused.code, paused.out.count("is STOPPED: ")) == (1, 2)
+    assert "pause: 2 of 2 mirrors were refused or failed" in paused.err
+
+
+def test_one_that_cannot_is_shown_before_the_question_and_stops_no_other(twins: Twins) -> None:
+    twins.said("mirror", "failover", CLICKS, "--yes")
+    rehearsed = twins.typed("mirror", "promote", CLICKS, ORDERS, "--dry-run")
+    assert rehearsed.code == 8
+    assert rehearsed.out.splitlines()[0].startswith("» promote of 1 of 2 mirrors: ")
+    assert "refused: " in rehearsed.out
+    assert "Nothing was done: it is a rehearsal" in rehearsed.err
+    said = twins.typed("mirror", "promote", CLICKS, ORDERS, "--yes")
+    assert said.code == 8
+    assert twins.status(ORDERS) == "STOPPED"
+
+
+def test_a_whole_link_fails_over_without_its_source_and_says_that_the_loss_is_not_known(twins: Twins) -> None:
+    twins.lose("west")
+    said = twins.said("mirror", "failover", "--link", LINK, "--no-state", "--yes")
+    assert "of 2 mirrors it cannot be told how much is lost" in said
+    assert said.splitlines()[-1] == "failover: 2 done"
+    assert (twins.status_without_state(ORDERS), twins.status_without_state(CLICKS)) == ("STOPPED", "STOPPED")
+
+
+def test_a_whole_link_is_paused_resumed_reversed_and_restored(twins: Twins) -> None:
+    twins.said("mirror", "pause", "--link", LINK)
+    assert (twins.status(ORDERS), twins.status(CLICKS)) == ("PAUSED", "PAUSED")
+    twins.said("mirror", "resume", "mirror/*")
+    twins.said("mirror", "reverse", "--link", LINK, "--yes")
+    assert twins.status(BACK) == "ACTIVE"
+    twins.said("mirror", "reverse", "mirror/west/*", "--yes")
+    assert twins.status(ORDERS) == "ACTIVE"
+    twins.said("mirror", "failover", "--link", LINK, "--yes")
+    twins.produce("topic/west/shop:orders", "cut off")
+    foreseen = twins.printed("mirror-answers", "mirror", "restore", "mirror/west/*", "--dry-run")["mirrors"]
+    assert [(each["address"], each["lost_records"]) for each in foreseen] == [("mirror/west/shop:clicks", 0), (BACK, 1)]
+    twins.said("mirror", "restore", "--link", LINK, "--yes")
+    assert twins.status(BACK) == "ACTIVE"
+    assert twins.values("topic/west/shop:orders") == ["a", "b", "c"]
