@@ -52,7 +52,7 @@ bench: setup ## the benchmarks: ratios against a floor measured in the same run
 lowest: setup ## tests of what a change may break, with the lowest versions that pyproject.toml declares (needs uv)
 	@uv venv --quiet --clear --python $(BIN)/python .venv-lowest
 	@uv pip install --quiet --python .venv-lowest/bin/python -r requirements.lock
-	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --resolution lowest-direct --python-version 3.11 \
+	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --extra gcs --extra azure --resolution lowest-direct --python-version 3.11 \
 		--quiet --no-header | uv pip install --quiet --python .venv-lowest/bin/python -r -
 	@uv pip install --quiet --python .venv-lowest/bin/python --no-build-isolation --no-deps -e .
 	@PATH="$(abspath .venv-lowest/bin):$$PATH" .venv-lowest/bin/python -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder \
@@ -93,7 +93,7 @@ schemas: setup ## write schemas/*.json, docs/reference, docs/facts.md, docs/plan
 	@$(BIN)/python -m tests.docs.facts
 
 lock: ## resolve requirements.lock anew (needs uv)
-	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --group dev --universal --python-version 3.11 \
+	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --extra gcs --extra azure --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
 	@uv pip compile --group docs --universal --python-version 3.11 \
 		--generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements-docs.lock

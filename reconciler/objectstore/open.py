@@ -34,9 +34,14 @@ def _opened(settings: StoreSettings) -> ObjectStore:
             from reconciler.objectstore.s3_store import S3Store  # noqa: PLC0415 - only who asks for it pays
 
             return S3Store(settings)
+        case "gs" | "az":
+            from reconciler.objectstore.cloud_store import CloudStore  # noqa: PLC0415 - only who asks for it pays
+
+            return CloudStore(settings)
         case _:
             message = f"{settings.url!r} is not a location"
-            raise UserError(message, hint="Write file://folder or s3://bucket/prefix.")
+            hint = "Write file://folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
+            raise UserError(message, hint=hint)
 
 
 def _directory(settings: StoreSettings) -> ObjectStore:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import re
 import threading
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from reconciler.errors import UserError
-from reconciler.objectstore.base import check_key
+from reconciler.objectstore.place import Place
 from reconciler.objectstore.s3_faults import s3_faults
 from reconciler.objectstore.settings import Credentials, Secret
 from reconciler.objectstore.wrappers import note_attempt
@@ -63,69 +62,19 @@ def pause_after(attempt: int, initial_ms: int) -> float:
     return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).after(attempt)
 
 
-# Where in S3 a store lies: a bucket and a prefix.
-
-
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-LONGEST_KEY_BYTES: Final = 1_024
+# Objects in the words of S3's calls.
 
 
 class ObjectName(TypedDict):
-    """An object as S3 names it, in the words of its calls."""
+    """An object as S3 names it."""
 
     Bucket: str
     Key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket and what all keys of the store begin with: nothing, or a prefix that ends in a slash."""
-
-    bucket: str
-    prefix: str
-
-    @classmethod
-    def of(cls, settings: StoreSettings) -> Place:
-        """Return the place a location names.
-
-        Raises:
-            UserError: It names no bucket, or one or a prefix that cannot be.
-        """
-        bucket, _, prefix = settings.rest.partition("/")
-        if not _BUCKET.fullmatch(bucket):
-            message = f"{settings.url}: {bucket!r} is not the name of a bucket"
-            raise UserError(
-                message, hint="Names have 3 to 63 small letters, digits, dots and hyphens: s3://bucket/prefix."
-            )
-        prefix = prefix.rstrip("/")
-        if not prefix:
-            return cls(bucket, "")
-        try:
-            return cls(bucket, f"{check_key(prefix)}/")
-        except UserError as error:
-            message = f"{settings.url}: {prefix!r} is not a prefix that keys can have"
-            raise UserError(message, hint="Write it without empty, '.' or '..' segments.") from error
-
-    @property
-    def url(self) -> str:
-        """The place as people write it."""
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-
-    def name_of(self, key: str) -> str:
-        """Return the name the bucket has for a key of the store.
-
-        Raises:
-            UserError: It is no key, or too long for S3.
-        """
-        name = self.prefix + check_key(key)
-        if len(name.encode()) > LONGEST_KEY_BYTES:
-            message = f"{self.url}: the key {key[:80]!r}… is longer than the {LONGEST_KEY_BYTES} bytes S3 allows"
-            raise UserError(message, hint="Use a shorter prefix, or shorter names.")
-        return name
-
-    def named(self, key: str) -> ObjectName:
-        """Return the object a key is."""
-        return {"Bucket": self.bucket, "Key": self.name_of(key)}
+def named(place: Place, key: str) -> ObjectName:
+    """Return the object a key of a place is."""
+    return {"Bucket": place.bucket, "Key": place.name_of(key)}
 
 
 def copied_from(source: ObjectName) -> CopySourceTypeDef:
@@ -332,8 +281,14 @@ def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
             place = Place.of(settings)
             resolved = Clients(settings).resolved()
             return S3FileSystem(**_options(resolved)), f"{place.bucket}/{place.prefix}".rstrip("/")
+        case "gs" | "az":
+            from reconciler.objectstore.cloud_client import CloudClients  # noqa: PLC0415 - only who asks for it pays
+
+            place = Place.of(settings)
+            return CloudClients(settings).arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
         case _:
-            raise UserError(f"pyarrow cannot read {settings.url}", hint="Use a file:// or s3:// location.")
+            hint = "Use a file://, s3://, gs:// or az:// location."
+            raise UserError(f"pyarrow cannot read {settings.url}", hint=hint)
 
 
 def _options(settings: StoreSettings) -> dict[str, Any]:

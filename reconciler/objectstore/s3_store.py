@@ -11,20 +11,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import MissingObjectError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore.base import PROBE, Listed, Stored, Version, mine_or_lost, probe_conditions
-from reconciler.objectstore.s3_client import Clients, Place, copied_from
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.objectstore.base import PROBE, Listed, Stored, Version, probe_conditions
+from reconciler.objectstore.place import Place
+from reconciler.objectstore.s3_client import Clients, copied_from, named
 from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
-from reconciler.runtime.retry import Backoff, Tries
+from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from botocore.exceptions import BotoCoreError, ClientError
     from mypy_boto3_s3.client import S3Client
 
     from reconciler.objectstore.base import ObjectStore
@@ -208,22 +207,8 @@ def _completed(client: S3Client, target: ObjectName, upload: str, tags: dict[int
         return dict(client.head_object(**target))
 
 
-# Conditional writes to S3 whose answer may be lost, late, or about an earlier try.
-#
-# Nothing conditional is repeated blindly: after every answer that is not a plain yes the object is read back. Ours is
-# there: success. What we expected is there: it was not written (or will be refused when it arrives late, for every body
-# is unique), so it may be tried again. Anything else: somebody was faster.
-#
-# What a holder of a lease writes must not outlast the lease. Nothing is begun again once `PATIENCE_SECONDS` are over,
-# and each request has a time-out (`client.py`): of a swap the last write ends within 15 s, and the swap within 27 s. A
-# lease of 90 s is given up 15 s before its end, and nothing new is begun 30 s before it. Longer patience is for who can
-# be asked whether they may go on: `Register.update`.
+# What S3's answer to a conditional write says about it (`swap.py`).
 
-
-PATIENCE_SECONDS: Final = 3.0
-"""After this long nothing is tried again."""
-TRIES: Final = 10
-_BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 
 _LOST_STATUS: Final = 412
 _CONFLICT_STATUS: Final = 409
@@ -231,62 +216,25 @@ _BUSY_STATUS: Final = 429
 _SERVER_ERROR: Final = 500
 
 
-class _Answer(StrEnum):
-    REFUSED = "the condition does not hold"
-    UNKNOWN = "it may have been written or not"
+def answered(put: Callable[[], Version], url: str) -> Version | Failed:
+    """Write once, and return the version; or that it was refused or nobody knows.
 
+    Raises:
+        ReconcilerError: It was not written, and the user must do something.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
 
-@dataclass(frozen=True, slots=True)
-class ConditionalWrite:
-    """How to write one object once under a condition, and how to read it back."""
-
-    put: Callable[[], Version]
-    read: Callable[[], Stored | None]
-    url: str
-
-    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Write `body` if the object is at `expected`, as often as it takes to know how that ended.
-
-        Raises:
-            LostRaceError: Somebody else's write is there.
-            UnansweredError: The store gave no answer that says which; reading it did not help either.
-        """
-        tries = Tries(_BACKOFF, attempts=TRIES, within_s=PATIENCE_SECONDS)
-        while True:
-            answer, failure = self._tried()
-            if failure is None:
-                return Version(answer)
-            found = self._read_back()
-            current = None if found is None else found.version
-            if answer is _Answer.REFUSED or current != expected:
-                return mine_or_lost(key, body, found)
-            pause_s = _BACKOFF.after(tries.failed + 1)
-            if tries.is_over_after(pause_s):
-                error = told(failure, "write", self.url)
-                raise UnansweredError(error.message, hint=error.hint) from failure
-            tries.wait(pause_s)
-
-    def _read_back(self) -> Stored | None:
+    with s3_faults("write", url):
         try:
-            return self.read()
-        except RetryableError as error:
-            raise UnansweredError(error.message, hint=error.hint) from error
-
-    def _tried(self) -> tuple[str, ClientError | BotoCoreError | None]:
-        """Write once and return the version; with the failure where it was refused, or nobody knows."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
-
-        with s3_faults("write", self.url):
-            try:
-                return self.put(), None
-            except (BotoCoreError, ClientError) as error:
-                answer = _answer_of(error)
-                if answer is None:
-                    raise
-                return answer, error
+            return put()
+        except (BotoCoreError, ClientError) as error:
+            answer = _answer_of(error)
+            if answer is None:
+                raise
+            return Failed(answer, told(error, "write", url))
 
 
-def _answer_of(error: Exception) -> _Answer | None:
+def _answer_of(error: Exception) -> Answer | None:
     """Tell what a failure says about the write; `None`: it was not written, and the user must do something."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
 
@@ -296,16 +244,16 @@ def _answer_of(error: Exception) -> _Answer | None:
         case SSLError():
             return None
         case HTTPClientError() | ConnectionError():
-            return _Answer.UNKNOWN
+            return Answer.UNKNOWN
         case _:
             return None
 
 
-def _said(code: str, status: int) -> _Answer | None:
+def _said(code: str, status: int) -> Answer | None:
     if status == _LOST_STATUS or code == "NoSuchKey":
-        return _Answer.REFUSED
+        return Answer.REFUSED
     if status in {_CONFLICT_STATUS, _BUSY_STATUS} or status >= _SERVER_ERROR or code in {"SlowDown", "RequestTimeout"}:
-        return _Answer.UNKNOWN
+        return Answer.UNKNOWN
     return None
 
 
@@ -396,7 +344,7 @@ class S3Store:
 
         with s3_faults("read", self.url):
             try:
-                answer: Any = self._client.head_object(**self._place.named(_CLOCK))
+                answer: Any = self._client.head_object(**named(self._place, _CLOCK))
             except ClientError as error:
                 answer = error.response
                 if "date" not in answer["ResponseMetadata"]["HTTPHeaders"]:
@@ -406,13 +354,13 @@ class S3Store:
 
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
-        address = self._place.named(key)
+        address = named(self._place, key)
         with s3_faults("read", f"{self.url}/{key}"):
             return _stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        address = self._place.named(key)
+        address = named(self._place, key)
         # A range cannot be empty; that the object is there must be said all the same.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
         with s3_faults("read", f"{self.url}/{key}"):
@@ -423,7 +371,7 @@ class S3Store:
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally. Durable when it returns."""
-        target, options = self._place.named(key), self._encryption(kms_key_id)
+        target, options = named(self._place, key), self._encryption(kms_key_id)
         with s3_faults("write", f"{self.url}/{key}"):
             if len(body) <= SINGLE_BYTES:
                 answer: Any = self._client.put_object(**target, Body=bytes(body), **options)
@@ -433,7 +381,7 @@ class S3Store:
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is still at `expected` (`None`: if it does not exist). Durable when it returns."""
-        target, options = self._place.named(key), self._encryption(None)
+        target, options = named(self._place, key), self._encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
         def put() -> Version:
@@ -441,7 +389,7 @@ class S3Store:
             self._check_encrypted(None, answer, options)
             return _version(answer["ETag"])
 
-        write = ConditionalWrite(put, lambda: self._read_back(key), f"{self.url}/{key}")
+        write = ConditionalWrite(lambda: answered(put, f"{self.url}/{key}"), lambda: self._read_back(key))
         return write.swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
@@ -449,7 +397,7 @@ class S3Store:
 
         An object of another endpoint, or one that other credentials reach, passes through us, a piece at a time.
         """
-        target, options = self._place.named(key), self._encryption(kms_key_id)
+        target, options = named(self._place, key), self._encryption(kms_key_id)
         if isinstance(source, S3Store) and self._reaches(source):
             answer = self._copied(target, source, source_key, options)
         else:
@@ -465,7 +413,7 @@ class S3Store:
     def versions(self, key: str) -> Iterator[bytes | None]:
         """Yield what an object held, the newest first, as far as the bucket keeps it; `None` where it was deleted."""
         with s3_faults("list", f"{self.url}/{key}"):
-            yield from versions_of(self._client, self._place.named(key))
+            yield from versions_of(self._client, named(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally, a thousand a request; a key that is not there is no error."""
@@ -493,7 +441,7 @@ class S3Store:
 
     def _read_back(self, key: str) -> Stored | None:
         """Read once: whoever swaps cannot wait, and is told that there was no answer."""
-        address = self._place.named(key)
+        address = named(self._place, key)
         with s3_faults("read", f"{self.url}/{key}"):
             return _stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))
 
@@ -519,7 +467,7 @@ class S3Store:
     def _copied(self, target: ObjectName, source: S3Store, source_key: str, options: dict[str, Any]) -> Any:
         from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay
 
-        found = source._place.named(source_key)
+        found = named(source._place, source_key)
         with s3_faults("copy", f"{source.url}/{source_key}"):
             try:
                 try:

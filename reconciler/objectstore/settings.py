@@ -53,9 +53,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """A location with its settings; what is `None` comes from the AWS environment and profile.
+    """A location with its settings; what is `None` comes from the environment (and profile) of its cloud.
 
-    With `credentials` they are complete: no environment is asked, so that they mean the same on every machine.
+    With `credentials` (S3) or `cloud` (Google, Azure) they are complete: no environment is asked, so that they mean
+    the same on every machine.
     """
 
     url: str
@@ -65,6 +66,8 @@ class StoreSettings:
     kms_key_id: str | None = None
     credentials: Credentials | None = None
     patience: Patience = Patience()
+    cloud: tuple[tuple[str, Secret], ...] | None = None
+    """What the client of Google or Azure is told, by its own names: an account, a key, a token."""
 
     @classmethod
     def resolve(
@@ -93,7 +96,7 @@ class StoreSettings:
 
     @property
     def scheme(self) -> str:
-        """`file`, `s3` or `memory`."""
+        """`file`, `s3`, `gs`, `az` or `memory`."""
         return self.url.partition("://")[0]
 
     @property

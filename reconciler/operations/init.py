@@ -22,7 +22,7 @@ SCHEMA: Final = ".schemas/manifest.json"
 """The JSON Schema of manifests, below a workspace: editors need no network for it."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
-_LOCATION: Final = re.compile(r"(file|s3)://[^\s#'\"]+")
+_LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
 _CLUSTERS: Final = ".clusters"
 
 _WORKSPACE: Final = """\
@@ -76,7 +76,8 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
-        raise UserError(f"{location!r} is not a place for a state", hint="Write file://folder or s3://bucket/prefix.")
+        hint = "Write file://folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
+        raise UserError(f"{location!r} is not a place for a state", hint=hint)
     texts = {
         folder / "reconciler.yaml": workspace_text(folder, location),
         folder / "manifests" / "example.yaml": _EXAMPLE.format(schema=SCHEMA, clusters=_CLUSTERS),

@@ -50,7 +50,8 @@ SecretReference = Annotated[
 # Where objects live: `state`, `objectStorage` and `embedded.root` of the manifests.
 
 
-SCHEMES: Final = ("file", "s3", "memory")
+SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
+_OTHER_CLOUDS: Final = {"gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -59,21 +60,24 @@ _SOMEWHERE: Final = "/" + "\0/" * 64
 
 
 class LocationSpec(Model):
-    """A folder or a bucket. What is not written comes from the AWS environment and profile."""
+    """A folder or a bucket. What is not written comes from the environment (and profile) of its cloud."""
 
     url: str = Field(
-        description="`file://folder` (relative to reconciler.yaml), `file:///folder` or `s3://bucket/prefix`.",
-        examples=["s3://topics/prod", "file://.reconciler"],
+        description="`file://folder` (relative to reconciler.yaml), `file:///folder`, `s3://bucket/prefix`, "
+        "`gs://bucket/prefix` (Google Cloud Storage) or `az://container/prefix` (Azure Blob Storage).",
+        examples=["s3://topics/prod", "gs://topics/prod", "file://.reconciler"],
     )
-    region: str | None = Field(default=None, description="AWS region.", examples=["eu-west-1"])
+    region: str | None = Field(default=None, description="AWS region; of S3 alone.", examples=["eu-west-1"])
     endpoint: str | None = Field(
-        default=None, description="Endpoint of an S3-compatible store.", examples=["http://127.0.0.1:8333"]
+        default=None,
+        description="Endpoint of an S3-compatible store, or of an Azure storage account.",
+        examples=["http://127.0.0.1:8333"],
     )
     force_path_style: Flag | None = Field(
-        default=None, description="Address buckets by path, not by host name.", examples=[True]
+        default=None, description="Address buckets by path, not by host name; of S3 alone.", examples=[True]
     )
     kms_key_id: str | None = Field(
-        default=None, description="Key objects are encrypted under (SSE-KMS).", examples=["alias/topics"]
+        default=None, description="Key objects are encrypted under (SSE-KMS); of S3 alone.", examples=["alias/topics"]
     )
 
     @field_validator("url")
@@ -83,10 +87,25 @@ class LocationSpec(Model):
         if parts is None or parts[1] not in SCHEMES or not parts[2]:
             raise refusal(
                 Complaint(
-                    f"{url!r} is not a location", hint="Write file://folder, file:///folder or s3://bucket/prefix"
+                    f"{url!r} is not a location",
+                    hint="Write file://folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix or "
+                    "az://container/prefix",
                 )
             )
         return url
+
+    @model_validator(mode="after")
+    def _only_what_its_cloud_has(self) -> LocationSpec:
+        storage = _OTHER_CLOUDS.get(self.url.partition("://")[0])
+        of_s3 = {
+            "region": self.region,
+            "forcePathStyle": self.force_path_style,
+            "kmsKeyId": self.kms_key_id,
+        }
+        given = [name for name, value in of_s3.items() if value is not None]
+        if storage is not None and given:
+            raise refusal(*(Complaint(f"has no meaning for {storage}", "Take it out", (name,)) for name in given))
+        return self
 
 
 def _from_url(value: object) -> object:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import LeaseError, ReconcilerError
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import swap
 from reconciler.objectstore.base import PROBE
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.retry import Backoff
@@ -167,8 +167,8 @@ def suffer(what: Suffering) -> None:
 def test_whatever_happens_to_a_write_nobody_else_acts_and_nothing_is_lost(
     fault: Fault, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3swap, "TRIES", tries)
-    monkeypatch.setattr(s3swap, "_BACKOFF", Backoff(first_s=0.0, longest_s=0.0))
+    monkeypatch.setattr(swap, "TRIES", tries)
+    monkeypatch.setattr(swap, "_BACKOFF", Backoff(first_s=0.0, longest_s=0.0))
     for at in range(1, WRITES + 1):
         for times, pause_s in ((1, 0), (1, 200), (20, 0)) if tries == 1 else ((20, 0),):
             for late_s in LATE_S if fault is Fault.LATE else LATE_S[:1]:

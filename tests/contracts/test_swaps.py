@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.errors import LostRaceError, UnansweredError
 from reconciler.objectstore import s3_client as s3client
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import ReadRegister, Register
@@ -36,7 +36,7 @@ UNDONE = [fault for fault in Fault if not fault.is_done]
 
 @pytest.fixture(params=KINDS)
 def faulty(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
-    monkeypatch.setattr(s3swap, "_BACKOFF", Backoff(first_s=0.0002, longest_s=1.0, spread=0.5))
+    monkeypatch.setattr(swap, "_BACKOFF", Backoff(first_s=0.0002, longest_s=1.0, spread=0.5))
     monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", CLIENT_GIVES_UP_S)
     yield from faulty_store(request, tmp_path / "store")
 
@@ -88,7 +88,7 @@ def test_a_swap_happens_once_and_can_be_built_upon(faulty: Faulty, fault: Fault)
 def test_a_network_that_stays_bad_is_no_lost_race_and_what_was_asked_for_may_be_asked_again(
     faulty: Faulty, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3swap, "TRIES", 2)
+    monkeypatch.setattr(swap, "TRIES", 2)
     first = faulty.client.swap("a", b"nonce-1", expected=None)
     faulty.on(fault, times=2)
     with pytest.raises(UnansweredError) as caught:
@@ -133,7 +133,7 @@ def test_a_write_that_gave_up_and_the_same_update_asked_again_are_one_record(
     faulty: Faulty, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first try arrives when the second one has read: it is found, or refused, and never done beside it."""
-    monkeypatch.setattr(s3swap, "TRIES", 1)
+    monkeypatch.setattr(swap, "TRIES", 1)
     register = Register(faulty.client, "r", format=FORMAT)
     append(register, "before")
     faulty.on(fault)
@@ -153,7 +153,7 @@ def test_a_write_that_arrives_before_the_next_one_is_told_to_that_as_somebodys_e
     faulty: Faulty, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
     """A store cannot know a caller's bodies: the caller finds its nonce in `current`, and goes on from there."""
-    monkeypatch.setattr(s3swap, "TRIES", tries)
+    monkeypatch.setattr(swap, "TRIES", tries)
     first = faulty.client.swap("a", b"nonce-1", expected=None)
     faulty.on(Fault.LATE, times=tries)
     with pytest.raises(UnansweredError):

@@ -15,7 +15,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutE
 
 from reconciler.errors import LostRaceError
 from reconciler.objectstore.base import Version
-from reconciler.objectstore.s3_store import ConditionalWrite
+from reconciler.objectstore.s3_store import answered
+from reconciler.objectstore.swap import ConditionalWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -89,7 +90,7 @@ class Wire:
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         write = ConditionalWrite(
-            lambda: self._send(key, body, expected), lambda: self.inner.get(key), f"{self.url}/{key}"
+            lambda: answered(lambda: self._send(key, body, expected), f"{self.url}/{key}"), lambda: self.inner.get(key)
         )
         return write.swap(key, body, expected=expected)
 

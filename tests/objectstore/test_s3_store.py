@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.errors import LeaseError, LostRaceError, MissingObjectError, RetryableError, UnansweredError
 from reconciler.objectstore import s3_client as s3client
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import swap
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import ReadRegister, Register
@@ -192,7 +192,7 @@ def test_a_busy_store_is_asked_again(refused: Refused, store: ObjectStore, truth
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that give up after a moment."""
     monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.3)
-    monkeypatch.setattr(s3swap, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(swap, "PATIENCE_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -242,7 +242,7 @@ def test_an_update_may_be_refused_between_its_tries(store: ObjectStore, truth: O
 def test_what_a_holder_writes_ends_before_its_lease_does() -> None:
     terms = Terms()
     request = s3client.CONDITIONAL_CONNECT_SECONDS + s3client.CONDITIONAL_READ_SECONDS
-    last_write = s3swap.PATIENCE_SECONDS + request
+    last_write = swap.PATIENCE_SECONDS + request
     assert last_write <= terms.lease_s - terms.give_up_s
     assert last_write + request <= terms.lease_s - terms.may_start_s
 
@@ -251,7 +251,7 @@ def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3client, "ATTEMPTS", 2)
-    monkeypatch.setattr(s3swap, "TRIES", 3)
+    monkeypatch.setattr(swap, "TRIES", 3)
     proxy.on("PUT", Refused(503, "SlowDown"), times=1_000)
     for attempt in (lambda: store.swap("head", b"1", expected=None), lambda: store.put("body", b"1")):
         with pytest.raises(RetryableError, match="throttling"):

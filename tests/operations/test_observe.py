@@ -13,7 +13,7 @@ import pytest
 from reconciler.applying.events import ActionFailed, ActionStarted, Event, Recovered, Summary
 from reconciler.errors import IncompleteError, PartialError, RetryableError
 from reconciler.objectstore import s3_client as s3client
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
 from reconciler.operations.clusters.groups import GroupChange, delete_group, describe_group, list_groups, reset_group
@@ -118,7 +118,7 @@ def proxy(s3_server: S3Server, s3_environ: dict[str, str], monkeypatch: pytest.M
     """What stands between us and cluster east, and between us and nothing else."""
     assert s3_environ
     monkeypatch.setattr(s3client, "ATTEMPTS", 1)
-    monkeypatch.setattr(s3swap, "TRIES", 1)
+    monkeypatch.setattr(swap, "TRIES", 1)
     with Proxy(s3_server.endpoint) as proxy:
         yield proxy
 

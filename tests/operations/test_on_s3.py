@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.objectstore import s3_client as s3client
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import swap
 from reconciler.objectstore.open import open_store
 from reconciler.operations.init import init
 from reconciler.operations.manifest_files import validate
@@ -39,7 +39,7 @@ def proxy(s3_server: S3Server, s3_environ: dict[str, str], monkeypatch: pytest.M
     """What stands between the workspace and its bucket."""
     assert s3_environ
     monkeypatch.setattr(s3client, "ATTEMPTS", 2)
-    monkeypatch.setattr(s3swap, "TRIES", 3)
+    monkeypatch.setattr(swap, "TRIES", 3)
     with Proxy(s3_server.endpoint) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
         yield proxy

@@ -1,7 +1,8 @@
-"""A real S3 server for the tests of one worker process: started when the first of them asks, ended with the last.
+"""Real servers of object storage for the tests of one worker: started when the first of them asks, ended with the last.
 
 `s3_server` is the server; `s3_settings` a fresh location in it; `s3_environ` puts its AWS environment in place, for
-locations that manifests name. Where a test needs several stores: `open_store(s3_server.settings("name"))`.
+locations that manifests name. `az_server` and `gs_server` are those of the other clouds. Where a test needs several
+stores: `open_store(s3_server.settings("name"))`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.servers.clouds import CloudServer
 from tests.servers.weed import S3Server
 
 if TYPE_CHECKING:
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     with S3Server.start() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def az_server() -> Iterator[CloudServer]:
+    with CloudServer.start("az") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gs_server() -> Iterator[CloudServer]:
+    with CloudServer.start("gs") as server:
         yield server
 
 

@@ -324,9 +324,13 @@ def _refusal(refused: Refused) -> _Answer:
 
 
 def _signed_anew(proxy: Proxy, asked: Asked, without: tuple[str, ...]) -> Asked:
-    """Return the request without some headers, signed as if it had never had them."""
-    dropped = {*without, "authorization", "x-amz-date"}
+    """Return the request without some headers; one that is signed for S3, as if it had never had them."""
+    dropped = {*without, "x-amz-date"}
     headers = {name: value for name, value in asked.headers.items() if name.lower() not in dropped}
+    name = next((name for name in headers if name.lower() == "authorization"), None)
+    if name is None or not headers.pop(name).startswith("AWS4"):
+        kept = {} if name is None else {name: asked.headers[name]}
+        return Asked(asked.method, asked.path, {**headers, **kept}, asked.body)
     credentials = credentials_of("admin")
     request = AWSRequest(asked.method, proxy.endpoint + asked.path, headers, asked.body)
     S3SigV4Auth(Credentials(credentials.access_key, credentials.secret_key.text), "s3", REGION).add_auth(request)

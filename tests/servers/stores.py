@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
@@ -11,16 +13,20 @@ from reconciler.objectstore.open import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from reconciler.objectstore.base import ObjectStore
 
-KINDS: Final = ("memory", "directory", "s3")
+KINDS: Final = (
+    "memory",
+    "directory",
+    "s3",
+    pytest.param("gs", marks=pytest.mark.thorough),
+    pytest.param("az", marks=pytest.mark.thorough),
+)
 """What a fixture of stores takes as its `params`."""
 
 
 def fresh_store(request: pytest.FixtureRequest, folder: Path) -> ObjectStore:
-    """Return an empty store of the kind `request.param`; the S3 server starts with the first that needs it."""
+    """Return an empty store of the kind `request.param`; servers start with the first that needs it."""
     match request.param:
         case "memory":
             return MemoryStore()
@@ -28,6 +34,8 @@ def fresh_store(request: pytest.FixtureRequest, folder: Path) -> ObjectStore:
             return DirectoryStore(folder)
         case "s3":
             return open_store(request.getfixturevalue("s3_server").settings(folder.name))
+        case "gs" | "az":
+            return open_store(request.getfixturevalue(f"{request.param}_server").settings(folder.name))
         case other:
             message = f"no store of kind {other!r}"
             raise AssertionError(message)

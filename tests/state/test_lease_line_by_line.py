@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Lease, Patience, acquire
@@ -248,7 +248,7 @@ def test_a_write_that_hangs_holds_up_no_other_for_longer_than_the_lease_lasts() 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that tries once."""
-    monkeypatch.setattr(s3swap, "TRIES", 1)
+    monkeypatch.setattr(swap, "TRIES", 1)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -27,7 +27,11 @@ def init_command(
     directory: Annotated[Path, Argument(metavar="DIR", help="Where to make it.", show_default=True)] = Path(),
     state: Annotated[
         str | None,
-        Option(metavar="URL", help="Where its state lies: file://folder or s3://bucket/prefix.", show_default=False),
+        Option(
+            metavar="URL",
+            help="Where its state lies: file://folder, s3://bucket/prefix, gs://… or az://….",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Make a workspace to start from; overwrites nothing."""

@@ -14,8 +14,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError, RetryableError
-from reconciler.objectstore import register
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import register, swap
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience
 from tests.embedded.tiered.tiered_cluster import BOTH
@@ -200,7 +199,7 @@ def test_a_process_killed_in_any_state_is_finished_by_the_next(travel: Travel, p
 def test_while_the_bucket_does_not_answer_a_state_stays_and_is_gone_through_afterwards(
     travel: Travel, proxy: Proxy, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3swap, "TRIES", 2)
+    monkeypatch.setattr(swap, "TRIES", 2)
     monkeypatch.setattr(register, "PATIENCE_S", 0.0)
     place, number = _begun(travel, state)
     reached = _held(proxy, state, lambda *, then: replace(BUSY, then=then))

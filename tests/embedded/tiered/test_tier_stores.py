@@ -18,8 +18,7 @@ import pytest
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.tiered.manifest import objects_of, read_manifest
-from reconciler.objectstore import register
-from reconciler.objectstore import s3_store as s3swap
+from reconciler.objectstore import register, swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience
@@ -251,7 +250,7 @@ def test_a_topic_is_recovered_through_it(net: Net, fault: str) -> None:
 def test_a_storage_that_stays_busy_from_any_write_on_leaves_a_job_for_the_next_run(
     net: Net, name: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3swap, "TRIES", 2)
+    monkeypatch.setattr(swap, "TRIES", 2)
     monkeypatch.setattr(register, "PATIENCE_S", 0.0)
     job = JOBS[name]
     job.prepare(net)

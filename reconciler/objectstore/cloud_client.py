@@ -1,0 +1,332 @@
+"""Clients of one location of Google Cloud Storage or Azure Blob Storage: its credentials, retries, and pyarrow's.
+
+What a location leaves open is found where the tools of its cloud find it: this is the edge where that part of the
+environment is read, once, in the process that opens the store. What travels (`CloudClients.resolved`) says it by
+`obstore`'s names. Where the environment names nothing, the identity of the machine is asked for a token, here and
+wherever the store arrives: such an identity cannot travel, and another machine has its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from reconciler.errors import UserError
+from reconciler.objectstore.cloud_faults import cloud_faults
+from reconciler.objectstore.place import Place
+from reconciler.objectstore.settings import Secret
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore
+    from pyarrow.fs import FileSystem
+
+    from reconciler.objectstore.settings import StoreSettings
+
+
+# Whether the client is here: an installation without it keeps everything on S3 and in folders.
+
+
+_EXTRAS: Final = {"gs": "gcs", "az": "azure"}
+_STORAGES: Final = {"gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
+
+
+def check_installed(settings: StoreSettings) -> None:
+    """Return if the client can be imported.
+
+    Raises:
+        UserError: It is not installed.
+    """
+    if find_spec("obstore") is None:
+        message = f"{settings.url}: {_STORAGES[settings.scheme]} needs obstore, which is not installed"
+        raise UserError(message, hint=f"Install it: pip install 'stream-reconciler[{_EXTRAS[settings.scheme]}]'.")
+
+
+# What the environment says, by the names that the tools of a cloud have for it, in the order in which they are asked.
+
+
+_GOOGLE: Final = {
+    "service_account_key": ("GOOGLE_SERVICE_ACCOUNT_KEY",),
+    "application_credentials": (
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ),
+    "bearer_token": ("GOOGLE_BEARER_TOKEN",),
+}
+_GOOGLE_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
+_ANYTHING: Final = "emulator"
+"""Emulators take any token, and must not get a real one."""
+_AZURE: Final = {
+    "account_name": ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
+    "account_key": ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
+    "sas_key": ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+    "endpoint": ("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_SERVICE_ENDPOINT"),
+    "client_id": ("AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"),
+    "client_secret": ("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"),
+    "tenant_id": ("AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"),
+    "authority_host": ("AZURE_AUTHORITY_HOST",),
+    "federated_token_file": ("AZURE_FEDERATED_TOKEN_FILE",),
+    "use_azure_cli": ("AZURE_USE_AZURE_CLI",),
+}
+_AZURE_STRING: Final = "AZURE_STORAGE_CONNECTION_STRING"
+_DEVELOPMENT: Final = {
+    "account_name": "devstoreaccount1",
+    "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    "endpoint": "http://127.0.0.1:10000/devstoreaccount1",
+}
+"""What `UseDevelopmentStorage=true` stands for in every tool; the key is published, and opens emulators alone."""
+_AZURE_KINDS: Final = (
+    ("account_key", "access_key"),
+    ("sas_key", "sas_token"),
+    ("client_secret", "client_secret"),
+    ("federated_token_file", "workload_identity"),
+    ("use_azure_cli", "azure_cli"),
+)
+"""How one logs in with what is named: the first that is there."""
+_GOOGLE_HOST: Final = "https://storage.googleapis.com"
+
+
+def _google_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    if settings.endpoint is None and (emulator := environ.get(_GOOGLE_EMULATOR)):
+        return {"base_url": emulator if "://" in emulator else f"http://{emulator}", "bearer_token": _ANYTHING}
+    found = _found(_GOOGLE, environ)
+    if (path := found.get("application_credentials")) is not None and "service_account_key" not in found:
+        body = _read(path, settings.url)
+        if '"service_account"' in body:  # what travels must not need the file
+            del found["application_credentials"]
+            found["service_account_key"] = body
+    return found if settings.endpoint is None else {**found, "base_url": settings.endpoint.rstrip("/")}
+
+
+def _azure_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    text = environ.get(_AZURE_STRING)
+    found = _connection(text) if text else _found(_AZURE, environ)
+    if settings.endpoint is not None:
+        found["endpoint"] = settings.endpoint
+        found.setdefault("account_name", _account_of(settings.endpoint))
+    if not found.get("account_name"):
+        message = f"cannot reach {settings.url}: no storage account is named"
+        raise UserError(message, hint=f"Set AZURE_STORAGE_ACCOUNT or {_AZURE_STRING}, or `endpoint` of the location.")
+    found.setdefault("endpoint", f"https://{found['account_name']}.blob.core.windows.net")
+    kind = next((kind for key, kind in _AZURE_KINDS if found.get(key)), None)
+    return found if kind is None else {**found, "credential_type": kind}
+
+
+def _found(names: Mapping[str, tuple[str, ...]], environ: Mapping[str, str]) -> dict[str, str]:
+    values = {key: next(filter(None, map(environ.get, candidates)), None) for key, candidates in names.items()}
+    return {key: value for key, value in values.items() if value}
+
+
+def _connection(text: str) -> dict[str, str]:
+    """Return what a connection string says; its parts are `Name=value`, with semicolons between them."""
+    parts = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(";"))}
+    if parts.get("usedevelopmentstorage", "").lower() == "true":
+        return dict(_DEVELOPMENT)
+    account = parts.get("accountname", "")
+    suffix = parts.get("endpointsuffix") or "core.windows.net"
+    endpoint = (
+        parts.get("blobendpoint") or f"{parts.get('defaultendpointsprotocol') or 'https'}://{account}.blob.{suffix}"
+    )
+    if not account and not parts.get("blobendpoint"):
+        hint = (
+            "It has AccountName and AccountKey, or BlobEndpoint and SharedAccessSignature; its text is not shown here."
+        )
+        raise UserError(f"{_AZURE_STRING} names neither an account nor an endpoint", hint=hint)
+    found = {
+        "account_name": account or _account_of(endpoint),
+        "account_key": parts.get("accountkey", ""),
+        "sas_key": parts.get("sharedaccesssignature", "").removeprefix("?"),
+        "endpoint": endpoint.rstrip("/"),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _account_of(endpoint: str) -> str:
+    """Return the account that an endpoint names: in its host, or, at an emulator, in its path."""
+    parts = urlsplit(endpoint)
+    return parts.path.strip("/").partition("/")[0] or (parts.hostname or "").partition(".")[0]
+
+
+def _read(path: str, url: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no UTF-8 text"
+        message = f"cannot reach {url}: the credentials file {path} cannot be read: {why}"
+        raise UserError(message, hint="Correct GOOGLE_APPLICATION_CREDENTIALS.") from error
+
+
+# The clients themselves.
+
+
+POOL: Final = 64
+"""Idle connections a client keeps."""
+ATTEMPTS: Final = 5
+_MORE_ATTEMPTS: Final = 8
+"""Where pauses begin short."""
+_FIRST_BACKOFF_MS: Final = 100
+_LONGEST_BACKOFF_SECONDS: Final = 20.0
+_CONNECT_SECONDS: Final = 10
+_READ_SECONDS: Final = 60
+_WHOLE_SECONDS: Final = 600
+"""For a request with its whole body, however slowly that moves."""
+CONDITIONAL_CONNECT_SECONDS: Final = 5
+CONDITIONAL_READ_SECONDS: Final = 7
+"""As of S3 (`s3_client.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The two clients of a process, and what they were made of."""
+
+    steady: GCSStore | AzureStore
+    """Tries again by itself: for reads, and for writes that may be done twice."""
+    once: GCSStore | AzureStore
+    """Never tries again by itself: for conditional writes, and for reading them back."""
+    settings: StoreSettings
+    """Complete."""
+
+
+class CloudClients:
+    """Opens the clients of a location when they are first needed, once a process. Safe to share between threads."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Name the location; nothing is asked yet.
+
+        Raises:
+            UserError: The client is not installed, or the location says what has no meaning in its cloud.
+        """
+        check_installed(settings)
+        _check_settings(settings)
+        self.settings = settings
+        self._place = Place.of(settings)
+        self._opened: Opened | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def steady(self) -> GCSStore | AzureStore:
+        """The client that tries again by itself."""
+        return self._open().steady
+
+    @property
+    def once(self) -> GCSStore | AzureStore:
+        """The client that never does."""
+        return self._open().once
+
+    @property
+    def endpoint(self) -> str:
+        """Where requests go, without the name of a bucket."""
+        options = self._options()
+        return options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST
+
+    def reach_the_same_as(self, other: CloudClients) -> bool:
+        """Tell whether a copy from there can be made by the server: one bucket, one set of credentials."""
+        return (self.bucket, self.resolved().cloud) == (other.bucket, other.resolved().cloud)
+
+    @property
+    def bucket(self) -> tuple[str, str]:
+        """The kind of storage, and the bucket or container in it."""
+        return self._place.scheme, self._place.bucket
+
+    def resolved(self) -> StoreSettings:
+        """Return complete settings, credentials included."""
+        return self._open().settings
+
+    def arrow_filesystem(self) -> FileSystem:
+        """Return pyarrow's file system for the same account, made of the same settings.
+
+        Of Google, pyarrow takes no key: it looks for credentials itself, where Google's own tools do.
+        """
+        from pyarrow.fs import AzureFileSystem, GcsFileSystem  # noqa: PLC0415 - only who asks for it pays
+
+        options, endpoint = self._options(), urlsplit(self.endpoint)
+        if self._place.scheme == "az":
+            known = {"account_name", "account_key", "client_id", "client_secret", "tenant_id"}
+            told = {key: value for key, value in options.items() if key in known}
+            if "sas_key" in options and "account_key" not in told:
+                told["sas_token"] = "?" + options["sas_key"]
+            if "client_secret" not in told:
+                told = {key: value for key, value in told.items() if key != "tenant_id"}
+            host = endpoint.netloc.removeprefix(options["account_name"])  # pyarrow puts the account before a dot
+            return AzureFileSystem(**told, blob_storage_authority=host, blob_storage_scheme=endpoint.scheme)
+        place: dict[str, Any] = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+        if options.get("bearer_token") == _ANYTHING:
+            return GcsFileSystem(anonymous=True, **place)
+        return GcsFileSystem(**({} if self.endpoint == _GOOGLE_HOST else place))
+
+    def _options(self) -> dict[str, str]:
+        return {key: secret.text for key, secret in self._open().settings.cloud or ()}
+
+    def _open(self) -> Opened:
+        if self._opened is None:
+            with self._lock, cloud_faults("reach", self.settings.url):
+                if self._opened is None:
+                    self._opened = _opened(self.settings, self._place)
+        return self._opened
+
+
+def _check_settings(settings: StoreSettings) -> None:
+    """Refuse what S3 alone has: nothing is left unencrypted, or sent elsewhere, in silence."""
+    given = {
+        "region": settings.region,
+        "forcePathStyle": settings.force_path_style,
+        "kmsKeyId": settings.kms_key_id,
+    }
+    for name, value in given.items():
+        if value is not None:
+            message = f"{settings.url}: `{name}` has no meaning for {_STORAGES[settings.scheme]}"
+            hint = (
+                "Take it out. Objects are encrypted as the bucket or account says."
+                if name == "kmsKeyId"
+                else "Take it out."
+            )
+            raise UserError(message, hint=hint)
+
+
+def _opened(settings: StoreSettings, place: Place) -> Opened:
+    if settings.cloud is not None:
+        options = {key: secret.text for key, secret in settings.cloud}
+        if settings.endpoint is not None:
+            options["base_url" if place.scheme == "gs" else "endpoint"] = settings.endpoint.rstrip("/")
+    else:
+        environ = os.environ  # noqa: TID251 - the edge where the environment of a cloud is read
+        options = (_google_options if place.scheme == "gs" else _azure_options)(settings, environ)
+    complete = replace(settings, endpoint=None, cloud=tuple((key, Secret(value)) for key, value in options.items()))
+    return Opened(_client(complete, place, is_once=False), _client(complete, place, is_once=True), complete)
+
+
+def _client(settings: StoreSettings, place: Place, *, is_once: bool) -> GCSStore | AzureStore:
+    from obstore.store import AzureStore, GCSStore  # noqa: PLC0415 - only who asks for it pays
+
+    patience = settings.patience
+    options: Any = {key: secret.text for key, secret in settings.cloud or ()}
+    endpoint = options.get("base_url") or options.get("endpoint") or ""
+    wanted_ms = patience.register_ms if is_once else patience.upload_ms
+    read_s = (CONDITIONAL_READ_SECONDS if is_once else _READ_SECONDS) if wanted_ms is None else wanted_ms / 1000
+    attempts = 1 if is_once else ATTEMPTS if patience.initial_backoff_ms is None else _MORE_ATTEMPTS
+    client: Any = {
+        "allow_http": urlsplit(endpoint).scheme == "http",
+        "connect_timeout": timedelta(seconds=CONDITIONAL_CONNECT_SECONDS if is_once else _CONNECT_SECONDS),
+        "read_timeout": timedelta(seconds=read_s),
+        "timeout": timedelta(seconds=CONDITIONAL_CONNECT_SECONDS + read_s if is_once else _WHOLE_SECONDS),
+        "pool_max_idle_per_host": str(POOL),
+    }
+    retries: Any = {
+        "max_retries": attempts - 1,
+        "retry_timeout": timedelta(seconds=_WHOLE_SECONDS),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=patience.initial_backoff_ms or _FIRST_BACKOFF_MS),
+            "max_backoff": timedelta(seconds=_LONGEST_BACKOFF_SECONDS),
+            "base": 2,
+        },
+    }
+    kind: Any = GCSStore if place.scheme == "gs" else AzureStore
+    opened: GCSStore | AzureStore = kind(place.bucket, config=options, client_options=client, retry_config=retries)
+    return opened
