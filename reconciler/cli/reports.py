@@ -268,6 +268,8 @@ def reports(given: Sequence[str] | None, command: Command, invocation: Invocatio
             hint = did_you_mean(nearest(form, _FORMS), otherwise=f"Forms: {', '.join(_FORMS)}.")
             raise UsageError(f"--report {each} is not FORM=FILE", hint=f"Write it as --report html=plan.html. {hint}")
         path = checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
+        if any(other == invocation.cwd / path for _, other in files):
+            raise UsageError(f"--report {each}: another report goes to that file", hint="Name a file for each.")
         files.append((form, invocation.cwd / path))
     return Reports(tuple(files), command, invocation, environment)
 

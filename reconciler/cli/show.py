@@ -251,6 +251,13 @@ class Doing:
     def options(self, kind: type[Options], **more: Any) -> Options:
         """Return the options of a step: these, and those of one command alone."""
         timeout_s = seconds("--lock-timeout", self.lock_timeout)
+        for name in self.approved_by or ():
+            if not name.isprintable() or "," in name or not name.strip():
+                message = "--approved-by takes one name, without commas and control characters"
+                raise UsageError(message, hint="Give it once for each: --approved-by anna --approved-by bob")
+        where = self.pull_request
+        if where is not None and not (where.isprintable() and where.startswith(("https://", "http://"))):
+            raise UsageError("--pull-request takes an address that begins with https://", hint="Leave it out else.")
         return kind(
             yes=self.yes,
             parallelism=self.parallelism,

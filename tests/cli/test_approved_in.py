@@ -172,6 +172,7 @@ def test_the_number_of_approvers_that_a_workspace_asks_for_is_counted_from_the_r
         producer.send("refunds", "a refund")
     (tmp_path / "manifests" / "refunds.yaml").unlink()
     planned.body = call("plan", "--format", "markdown").out
+    assert "**apply asks for 2 approvers (guards.approvals)" in planned.body
     forge.merged_as, forge.reviews = MERGE, [Review("anna")]
     code, err = apply(call)
     assert code == 7
@@ -210,3 +211,11 @@ def test_what_is_no_number_of_a_pull_request_is_refused(call: Call, number: str)
     done = call("apply", "--approved-in", number)
     assert done.code == 64
     assert "--approved-in takes the number of a pull request, or auto" in done.err
+
+
+@pytest.mark.parametrize(
+    "options", [("--approved-by", "a,b"), ("--approved-by", "a\x1bb"), ("--pull-request", "javascript:alert(1)")]
+)
+def test_what_is_no_name_and_no_address_is_not_kept(call: Call, options: tuple[str, str]) -> None:
+    done = call("apply", "--yes", *options)
+    assert (done.code, options[0] in done.err) == (64, True)

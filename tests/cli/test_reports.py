@@ -83,6 +83,7 @@ def test_drift_says_how_much_it_found_and_that_it_fails(call: Call, tmp_path: Pa
         ("html=missing/x", "missing/x"),
         ("markdown=notes.txt", "is not a report"),
         ("json=.reconciler/x", "holds a state"),
+        ("outputs=ok --report html=ok", "another report goes to that file"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_named_and_nothing_is_lost(
@@ -90,7 +91,7 @@ def test_a_file_that_cannot_be_written_is_named_and_nothing_is_lost(
 ) -> None:
     assert call("apply", "--yes").code == 0
     (tmp_path / "notes.txt").write_text("mine")
-    done = call("plan", "--report", given)
+    done = call("plan", "--report", *given.split())
     assert done.code == 64
     assert said in done.err
     assert (tmp_path / "notes.txt").read_text() == "mine"

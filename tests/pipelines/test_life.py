@@ -203,9 +203,23 @@ def test_what_inputs_and_branches_hold_is_never_run(repository: Repository, tmp_
     assert not place.exists()
 
 
-def test_variables_reach_the_manifests_and_are_masked(repository: Repository) -> None:
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("PLACE=.clusters/west\n  OTHER=hush hush\r\n", "::add-mask::hush hush"),
+        ("PLACE=.clusters/west\nOTHER=a%0Ab", "::add-mask::a%250Ab"),
+        ("PLACE=.clusters/west\nKEY<<END\n-----BEGIN\nMIIE=\nEND", "::add-mask::MIIE="),
+    ],
+)
+def test_variables_reach_the_manifests_and_are_masked(repository: Repository, env: str, said: str) -> None:
     repository.write(west=CLUSTER.replace(".clusters/west", "${env:PLACE}"))
-    planned = repository.plan(env="PLACE=.clusters/west\nOTHER=hush hush")
-    assert "::add-mask::hush hush" in planned.log
-    wrong = repository.plan(env="no name=psst")
+    planned = repository.plan(env=env, arguments="  --target=topic/west/*  \r\n")
+    assert said in planned.log.splitlines()
+    assert planned.outputs["failure"] == "" or "PLACE" in planned.outputs["failure"]
+
+
+@pytest.mark.parametrize("env", ["no name=psst", "psst", "KEY<<END\npsst"])
+def test_variables_that_cannot_be_read_are_refused_and_not_shown(repository: Repository, env: str) -> None:
+    wrong = repository.plan(env=env)
     assert (wrong.code, "psst" in wrong.log) == (64, False)
+    assert wrong.outputs["failure"] == "the plan was not made, see the log"

@@ -5,9 +5,6 @@ set -uo pipefail
 options=(--lock-timeout "$LOCK_TIMEOUT")
 if [[ "$APPROVED_IN" == none ]]; then options+=(--yes); else options+=(--approved-in "$APPROVED_IN"); fi
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
-while IFS= read -r line; do
-  [[ -z "$line" ]] || options+=("$line")
-done <<<"$ARGUMENTS"
 
 # shellcheck source-path=SCRIPTDIR source=../setup/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"

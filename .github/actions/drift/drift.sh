@@ -3,6 +3,12 @@
 set -uo pipefail
 
 folder="$(mktemp -d "$RUNNER_TEMP/reconciler-drift-XXXXXX")"
+# What stands here holds where the steps below do not come to their end.
+{
+  echo "failure=nothing was compared, see the log"
+  echo "status=1"
+  echo "folder=$folder"
+} >>"$GITHUB_OUTPUT"
 options=()
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
 if [[ "$ISSUE" == true ]]; then
@@ -12,9 +18,6 @@ if [[ "$ISSUE" == true ]]; then
   done <<<"$LABELS"
 fi
 [[ -z "$RECONCILER_WEBHOOK" ]] || options+=(--webhook RECONCILER_WEBHOOK)
-while IFS= read -r line; do
-  [[ -z "$line" ]] || options+=("$line")
-done <<<"$ARGUMENTS"
 
 # shellcheck source-path=SCRIPTDIR source=../setup/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
@@ -27,7 +30,5 @@ reconciler drift "${options[@]}" \
   --report "outputs=$folder/outputs.txt" || status=$?
 
 [[ ! -s "$folder/outputs.txt" ]] || cat "$folder/outputs.txt" >>"$GITHUB_OUTPUT"
-[[ -s "$folder/outputs.txt" ]] || echo "failure=nothing was compared, see the log" >>"$GITHUB_OUTPUT"
-echo "folder=$folder" >>"$GITHUB_OUTPUT"
 echo "status=$status" >>"$GITHUB_OUTPUT"
 [[ ! -s "$folder/drift.md" ]] || cat "$folder/drift.md" >>"$GITHUB_STEP_SUMMARY"

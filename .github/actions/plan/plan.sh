@@ -3,11 +3,14 @@
 set -uo pipefail
 
 folder="$(mktemp -d "$RUNNER_TEMP/reconciler-plan-XXXXXX")"
+# What stands here holds where the steps below do not come to their end.
+{
+  echo "failure=the plan was not made, see the log"
+  echo "status=1"
+  echo "folder=$folder"
+} >>"$GITHUB_OUTPUT"
 options=(--fail-on "$FAIL_ON")
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
-while IFS= read -r line; do
-  [[ -z "$line" ]] || options+=("$line")
-done <<<"$ARGUMENTS"
 
 # shellcheck source-path=SCRIPTDIR source=../setup/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
@@ -22,7 +25,5 @@ reconciler plan "${options[@]}" --out "$folder/plan.json" \
 
 # Where the command line itself was wrong there is nothing but what was said above.
 [[ ! -s "$folder/outputs.txt" ]] || cat "$folder/outputs.txt" >>"$GITHUB_OUTPUT"
-[[ -s "$folder/outputs.txt" ]] || echo "failure=the plan was not made, see the log" >>"$GITHUB_OUTPUT"
-echo "folder=$folder" >>"$GITHUB_OUTPUT"
 echo "status=$status" >>"$GITHUB_OUTPUT"
 [[ ! -s "$folder/comment.md" ]] || cat "$folder/comment.md" >>"$GITHUB_STEP_SUMMARY"

@@ -1,13 +1,49 @@
 # shellcheck shell=bash
-# To be sourced: give reconciler the variables that manifests name as ${env:NAME}; lines NAME=VALUE in VARIABLES.
+# To be sourced: give reconciler the variables that manifests name as ${env:NAME}, of VARIABLES: lines NAME=VALUE, or for
+# a value of several lines NAME<<END, its lines, and END. And read the lines of ARGUMENTS, without blanks around them.
+
+refuse_variables() {
+  echo "::error title=env::$1; it is not shown, it may hold a secret"
+  exit 64
+}
+
+give_variable() {
+  [[ "$1" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || refuse_variables "a line of env is not NAME=VALUE"
+  local each
+  while IFS= read -r each; do
+    # As a command of GitHub takes it: a percent sign would else be read as the beginning of something.
+    [[ -z "$each" ]] || echo "::add-mask::${each//%/%25}"
+  done <<<"$2"
+  export "$1=$2"
+}
+
+name="" end="" value=""
 while IFS= read -r line; do
-  [[ -n "$line" ]] || continue
-  name="${line%%=*}"
-  if [[ "$line" != *=* || ! "$name" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then
-    echo "::error title=env::a line of env is not NAME=VALUE; it is not shown, it may hold a secret"
-    exit 64
+  line="${line%$'\r'}"
+  if [[ -n "$end" ]]; then
+    if [[ "$line" == "$end" ]]; then
+      give_variable "$name" "${value%$'\n'}"
+      end=""
+    else
+      value+="$line"$'\n'
+    fi
+    continue
   fi
-  value="${line#*=}"
-  [[ -z "$value" ]] || echo "::add-mask::$value"
-  export "$name=$value"
+  line="${line#"${line%%[![:blank:]]*}"}"
+  [[ -n "$line" ]] || continue
+  if [[ "$line" =~ ^([A-Za-z_][A-Za-z0-9_]*)'<<'(.+)$ ]]; then
+    name="${BASH_REMATCH[1]}" end="${BASH_REMATCH[2]}" value=""
+  elif [[ "$line" == *=* ]]; then
+    give_variable "${line%%=*}" "${line#*=}"
+  else
+    refuse_variables "a line of env is not NAME=VALUE"
+  fi
 done <<<"$VARIABLES"
+[[ -z "$end" ]] || refuse_variables "a value of env that begins with <<$end does not end"
+
+while IFS= read -r line; do
+  line="${line%$'\r'}"
+  line="${line#"${line%%[![:blank:]]*}"}"
+  line="${line%"${line##*[![:blank:]]}"}"
+  [[ -z "$line" ]] || options+=("$line")
+done <<<"$ARGUMENTS"

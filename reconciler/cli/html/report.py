@@ -192,7 +192,8 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
 
 def text(words: str) -> str:
     """Return words of others as markup that is only ever text, and no command to who reads the log of a pipeline."""
-    return escape(visible(words)).replace("#", "&#35;")
+    # Only before what a pipeline takes for a command: an apostrophe of others is an entity with a # by now.
+    return escape(visible(words)).replace("##", "&#35;&#35;")
 
 
 def _head(report: Report, forge: Forge | None) -> Iterator[str]:

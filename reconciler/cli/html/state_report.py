@@ -135,6 +135,8 @@ def _of_snapshot(row: SnapshotPart) -> Entry:
     facts: Mapping[str, str | None] = {
         "began": row.started,
         "by": row.who,
+        "approved by": ", ".join(row.approved_by),
+        "approved in": row.pull_request,
         "run": row.run,
         "object": row.key,
     }

@@ -13,6 +13,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.marker import Marker
+from reconciler.planning.checks.guards import APPROVALS
 from reconciler.planning.actions import Risk
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
@@ -297,7 +298,14 @@ def _head(plan: Plan) -> list[str]:
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),
         f"**{totals(plan)}**",
         "",
+        *_approvals(plan),
     ]
+
+
+def _approvals(plan: Plan) -> list[str]:
+    """Return that an apply will ask for approvers: who reads the comment is who approves."""
+    asked = [each.message for each in plan.warnings if APPROVALS in each.message]
+    return [line for message in asked for line in (f"**{cell(message)}**", "")]
 
 
 def _items(plan: Plan) -> int:
