@@ -255,7 +255,8 @@ class Readying:
         if self.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirror_states:
             return
         what = "restored" if self.verb == RESTORE else "reversed"
-        message = f"{named.address} cannot be {what}: a {capabilities.platform} cluster cannot make a topic read-only"
+        platform = capabilities.platform.capitalize()
+        message = f"{named.address} cannot be {what}: a {platform} cluster cannot make a topic read-only"
         raise UserError(message, hint="Promote or fail over, and link the other way.")
 
     def _with_cost(self, ready: Ready, seen: MirrorSeen) -> Ready:
