@@ -351,6 +351,10 @@ class LinksOfCluster(Protocol):
         """Return where the partitions of a topic stand, one look at each head."""
         ...
 
+    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+        """Return where the partitions of many topics stand, those that are there, by as few requests as can be."""
+        ...
+
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:

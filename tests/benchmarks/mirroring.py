@@ -19,6 +19,7 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     yield from _copying(scale, scratch)
     yield _quiet(scale.of(10_000, 1_000))
     yield from _following(scale, scratch)
+    yield _failing_over(scale.of(1_000, 20), scratch / "failover")
 
 
 def _copying(scale: Scale, scratch: Path) -> Iterator[Row]:
@@ -57,3 +58,11 @@ def _following(scale: Scale, scratch: Path) -> Iterator[Row]:
     what = "memory at the end of that"
     yield Row(what, "after a third of it", f"{late:.0f} MiB", f"{early:.0f} MiB", late / early, 1.2)
     shutil.rmtree(folder)
+
+
+def _failing_over(mirrors: int, folder: Path) -> Row:
+    found = probed("probes/failover.py", str(folder), str(mirrors))
+    what = f"fail over a link with {mirrors:,} mirrors, each of which lags"
+    ours = f"{in_seconds(found['done'])}, {in_seconds(found['rehearsed'])} its rehearsal"
+    shutil.rmtree(folder)
+    return Row(what, "a minute", ours, "—", found["done"], 60, " s")

@@ -165,3 +165,66 @@ def test_a_whole_link_is_paused_resumed_reversed_and_restored(twins: Twins) -> N
     twins.said("mirror", "restore", "--link", LINK, "--yes")
     assert twins.status(BACK) == "ACTIVE"
     assert twins.values("topic/west/shop:orders") == ["a", "b", "c"]
+
+
+# -- so many that they are read together
+
+
+MANY = 12
+
+
+@pytest.fixture
+def many(twins: Twins) -> Twins:
+    """Twelve more mirrors over the same link, all of them up to date."""
+    path = twins.folder / "manifests/all.yaml"
+    topics = [f"shop:more-{number:02}" for number in range(MANY)]
+    path.write_text(
+        path.read_text()
+        + "".join(f"    - {{source: {topic!r}}}\n" for topic in topics)
+        + "".join(
+            "---\napiVersion: reconciler/v1\nkind: Topic\n"
+            f"metadata: {{name: {topic.removeprefix('shop:')}, namespace: shop, cluster: west}}\n"
+            "spec: {partitions: 1}\n"
+            for topic in topics
+        )
+    )
+    twins.said("apply", "--yes")
+    return twins
+
+
+@pytest.mark.parametrize("state", [(), ("--no-state",)], ids=["with the state", "without"])
+def test_many_mirrors_are_foreseen_as_one_is_and_done_together(many: Twins, state: tuple[str, ...]) -> None:
+    # One source is gone, and one is another topic by now: what is lost of those cannot be told.
+    many.produce("topic/west/shop:more-06", "old")
+    many.copy()
+    west = many.cluster("west")
+    for name in ("shop:more-05", "shop:more-06"):
+        west.delete_topic(name)
+    assert many.typed("run", "--once").code == 8
+    west.create_topic("shop:more-06", partitions=1)
+    lag(many, seconds=60)
+    many.produce("topic/west/shop:more-03", "x", "y", "z")
+    many.said("mirror", "pause", "mirror/east/shop:more-04")
+    together = many.printed("mirror-answers", "mirror", "failover", "mirror/east/*", "--dry-run", *state)["mirrors"]
+    assert len(together) == MANY + 2
+    for each in together:
+        (alone,) = many.printed("mirror-answers", "mirror", "failover", each["address"], "--dry-run", *state)["mirrors"]
+        assert alone == each
+    lost = {each["address"].rpartition(":")[2]: each["lost_records"] for each in together}
+    assert [lost[name] for name in ("orders", "clicks", "more-03", "more-05", "more-06")] == [2, 0, 3, None, None]
+    said = many.said("mirror", "failover", "mirror/east/*", "--yes", *state)
+    assert "Lost as of now: 5 records of 2 mirrors" in said
+    assert "of 2 mirrors it cannot be told how much is lost" in said
+    assert f"failover: {MANY + 2} done" in said
+    listed = many.printed("mirrors", "mirror", "list")["mirrors"]
+    assert {each["mirror_status"] for each in listed} == {"STOPPED"}
+
+
+def test_of_many_without_the_state_one_that_fails_stops_no_other(many: Twins) -> None:
+    many.said("mirror", "failover", "mirror/east/shop:more-02", "--yes", "--no-state")
+    said = many.typed("mirror", "pause", "mirror/east/*", "--no-state")
+    assert said.code == 8
+    assert [line for line in said.out.splitlines() if line.startswith("✗")] == [
+        "✗ mirror/east/shop:more-02  pause: mirror/east/shop:more-02 is STOPPED: cannot pause while STOPPED"
+    ]
+    assert said.out.count("pause: ACTIVE → PAUSED") == MANY + 1

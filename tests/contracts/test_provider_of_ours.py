@@ -158,6 +158,7 @@ def test_a_topic_can_be_written_read_and_measured(provider: Provider) -> None:
     assert measure.bytes > 0
     assert measure.ages == ((NOW + 3, measure.bytes),)
     assert measure.positions == {1: provider.links.positions("orders")[1]}
+    assert provider.links.positions_of(["none", "orders"]) == {"orders": provider.links.positions("orders")}
 
 
 def test_what_is_inherited_is_kept_where_it_is_said(provider: Provider) -> None:

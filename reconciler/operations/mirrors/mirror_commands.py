@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -13,8 +12,10 @@ from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_t
 from reconciler.operations.mirrors.mirror_views import (
     Named,
     PartitionLag,
+    Standing,
     absent_cluster,
     another_cluster,
+    ask_source,
     find_mirror,
     lags_between,
     legal_verbs,
@@ -53,11 +54,12 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency
     from reconciler.operations.steps.workspace import Site
     from reconciler.planning.actions import Action
+    from reconciler.providers.protocol import Provider
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import MirrorState
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Positions
     from reconciler.state.snapshots import Snapshot
 
 
@@ -176,8 +178,8 @@ class Readying:
     verb: Verb
     timeout_ms: int | None = None
     """How long a promotion waits for lag that does not shrink; `None`: as its link says."""
-    many: frozenset[str] = frozenset()
-    """Clusters of which so many mirrors are looked at that all are read at once."""
+    many: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Clusters of which so many mirrors are looked at that they are read together, and these."""
     memo: Memo = field(default_factory=Memo)
     """What was asked by this look: what many mirrors share is asked once."""
 
@@ -205,10 +207,40 @@ class Readying:
     def _seen(self, named: Named) -> MirrorSeen:
         links = self.site.providers[named.cluster].links
         if named.cluster in self.many:
-            every = self.memo.get(("mirrors", named.cluster), lambda: {each.name: each for each in links.mirrors()})
+            every = self._every(named.cluster)
             if named.name in every:
                 return every[named.name]
         return find_mirror(links, named)
+
+    def _every(self, cluster: str) -> Mapping[str, MirrorSeen]:
+        links = self.site.providers[cluster].links
+        return self.memo.get(("mirrors", cluster), lambda: {each.name: each for each in links.mirrors()})
+
+    def _positions(self, seen: MirrorSeen) -> Positions:
+        links = self.site.providers[seen.cluster].links
+        names = self.many.get(seen.cluster)
+        found = self.memo.get(("own", seen.cluster), lambda: links.positions_of(names)) if names else {}
+        return found[seen.name] if seen.name in found else links.positions(seen.name)
+
+    def _ask_source(self, provider: Provider, seen: MirrorSeen) -> Standing:
+        """Return where a source stands; the sources of many mirrors are asked together."""
+        if seen.cluster not in self.many:
+            return ask_source(provider, seen)
+        key = "sources", seen.cluster, seen.source_cluster
+        found = self.memo.get(key, lambda: self._sources(provider, seen.cluster, seen.source_cluster))
+        return found[seen.source] if seen.source in found else ask_source(provider, seen)
+
+    def _sources(self, provider: Provider, cluster: str, source: str) -> Mapping[str, Standing]:
+        every = self._every(cluster)
+        names = {
+            every[name].source
+            for name in self.many[cluster]
+            if name in every and every[name].source_cluster == source and every[name].status is not MirrorStatus.STOPPED
+        }
+        observed = provider.observe(Scope(tuple(address_of("topic", source, name) for name in sorted(names))))
+        ids = {name: seen.incarnation for name in names if (seen := observed.get(address_of("topic", source, name)))}
+        there = provider.links.positions_of(ids)
+        return {name: Standing(ids[name], positions) for name, positions in there.items()}
 
     def _links(self, cluster: str) -> Sequence[LinkSeen]:
         return self.memo.get(("links", cluster), self.site.providers[cluster].links.links)
@@ -223,13 +255,14 @@ class Readying:
         if self.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirror_states:
             return
         what = "restored" if self.verb == RESTORE else "reversed"
-        message = f"{named.address} cannot be {what}: a {capabilities.platform} cluster cannot make a topic read-only"
+        platform = capabilities.platform.capitalize()
+        message = f"{named.address} cannot be {what}: a {platform} cluster cannot make a topic read-only"
         raise UserError(message, hint="Promote or fail over, and link the other way.")
 
     def _with_cost(self, ready: Ready, seen: MirrorSeen) -> Ready:
         """Add how far it is behind, and what that costs: lost by a failover, copied first by the others."""
-        own = self.site.providers[seen.cluster].links.positions(seen.name)
-        there = source_standing(self.site, seen, self.memo)
+        own = self._positions(seen)
+        there = source_standing(self.site, seen, self.memo, self._ask_source)
         if isinstance(there, str):
             return replace(ready, lags=lags_between(own, {}), estimate=estimate_of(away(own, there), None))
         name = f"{seen.source} on {seen.source_cluster}"
@@ -450,8 +483,10 @@ class _Asking:
         return actions
 
     def _readying(self, names: Sequence[Named]) -> Readying:
-        counts = Counter(named.cluster for named in names)
-        many = frozenset(cluster for cluster, count in counts.items() if count > _FEW)
+        by_cluster: dict[str, set[str]] = {}
+        for named in names:
+            by_cluster.setdefault(named.cluster, set()).add(named.name)
+        many = {cluster: frozenset(its) for cluster, its in by_cluster.items() if len(its) > _FEW}
         return Readying(self.site, self.verb, self.timeout_ms, many)
 
     def _looked(self, readying: Readying, names: Sequence[Named]) -> Iterator[tuple[Named, Ready | ReconcilerError]]:

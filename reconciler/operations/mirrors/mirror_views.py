@@ -15,11 +15,11 @@ from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.workspace import Site
-    from reconciler.providers.protocol import LinksOfCluster
+    from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Position, Positions, Trouble
 
@@ -107,10 +107,22 @@ class Standing:
     positions: Positions
 
 
-def source_standing(site: Site, mirror: MirrorSeen, memo: Memo | None = None) -> Standing | str:
+def ask_source(provider: Provider, mirror: MirrorSeen) -> Standing:
+    """Return where the source of a mirror stands, as the cluster that should have it says."""
+    positions = provider.links.positions(mirror.source)
+    source = provider.source_topic(address_of("topic", mirror.source_cluster, mirror.source))
+    return Standing(source.incarnation, positions)
+
+
+def source_standing(
+    site: Site,
+    mirror: MirrorSeen,
+    memo: Memo | None = None,
+    ask: Callable[[Provider, MirrorSeen], Standing] = ask_source,
+) -> Standing | str:
     """Return where the source of a mirror stands, or in words why that cannot be told.
 
-    `memo`: what is the same for all mirrors of a link is asked once.
+    `memo`: what is the same for all mirrors of a link is asked once. `ask` may know of more mirrors.
     """
     memo = memo or Memo()
     name = mirror.source_cluster
@@ -121,13 +133,11 @@ def source_standing(site: Site, mirror: MirrorSeen, memo: Memo | None = None) ->
         pair = mirror.cluster, mirror.link
         if (other := memo.get(("another", *pair), lambda: another_cluster(site, *pair))) is not None:
             return f"at the place of {name} lies another cluster, {other}"
-        positions = provider.links.positions(mirror.source)
-        source = provider.source_topic(address_of("topic", name, mirror.source))
+        return ask(provider, mirror)
     except RetryableError:
         return f"{name} does not answer"
     except ReconcilerError as error:
         return f"{name}: {error.message}"  # Its source is not there, or may not be seen.
-    return Standing(source.incarnation, positions)
 
 
 def another_cluster(site: Site, cluster: str, name: str) -> str | None:

@@ -6,13 +6,14 @@ import asyncio
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.applying.engine import JOBS, lane_of
+from reconciler.applying.engine import JOBS, is_called, lane_of
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, RunRequest, ToDo
@@ -427,42 +428,75 @@ class Emergency:
         undone: dict[str, ReconcilerError] = {}
         with SparkJobs(site.providers, site.spark, self.invocation.environ) as jobs, self.stop.ends(jobs.stop):
             jobs.check(actions)
-            for action in actions:
-                if undone.keys() & set(action.depends_on):
-                    undone[action.id] = _skipped(next(each for each in action.depends_on if each in undone))
-                    continue
-                self.report(ActionStarted(action.id, action.address))
-                try:
-                    self._do(site, jobs, action)
-                except ReconcilerError as error:
-                    undone[action.id] = error
-                    self.report(ActionFailed(action.id, action.address, error.message, error.hint))
-                else:
-                    self.report(ActionDone(action.id, action.address, 0.0))
+            for batch in _batches(site, actions):
+                ready = [action for action in batch if not undone.keys() & set(action.depends_on)]
+                for action in batch:
+                    if action in ready:
+                        self.report(ActionStarted(action.id, action.address))
+                    else:
+                        undone[action.id] = _skipped(next(each for each in action.depends_on if each in undone))
+                failed = self._do(site, jobs, ready) if ready else {}
+                for action in ready:
+                    if (error := failed.get(action.id)) is not None:
+                        self.report(ActionFailed(action.id, action.address, error.message, error.hint))
+                    else:
+                        self.report(ActionDone(action.id, action.address, 0.0))
+                undone |= failed
         return undone
 
-    def _do(self, site: Site, jobs: SparkJobs, action: Action) -> None:
-        match action:
-            case Adopt() | Forget():
-                return  # Both are about a state alone.
-            case RunJob():
-                jobs.run(action, self.report)
-                return
-            case Transition() if lane_of(action) == JOBS:
-                jobs.run(action, self.report)
-                return
-            case Create() | Update() | Delete() | Transition():
-                pass
-            case _:
-                assert_never(action)
-        for outcome in site.providers[action.cluster or ""].apply([action]):
+    def _do(self, site: Site, jobs: SparkJobs, batch: Sequence[Action]) -> dict[str, ReconcilerError]:
+        """Do a batch, and return why some of it failed."""
+        changes: list[ControlAction] = []
+        failed: dict[str, ReconcilerError] = {}
+        for action in batch:
+            match action:
+                case Adopt() | Forget():
+                    pass  # Both are about a state alone.
+                case Create() | Update() | Delete() | Transition() if lane_of(action) != JOBS:
+                    changes.append(action)
+                case RunJob() | Transition():
+                    try:
+                        jobs.run(action, self.report)
+                    except ReconcilerError as error:
+                        failed[action.id] = error
+                case Create() | Update() | Delete():
+                    message = f"{action.id} is in the lane of jobs"
+                    raise TypeError(message)
+                case _:
+                    assert_never(action)
+        return failed | (_changed(site.providers[changes[0].cluster or ""], changes) if changes else {})
+
+
+def _batches(site: Site, actions: Sequence[Action]) -> Iterator[list[Action]]:
+    """Yield actions in their order: what follows each other on one cluster together, as many as it takes at once."""
+    for lane, some in groupby(actions, key=lane_of):
+        batch: list[Action] = []
+        for action in some:
+            size = site.providers[action.cluster or ""].capabilities.batch if is_called(lane) else 1
+            if len(batch) >= size or {each.id for each in batch} & set(action.depends_on):
+                yield batch
+                batch = []
+            batch.append(action)
+        yield batch
+
+
+def _changed(provider: Provider, changes: Sequence[ControlAction]) -> dict[str, ReconcilerError]:
+    """Ask a platform for changes, and return why some are not done; one of which it says nothing may be done."""
+    failed: dict[str, ReconcilerError] = {}
+    told: set[str] = set()
+    try:
+        for outcome in provider.apply(changes):
+            told.add(outcome.id)
             match outcome:
                 case Failed(error=error):
-                    raise error
+                    failed[outcome.id] = error
                 case Done():
                     pass
                 case _:
                     assert_never(outcome)
+    except ReconcilerError as error:
+        failed |= {change.id: error for change in changes if change.id not in told}
+    return failed
 
 
 def _undone(result: RunResult) -> dict[str, ReconcilerError]:

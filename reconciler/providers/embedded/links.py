@@ -21,10 +21,12 @@ from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_in
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Operation, Trouble, TroubleEntry, link_status, status_of
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.link_side import Linking
@@ -90,6 +92,18 @@ class EmbeddedLinks:
         topic = self.cluster.topic(full_name)
         heads = read_heads(self.cluster.store, topic.id)
         return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
+
+    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+        """Return where the partitions of many topics stand: a listing of each, and a GET of each head, side by side."""
+        catalog = self.cluster.catalog.read()
+        there = [(name, catalog.topics[name]) for name in sorted(full_names) if name in catalog.topics]
+
+        def stand(topic: TopicEntry) -> Mapping[int, Position]:
+            heads = read_heads(self.cluster.store, topic.id)
+            return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
+
+        found = side_by_side(stand, (topic for _, topic in there), name="positions")
+        return {name: positions for (name, _), positions in zip(there, found, strict=True)}
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on

@@ -43,7 +43,7 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.ledger import Changes, Entries
@@ -107,16 +107,28 @@ class KafkaLinks:
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
         """Return how far the partitions of a mirror have come, in offsets of its source; else where a topic stands."""
-        topic, seen = self.site.topic(full_name)
-        if seen is None:
+        found = self.positions_of([full_name])
+        if full_name not in found:
             raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
-        numbers = range(len(seen.replicas))
+        return found[full_name]
+
+    def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+        """Return the same of many topics that are there: the ledger, and a few requests to each leader."""
+        names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
+        topics = self.site.seen(sorted(names))
         entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
-        kept = states_of(entries).live({topic: seen.id}).mirrors.get(topic)
-        if kept is None or not kept.follows:
-            bounds = bounds_of(self.site.client, [(topic, number) for number in numbers])
-            return {number: Position(at.start, at.end, at.epochs) for (_, number), at in bounds.items()}
-        return {number: _position(kept, entries.get(progress_key(topic, number)), number) for number in numbers}
+        live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
+        own = {topic for topic in topics if topic not in live or not live[topic].follows}
+        places = [(topic, number) for topic in sorted(own) for number in range(len(topics[topic].replicas))]
+        found: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
+        for (topic, number), at in bounds_of(self.site.client, places).items():
+            found[names[topic]][number] = Position(at.start, at.end, at.epochs)
+        for topic in topics.keys() - own:
+            found[names[topic]] = {
+                number: _position(live[topic], entries.get(progress_key(topic, number)), number)
+                for number in range(len(topics[topic].replicas))
+            }
+        return found
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
