@@ -172,7 +172,7 @@ def test_the_number_of_approvers_that_a_workspace_asks_for_is_counted_from_the_r
         producer.send("refunds", "a refund")
     (tmp_path / "manifests" / "refunds.yaml").unlink()
     planned.body = call("plan", "--format", "markdown").out
-    assert "**apply asks for 2 approvers (guards.approvals)" in planned.body
+    assert "apply asks for 2 approvers" in planned.body
     forge.merged_as, forge.reviews = MERGE, [Review("anna")]
     code, err = apply(call)
     assert code == 7

@@ -13,8 +13,8 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.marker import Marker
-from reconciler.planning.checks.guards import APPROVALS
 from reconciler.planning.actions import Risk
+from reconciler.planning.checks.guards import APPROVALS
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, visible
