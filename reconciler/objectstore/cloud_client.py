@@ -90,6 +90,8 @@ _AZURE_KINDS: Final = (
     ("use_azure_cli", "azure_cli"),
 )
 """How one logs in with what is named: the first that is there."""
+_ARROW_PATIENCE: Final = timedelta(seconds=60)
+"""How long pyarrow asks Google again; a quarter of an hour if it is not told."""
 _GOOGLE_HOST: Final = "https://storage.googleapis.com"
 
 
@@ -256,10 +258,14 @@ class CloudClients:
                 told = {key: value for key, value in told.items() if key != "tenant_id"}
             host = endpoint.netloc.removeprefix(options["account_name"])  # pyarrow puts the account before a dot
             return AzureFileSystem(**told, blob_storage_authority=host, blob_storage_scheme=endpoint.scheme)
-        place: dict[str, Any] = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+        place: dict[str, Any] = {
+            "retry_time_limit": _ARROW_PATIENCE,
+            "endpoint_override": endpoint.netloc,
+            "scheme": endpoint.scheme,
+        }
         if options.get("bearer_token") == _ANYTHING:
             return GcsFileSystem(anonymous=True, **place)
-        return GcsFileSystem(**({} if self.endpoint == _GOOGLE_HOST else place))
+        return GcsFileSystem(**({"retry_time_limit": _ARROW_PATIENCE} if self.endpoint == _GOOGLE_HOST else place))
 
     def _options(self) -> dict[str, str]:
         return {key: secret.text for key, secret in self._open().settings.cloud or ()}
@@ -298,6 +304,10 @@ def _opened(settings: StoreSettings, place: Place) -> Opened:
     else:
         environ = os.environ  # noqa: TID251 - the edge where the environment of a cloud is read
         options = (_google_options if place.scheme == "gs" else _azure_options)(settings, environ)
+    endpoint = urlsplit(options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST)
+    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname or " " in endpoint.netloc:
+        message = f"cannot reach {settings.url}: its endpoint is not the address of a server"
+        raise UserError(message, hint="Correct `endpoint`, or the environment it comes from.")
     complete = replace(settings, endpoint=None, cloud=tuple((key, Secret(value)) for key, value in options.items()))
     return Opened(_client(complete, place, is_once=False), _client(complete, place, is_once=True), complete)
 

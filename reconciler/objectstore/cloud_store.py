@@ -251,17 +251,26 @@ class CloudStore:
         """Send an object in parts; what fails while they are read is raised as it is."""
         import obstore  # noqa: PLC0415 - only who asks for it pays
 
-        passing = _Passing(pieces)
+        with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
+            passing = _Passing(pieces, pool)
+            try:
+                obstore.put(self._client, name, passing, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            except Exception as error:
+                if passing.failure is not None:
+                    raise passing.failure from None
+                if not (passing.is_over and is_fault(error) and self._is_whole(name, passing.sent)):
+                    raise
+
+    def _is_whole(self, name: str, size: int) -> bool:
+        """Tell whether an object is there whose last answer was lost: names are fresh, so what is there is ours."""
+        import obstore  # noqa: PLC0415 - only who asks for it pays
+
         try:
-            obstore.put(self._client, name, passing, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            return bool(obstore.head(self._client, name)["size"] == size)
         except Exception as error:
-            if passing.failure is not None:
-                raise passing.failure from None
-            # The answer to the last request was lost, and it was sent again: names are fresh, what is there is ours.
-            if not (passing.is_over and is_fault(error) and is_missing(error)):
+            if not is_fault(error):
                 raise
-            if obstore.head(self._client, name)["size"] != passing.sent:
-                raise
+            return False
 
     def _copy(self, name: str, source: CloudStore, source_key: str) -> None:
         import obstore  # noqa: PLC0415 - only who asks for it pays
@@ -311,10 +320,15 @@ class CloudStore:
 
 
 class _Passing:
-    """Pieces on their way into a client that wraps what fails in them; kept, so that it is told as it was."""
+    """Pieces on their way into a client that wraps what fails in them; kept, so that it is told as it was.
 
-    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
+    The client asks for them from within its own machinery, where no store of its kind may be asked for anything: they
+    are read in another thread.
+    """
+
+    def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
         self._pieces = pieces
+        self._pool = pool
         self.sent = 0
         self.is_over = False
         self.failure: Exception | None = None
@@ -324,13 +338,13 @@ class _Passing:
 
     def __next__(self) -> bytes | memoryview:
         try:
-            piece = next(self._pieces)
-        except StopIteration:
-            self.is_over = True
-            raise
+            piece = self._pool.submit(next, self._pieces, None).result()
         except Exception as error:
             self.failure = error
             raise
+        if piece is None:
+            self.is_over = True
+            raise StopIteration
         self.sent += len(piece)
         return piece
 

@@ -75,7 +75,13 @@ class _Request(BaseHTTPRequestHandler):
         self._pass()
 
     def do_DELETE(self) -> None:
-        self._pass()
+        upload = parse_qs(self.path.partition("?")[2]).get("uploadId")
+        if upload is None:
+            self._pass()
+        elif self.server.front.parts.pop(upload[0], None) is None:
+            self._refuse(404, *_NO_UPLOAD)
+        else:
+            self._answer(204, {}, b"")
 
     def do_PUT(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
@@ -107,7 +113,7 @@ class _Request(BaseHTTPRequestHandler):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             parts = self.server.front.parts.pop(asked["uploadId"][0], None)
             if parts is None:
-                self._refuse(404, "NoSuchUpload", "The requested upload was not found.")
+                self._refuse(404, *_NO_UPLOAD)
                 return
             self._insert(bucket, name, b"".join(body for _, body in sorted(parts.items())), is_multipart=True)
         else:
@@ -183,4 +189,5 @@ _WORDS: Final = {
     404: ("NoSuchKey", "The specified key does not exist."),
     412: ("PreconditionFailed", "At least one of the pre-conditions you specified did not hold."),
 }
+_NO_UPLOAD: Final = ("NoSuchUpload", "The requested upload was not found.")
 _NO_BUCKET: Final = ("NoSuchBucket", "The specified bucket does not exist.")

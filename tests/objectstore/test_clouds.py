@@ -1,0 +1,621 @@
+"""Google Cloud Storage and Azure on bad days: lost and late answers, races, wrong credentials, a server gone."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.objectstore import cloud_client, swap
+from reconciler.objectstore.cloud_store import SINGLE_BYTES, CloudStore
+from reconciler.objectstore.open import open_store
+from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.settings import Secret, StoreSettings
+from tests.servers.clouds import ACCOUNT, KEY, CloudServer
+from tests.servers.proxy import Broken, Cut, Late, Lost, Proxy, Refused, Repeated, Slow, Stripped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reconciler.objectstore.base import ObjectStore, Stored, Version
+
+pytestmark = pytest.mark.thorough
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LARGE: Final = bytes(range(256)) * (SINGLE_BYTES // 256 + 5)
+FORMAT: Final = "reconciler.test/1"
+BUCKET_WORDS: Final = {"gs": "bucket", "az": "container"}
+LAST_PART: Final = {"gs": ("POST", "uploadId="), "az": ("PUT", "comp=blocklist")}
+A_PART: Final = {"gs": "partNumber=2", "az": "comp=block&"}
+CONDITIONS: Final = ("x-goog-if-generation-match",)
+
+
+@pytest.fixture(params=["gs", "az"])
+def server(request: pytest.FixtureRequest) -> CloudServer:
+    found = request.getfixturevalue(f"{request.param}_server")
+    assert isinstance(found, CloudServer)
+    return found
+
+
+@pytest.fixture
+def proxy(server: CloudServer) -> Iterator[Proxy]:
+    with Proxy(server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url(server: CloudServer) -> str:
+    return server.url("answers")
+
+
+@pytest.fixture
+def store(server: CloudServer, proxy: Proxy, url: str) -> ObjectStore:
+    """The store as its clients see it: through the proxy."""
+    return open_store(server.settings(url=url, endpoint=proxy.endpoint))
+
+
+@pytest.fixture
+def truth(server: CloudServer, url: str) -> ObjectStore:
+    """The same store, asked directly."""
+    return open_store(server.settings(url=url))
+
+
+def body_of(store: ObjectStore, key: str) -> bytes:
+    found = store.get(key)
+    assert found is not None
+    return found.body
+
+
+# -- conditional writes
+
+
+@pytest.mark.parametrize("fault", [Lost(), Repeated()], ids=["lost", "repeated"])
+def test_a_write_knows_that_what_it_finds_is_its_own(
+    fault: Lost | Repeated, store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    proxy.on("PUT", fault, key="head")
+    first = store.swap("head", b"nonce-1", expected=None)
+    proxy.on("PUT", fault, key="head")
+    second = store.swap("head", b"nonce-2", expected=first)
+    found = truth.get("head")
+    assert found is not None
+    assert (found.body, found.version) == (b"nonce-2", second)
+
+
+def test_a_conditional_write_is_never_repeated_before_it_was_read_back(store: ObjectStore, proxy: Proxy) -> None:
+    proxy.on("PUT", Lost(), key="head")
+    store.swap("head", b"nonce-1", expected=None)
+    assert [one.method for one in proxy.asked] == ["PUT", "GET"]
+
+
+def test_a_lost_answer_that_was_overwritten_is_a_lost_race_with_the_newer_body(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    first = store.swap("head", b"nonce-1", expected=None)
+
+    def intrude() -> None:
+        found = truth.get("head")
+        assert found is not None
+        truth.swap("head", b"theirs", expected=found.version)
+
+    proxy.on("PUT", Lost(then=intrude), key="head")
+    with pytest.raises(LostRaceError) as caught:
+        store.swap("head", b"ours", expected=first)
+    assert caught.value.current == b"theirs"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_write_that_arrives_late_changes_nothing_any_more(
+    is_new: bool,  # noqa: FBT001 - the case
+    store: ObjectStore,
+    truth: ObjectStore,
+    proxy: Proxy,
+) -> None:
+    expected = None if is_new else store.swap("head", b"nonce-1", expected=None)
+    late = Late(threading.Event())
+    proxy.on("PUT", late, key="head")
+    second = store.swap("head", b"nonce-2", expected=expected)  # tried again, for nothing of it was there
+    third = truth.swap("head", b"nonce-3", expected=second)
+    late.arrive.set()
+    assert late.arrived.wait(30)
+    found = truth.get("head")
+    assert found is not None
+    assert (found.body, found.version) == (b"nonce-3", third)
+
+
+def test_an_answer_that_takes_too_long_is_read_back(
+    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_client, "CONDITIONAL_READ_SECONDS", 0.3)
+    proxy.on("PUT", Slow(1.5), key="head")
+    version = store.swap("head", b"nonce-1", expected=None)
+    assert store.swap("head", b"nonce-2", expected=version)
+    assert proxy.count("PUT", "head") == 2
+
+
+def test_a_swap_that_nobody_answers_ends_after_one_try_and_one_look(
+    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_client, "CONDITIONAL_READ_SECONDS", 0.3)
+    monkeypatch.setattr(swap, "PATIENCE_SECONDS", 0.2)
+    proxy.on("PUT", Slow(20), key="head")
+    proxy.on("GET", Slow(20), key="head", times=100)
+    began = time.monotonic()
+    with pytest.raises(UnansweredError, match="no answer in time"):
+        store.swap("head", b"nonce-1", expected=None)
+    assert time.monotonic() - began < 10
+    assert (proxy.count("PUT", "head"), proxy.count("GET", "head")) == (1, 1)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_store_is_asked_again(status: int, store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
+    for method, key, times in (("PUT", "head", 3), ("PUT", "body", 2), ("GET", "body", 2)):
+        proxy.on(method, Refused(status, "ServerBusy"), key=key, times=times)
+    store.swap("head", b"nonce-1", expected=None)
+    store.put("body", b"1")
+    assert body_of(store, "body") == b"1"
+    assert body_of(truth, "head") == b"nonce-1"
+
+
+def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_client, "ATTEMPTS", 2)
+    monkeypatch.setattr(swap, "TRIES", 3)
+    proxy.on("PUT", Refused(503, "ServerBusy"), times=1_000)
+    for attempt in (lambda: store.swap("head", b"1", expected=None), lambda: store.put("body", b"1")):
+        with pytest.raises(RetryableError, match="throttling"):
+            attempt()
+    assert list(truth.list("")) == []
+
+
+# -- everything else
+
+
+def test_unconditional_writes_whose_answer_was_lost_are_done(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    for name in ("gone", "gone-2", "gone-3"):
+        truth.put(name, b"")
+    proxy.on("PUT", Lost(), key="body", times=2)
+    proxy.on("PUT", Lost(), key="copied")
+    for method in ("DELETE", "POST"):
+        proxy.on(method, Lost())
+    store.put("body", b"1")
+    store.copy_in("copied", store, "body")
+    store.delete(["gone"])
+    store.delete(["gone-2", "nothing", "gone-3"])
+    assert [listed.key for listed in truth.list("")] == ["body", "copied"]
+    assert body_of(truth, "copied") == b"1"
+
+
+def test_a_large_body_whose_answers_were_lost_is_there_once(
+    server: CloudServer, store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    method, key = LAST_PART[server.scheme]
+    proxy.on("PUT", Lost(), key=A_PART[server.scheme])
+    proxy.on(method, Lost(), key=key)
+    store.put("large", LARGE)
+    assert body_of(truth, "large") == LARGE
+    assert proxy.count(method, key) == 2
+
+
+def test_a_source_that_fails_in_the_middle_of_a_copy_is_told_as_it_is_and_leaves_nothing(
+    server: CloudServer, truth: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_client, "ATTEMPTS", 1)
+    source = open_store(server.settings("source", endpoint=proxy.endpoint))
+    source.put("large", LARGE)
+    proxy.let_pass("GET", 1)
+    proxy.on("GET", Refused(503, "ServerBusy"), times=10)
+    with pytest.raises(RetryableError, match=f"cannot read {source.url}/large: the store is throttling"):
+        truth.copy_in("copied", source, "large")
+    assert list(truth.list("")) == []
+
+
+def test_a_body_that_breaks_off_is_read_again(store: ObjectStore, proxy: Proxy) -> None:
+    store.put("body", b"0123456789" * 1_000)
+    proxy.on("GET", Broken(), key="body", times=3)
+    assert body_of(store, "body") == b"0123456789" * 1_000
+    proxy.on("GET", Broken(), key="body")
+    assert store.get_range("body", 10, 5_000) == b"0123456789" * 500
+
+
+@pytest.mark.parametrize(
+    "cut", [Cut(head=0), Cut(head=200), Cut(body=0), Cut(body=5)], ids=lambda cut: f"head {cut.head} body {cut.body}"
+)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_was_cut_off_leaves_nothing_and_the_next_try_is_whole(
+    cut: Cut,
+    is_new: bool,  # noqa: FBT001 - the case
+    store: ObjectStore,
+    truth: ObjectStore,
+    proxy: Proxy,
+) -> None:
+    seen = list["Stored | None"]()
+    expected = None if is_new else truth.swap("head", b"old", expected=None)
+    proxy.on("PUT", replace(cut, then=lambda: seen.append(truth.get("head"))), key="head")
+    store.swap("head", b"what is written", expected=expected)
+    assert [None if each is None else each.body for each in seen] == [None if is_new else b"old"]
+    assert body_of(truth, "head") == b"what is written"
+
+
+def test_a_copy_within_a_bucket_never_passes_through_us(store: ObjectStore, proxy: Proxy) -> None:
+    store.put("body", b"1" * 10_000)
+    before = sum(len(one.body) for one in proxy.asked)
+    store.copy_in("copied", store, "body")
+    assert proxy.count("GET", "body") == 0
+    assert sum(len(one.body) for one in proxy.asked) == before
+
+
+@pytest.mark.parametrize("prefix", ["", "a", "a/", "a/b", "a/b-1", "b", "a/b/"])
+def test_a_prefix_is_text_and_need_not_end_where_a_folder_does(prefix: str, truth: ObjectStore) -> None:
+    names = ["a-b", "a/b", "a/b-1", "a/b-1/c", "a/b-2", "a/b/c", "a0", "b/a"]
+    for name in names:
+        truth.put(name, b"")
+    assert [listed.key for listed in truth.list(prefix)] == [name for name in names if name.startswith(prefix)]
+
+
+def test_the_clock_is_the_stores_own(truth: ObjectStore) -> None:
+    truth.put("a", b"")
+    (row,) = truth.list("a")
+    assert abs(truth.clock_ms() - row.modified_ms) < 30_000
+
+
+# -- many at once
+
+RACING: Final = """
+import pickle, sys
+from reconciler.errors import LostRaceError
+from reconciler.objectstore.register import Register
+store, me = pickle.load(sys.stdin.buffer), sys.argv[1]
+store.get("nothing")
+print("ready", flush=True)
+sys.stdin.buffer.readline()
+won = []
+for key in range(20):
+    try:
+        store.swap(f"race/{key}", f"{me}-{key}".encode(), expected=None)
+    except LostRaceError:
+        continue
+    won.append(str(key))
+register = Register(store, "count", format="reconciler.test/1")
+for turn in range(10):
+    register.update(lambda held: {"count": (held.value["count"] if held else 0) + 1}, mark=f"{me}-{turn}")
+print(" ".join(won), flush=True)
+"""
+
+
+def test_of_threads_that_swap_at_once_one_wins_every_time(truth: ObjectStore) -> None:
+    threads, barrier = 16, Barrier(16)
+
+    def race(number: int, expected: Version | None, turn: int) -> bool:
+        barrier.wait()
+        try:
+            truth.swap("a", f"{turn}-{number}".encode(), expected=expected)
+        except LostRaceError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(threads) as pool:
+        for turn in range(5):
+            found = truth.get("a")
+            expected = None if found is None else found.version
+            won = list(
+                pool.map(lambda number, expected=expected, turn=turn: race(number, expected, turn), range(threads))
+            )
+            assert sum(won) == 1
+            assert body_of(truth, "a") == f"{turn}-{won.index(True)}".encode()
+
+
+def test_of_processes_that_create_at_once_one_wins_each_key_and_every_update_happens(truth: ObjectStore) -> None:
+    racing = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACING, str(number)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for number in range(4)
+    ]
+    for one in racing:
+        assert one.stdin is not None
+        one.stdin.write(pickle.dumps(truth))
+        one.stdin.flush()
+    for one in racing:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"ready\n"
+    won = [[int(key) for key in one.communicate(b"go\n", timeout=120)[0].split()] for one in racing]
+    assert [one.returncode for one in racing] == [0] * 4
+    assert sorted(key for keys in won for key in keys) == list(range(20))
+    held = Register(truth, "count", format=FORMAT).read()
+    assert isinstance(held, ReadRegister)
+    assert held.value == {"count": 40}
+
+
+def test_a_listing_of_thousands_is_whole_and_a_deletion_of_thousands_too(truth: ObjectStore) -> None:
+    names = [f"many/{number:05}" for number in range(1_234)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: truth.put(name, b""), names))
+    assert [listed.key for listed in truth.list("many/")] == names
+    truth.delete(iter(["many/00000-none", *names]))
+    assert list(truth.list("")) == []
+
+
+# -- what users meet: each a sentence that says what to do
+
+
+CALLS: Final[dict[str, Callable[[ObjectStore], object]]] = {
+    "read": lambda store: store.get("a"),
+    "read part of": lambda store: store.get_range("a", 0, 1),
+    "write": lambda store: store.put("b", b"2"),
+    "swap": lambda store: store.swap("c", b"3", expected=None),
+    "list": lambda store: list(store.list("")),
+    "delete": lambda store: store.delete(["a"]),
+    "delete several": lambda store: store.delete(["a", "b"]),
+}
+
+
+def told(call: Callable[[ObjectStore], object], settings: StoreSettings) -> ReconcilerError:
+    with pytest.raises(ReconcilerError) as caught:
+        call(open_store(settings))
+    assert caught.value.hint
+    for hidden in ("http", "Debug", "Error performing", KEY, "sig="):
+        assert hidden not in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize("doing", CALLS)
+def test_a_bucket_that_is_not_there_is_named(doing: str, server: CloudServer) -> None:
+    url = f"{server.scheme}://not-there/prefix"
+    error = told(CALLS[doing], server.settings(url=url))
+    assert isinstance(error, UserError)
+    assert url in error.message
+    assert f"there is no such {BUCKET_WORDS[server.scheme]}" in error.message
+
+
+@pytest.mark.parametrize("doing", CALLS)
+def test_a_key_that_is_not_accepted_is_told(doing: str, az_server: CloudServer) -> None:
+    error = told(CALLS[doing], az_server.settings(key="AAAA"))
+    assert "the credentials are not accepted" in error.message
+    assert "AZURE_STORAGE_KEY" in error.hint
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that try once."""
+    monkeypatch.setattr(cloud_client, "ATTEMPTS", 1)
+    monkeypatch.setattr(swap, "TRIES", 1)
+
+
+SAID: Final = [
+    (Refused(403, "AccessDenied"), "access denied", "Allow these credentials"),
+    (Refused(403, "AuthorizationPermissionMismatch"), "access denied", "Allow these credentials"),
+    (Refused(401, "AuthenticationRequired"), "the credentials are not accepted", "Check "),
+    (Refused(403, "ExpiredToken"), "the credentials have expired", "Renew"),
+    (Refused(507, "InsufficientStorage"), "the store is full", "Free some space"),
+    (Refused(500, "InternalError", "we broke"), "the store failed: we broke", "Run the same command again"),
+    (Refused(400, "SomethingNew", "never heard of"), "never heard of", "Check the location"),
+]
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("case", SAID, ids=[one[0].code for one in SAID])
+@pytest.mark.parametrize("doing", ["read", "write", "swap", "list", "delete"])
+def test_what_the_store_says_is_a_sentence_and_nothing_is_lost(
+    doing: str, case: tuple[Refused, str, str], server: CloudServer, proxy: Proxy
+) -> None:
+    refused, what, hint = case
+    url = server.url("said")
+    truth = open_store(server.settings(url=url))
+    truth.put("a", b"1")
+    for method in ("GET", "PUT", "DELETE", "POST"):
+        proxy.on(method, refused, times=50)
+    error = told(CALLS[doing], server.settings(url=url, endpoint=proxy.endpoint))
+    assert what in error.message
+    assert hint in error.hint
+    assert [listed.key for listed in truth.list("")] == ["a"]
+
+
+@pytest.mark.parametrize("doing", CALLS)
+def test_a_store_nobody_listens_at_is_said(doing: str, server: CloudServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_client, "ATTEMPTS", 2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    error = told(CALLS[doing], server.settings(endpoint=f"http://127.0.0.1:{port}"))
+    assert isinstance(error, RetryableError)
+    assert "refused" in error.message
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_a_server_that_goes_away_in_the_middle_is_said(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_client, "ATTEMPTS", 2)
+    monkeypatch.setattr(swap, "TRIES", 2)
+    with CloudServer.start(scheme) as server:
+        store = open_store(server.settings())
+        store.swap("a", b"1", expected=None)
+    for call in CALLS.values():
+        with pytest.raises(RetryableError) as caught:
+            call(store)
+        assert "connection refused" in caught.value.message
+
+
+def test_a_name_nobody_knows_is_said(server: CloudServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_client, "ATTEMPTS", 1)
+    error = told(CALLS["read"], server.settings(endpoint="http://store.invalid:9"))
+    assert isinstance(error, RetryableError)
+
+
+@pytest.mark.parametrize("endpoint", ["not a url", "ftp//x"])
+def test_an_endpoint_that_cannot_be_is_said(endpoint: str, server: CloudServer) -> None:
+    error = told(CALLS["read"], server.settings(endpoint=endpoint))
+    assert isinstance(error, UserError)
+    assert "endpoint" in error.hint
+
+
+def test_a_store_that_ignores_conditions_is_found_out(gs_server: CloudServer) -> None:
+    # Not asked of Azurite: its requests are signed with their conditions.
+    with Proxy(gs_server.endpoint) as proxy:
+        proxy.on("PUT", Stripped(CONDITIONS), times=100)
+        settings = gs_server.settings("probe", endpoint=proxy.endpoint)
+        assert list(open_store(settings).probe()) == [
+            "it overwrites an object that was to be created only if absent",
+            "it accepts a swap based on an old version",
+        ]
+        assert list(open_store(settings).list("")) == []
+
+
+# -- how it is reached
+
+
+@pytest.fixture
+def location(server: CloudServer, monkeypatch: pytest.MonkeyPatch) -> StoreSettings:
+    """A location as a manifest has it: nothing but a URL; the rest stands in the environment."""
+    for name, value in server.environ().items():
+        monkeypatch.setenv(name, value)
+    return StoreSettings(server.url("settings"))
+
+
+def test_a_store_arrives_complete_where_there_is_no_environment(location: StoreSettings, server: CloudServer) -> None:
+    open_store(location).put("a", b"1")
+    reading = "import pickle, sys; print(pickle.load(sys.stdin.buffer).get('a').body)"
+    done = subprocess.run(
+        [sys.executable, "-c", reading],
+        input=pickle.dumps(open_store(location)),
+        capture_output=True,
+        cwd=ROOT,
+        env={},
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == b"b'1'"
+    assert server.endpoint not in location.url
+
+
+def test_credentials_are_never_shown(location: StoreSettings) -> None:
+    store = open_store(location)
+    assert isinstance(store, CloudStore)
+    for shown in (repr(store.settings), str(store.settings), repr(store)):
+        assert KEY not in shown
+        assert "emulator" not in shown
+
+
+def test_an_emulator_gets_no_credentials(
+    gs_server: CloudServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "key.json"
+    path.write_text('{"type": "service_account", "private_key": "SECRET"}')
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    with Proxy(gs_server.endpoint) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.endpoint.removeprefix("http://"))
+        open_store(StoreSettings(gs_server.url())).put("a", b"1")
+        assert {one.headers["authorization"] for one in proxy.asked} == {"Bearer emulator"}
+
+
+def test_pyarrow_reaches_the_same_place(az_server: CloudServer) -> None:
+    location = az_server.settings("arrow")
+    open_store(location).put("folder/a", b"0123")
+    system, path = arrow_filesystem(location)
+    with system.open_input_file(f"{path}/folder/a") as file:
+        assert file.read() == b"0123"
+
+
+@pytest.mark.parametrize("name", ["region", "kms_key_id"])
+def test_what_only_s3_has_is_refused(name: str, server: CloudServer) -> None:
+    error = told(CALLS["read"], replace(server.settings(), **{name: "x"}))
+    assert "has no meaning for" in error.message
+
+
+def test_a_namespace_cannot_have_a_key_of_its_own(truth: ObjectStore) -> None:
+    assert not truth.encrypts
+    with pytest.raises(UserError, match="cannot encrypt"):
+        truth.put("a", b"1", kms_key_id="alias/topics")
+
+
+AZURE: Final = (
+    "AZURE_STORAGE_ACCOUNT",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_CONNECTION_STRING",
+)
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint"),
+    [
+        ({"AZURE_STORAGE_ACCOUNT": "shop", "AZURE_STORAGE_KEY": KEY}, "https://shop.blob.core.windows.net"),
+        (
+            {"AZURE_STORAGE_CONNECTION_STRING": f"AccountName=shop;AccountKey={KEY}"},
+            "https://shop.blob.core.windows.net",
+        ),
+        (
+            {"AZURE_STORAGE_CONNECTION_STRING": f"AccountName=shop;AccountKey={KEY};EndpointSuffix=example.cn"},
+            "https://shop.blob.example.cn",
+        ),
+        ({"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}, f"http://127.0.0.1:10000/{ACCOUNT}"),
+    ],
+)
+def test_azure_is_reached_as_its_own_tools_do(
+    environ: dict[str, str], endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in AZURE:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    store = open_store(StoreSettings("az://topics/shop"))
+    assert isinstance(store, CloudStore)
+    told_by = dict(store.settings.cloud or ())
+    assert (told_by["endpoint"], told_by["account_key"]) == (Secret(endpoint), Secret(KEY))
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "no storage account is named"),
+        ({"AZURE_STORAGE_CONNECTION_STRING": "AccountKey=SECRET"}, "names neither an account nor an endpoint"),
+        ({"AZURE_STORAGE_ACCOUNT": "shop", "AZURE_STORAGE_KEY": "not base64!"}, "Access Key"),
+    ],
+)
+def test_an_account_that_cannot_be_is_said(environ: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in AZURE:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    error = told(CALLS["read"], StoreSettings("az://topics/shop"))
+    assert isinstance(error, UserError)
+    assert said in error.message
+    assert "SECRET" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [(None, "cannot be read: No such file"), ('{"type": "service_account"}', "")]
+)
+def test_a_file_of_credentials_that_is_none_is_said(
+    body: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "key.json"
+    if body is not None:
+        path.write_text(body)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    error = told(CALLS["read"], StoreSettings("gs://topics/shop"))
+    assert isinstance(error, UserError)
+    assert said in error.message
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in error.hint
+
+
+@pytest.mark.parametrize(("url", "extra"), [("gs://topics/a", "gcs"), ("az://topics/a", "azure")])
+def test_without_the_extra_it_is_said_what_to_install(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_client, "find_spec", lambda _name: None)
+    with pytest.raises(UserError, match=rf"obstore, which is not installed\. .*'stream-reconciler\[{extra}\]'"):
+        open_store(StoreSettings(url))
