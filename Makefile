@@ -30,10 +30,10 @@ demo: setup ## the main job on real data: 336,776 flights mirrored between two c
 
 PYTEST = $(BIN)/python -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder
 
-test: setup check ## what a change may break; five minutes on two cores
+test: setup check ## what a change may break
 	@$(PYTEST) -m "not soak and not thorough"
 
-test-all: setup ## the rest that must hold: brokers, Spark, races, processes that die; twenty minutes on two cores
+test-all: setup ## the rest that must hold: brokers, Spark, races, processes that die
 	@$(PYTEST) -m "thorough and not soak"
 
 check: setup ## formatting, lint, types, import contracts
