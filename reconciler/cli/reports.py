@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
@@ -54,7 +54,7 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
     """Print the error that ends the block on standard output, too, unless that is for people; it goes on from here."""
     try:
         yield
-    except Exception as error:  # any: a bug of ours must not leave an old result standing either
+    except Exception as error:  # any: after a bug of the tool the old result must not stay either
         if form != "text":
             _show(error, form, command, invocation, environment)
         elif pipeline() == "github":
@@ -213,7 +213,6 @@ class Reports:
     command: Command
     invocation: Invocation
     environment: str | None
-    done: set[Path] = field(default_factory=set)
 
     def write(self, show: Callable[[Form], None], outcome: Callable[[], Outcome]) -> None:
         """Write a result in each form; `show` prints it in one of ours."""
@@ -222,7 +221,6 @@ class Reports:
                 _write(path, _printed(partial(show, cast("Form", form))))
             else:
                 _write_for_pipelines(form, path, outcome())
-            self.done.add(path)
 
     @contextmanager
     def errors(self, form: Form) -> Iterator[None]:
@@ -231,26 +229,9 @@ class Reports:
             with errors_shown(form, self.command, self.invocation, self.environment):
                 yield
         except Exception as error:
-            self._write_error(error)
+            show = partial(_show, error, command=self.command, invocation=self.invocation, environment=self.environment)
+            self.write(show, partial(_failed, error))
             raise
-
-    def _write_error(self, error: Exception) -> None:
-        def show(form: Form) -> None:
-            with errors_shown(form, self.command, self.invocation, self.environment):
-                raise error
-
-        for form, path in self.files:
-            if path in self.done:
-                continue
-            if form in get_args(Form):
-                _write(path, _printed(partial(_quietly, show, cast("Form", form))))
-            else:
-                _write_for_pipelines(form, path, self._failed(error))
-
-    def _failed(self, error: Exception) -> Outcome:
-        code, message, _ = said(error)
-        values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
-        return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
 def reports(given: Sequence[str] | None, command: Command, invocation: Invocation, environment: str | None) -> Reports:
@@ -259,19 +240,25 @@ def reports(given: Sequence[str] | None, command: Command, invocation: Invocatio
     Raises:
         UsageError: A form is none, or a file may not be written; nothing was done.
     """
-    from reconciler.cli.output_files import checked_output
-
     files: list[tuple[str, Path]] = []
     for each in given or ():
         form, equals, name = each.partition("=")
         if form not in _FORMS or not equals or not name:
             hint = did_you_mean(nearest(form, _FORMS), otherwise=f"Forms: {', '.join(_FORMS)}.")
             raise UsageError(f"--report {each} is not FORM=FILE", hint=f"Write it as --report html=plan.html. {hint}")
+        from reconciler.cli.output_files import checked_output
+
         path = checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
         if any(other == invocation.cwd / path for _, other in files):
             raise UsageError(f"--report {each}: another report goes to that file", hint="Name a file for each.")
         files.append((form, invocation.cwd / path))
     return Reports(tuple(files), command, invocation, environment)
+
+
+def _failed(error: Exception) -> Outcome:
+    code, message, _ = said(error)
+    values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
+    return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
 def plan_outcome(planned: Planned, verdict: ReconcilerError | None) -> Outcome:
@@ -319,11 +306,6 @@ def _printed(show: Callable[[], None]) -> bytes:
     return raw.getvalue()
 
 
-def _quietly(show: Callable[[Form], None], form: Form) -> None:
-    with suppress(Exception):  # the error that is being written; it goes on from where it came
-        show(form)
-
-
 def _write(path: Path, body: bytes) -> None:
     from reconciler.objectstore.directory import write_whole
 
@@ -334,16 +316,15 @@ def _write(path: Path, body: bytes) -> None:
 
 
 def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
-    match form:
-        case "outputs":
-            lines = "".join(f"{name}={_value(value)}\n" for name, value in outcome.values.items())
-            try:
-                with path.open("ab") as file:
-                    file.write(lines.encode())
-            except OSError as error:
-                raise _refused(path, error) from error
-        case _:
-            _write(path, orjson.dumps(dict(outcome.counts)) + b"\n")
+    if form not in _ADDED_TO:
+        _write(path, orjson.dumps(dict(outcome.counts)) + b"\n")
+        return
+    lines = "".join(f"{name}={_value(value)}\n" for name, value in outcome.values.items())
+    try:
+        with path.open("ab") as file:
+            file.write(lines.encode())
+    except OSError as error:
+        raise _refused(path, error) from error
 
 
 def _refused(path: Path, error: OSError) -> UsageError:

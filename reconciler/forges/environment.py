@@ -161,15 +161,6 @@ def commit_of_run(environ: Mapping[str, str]) -> str | None:
     return _value(environ, _COMMITS) or None
 
 
-def is_about_request(environ: Mapping[str, str], asked: Asked) -> bool:
-    """Tell whether this run is about one pull request, as its event or the command line say."""
-    try:
-        pull_request_of(environ, asked)
-    except UsageError:
-        return False
-    return True
-
-
 def _kind_of(environ: Mapping[str, str]) -> Kind:
     if environ.get("GITLAB_CI") or environ.get("CI_API_V4_URL"):
         return "gitlab"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, UsageError
-from reconciler.forges.environment import commit_of_run, is_about_request, open_forge, pull_request_of
+from reconciler.forges.environment import commit_of_run, open_forge, pull_request_of
 from reconciler.forges.marker import Marker, marker_of
 from reconciler.runtime.text import counted, first_few
 
@@ -61,7 +62,7 @@ def approved_request(invocation: Invocation, workspace: str, environment: str | 
 
 
 def _number(invocation: Invocation, forge: Forge, asked: Asked) -> int:
-    if is_about_request(invocation.environ, asked):
+    with suppress(UsageError):  # after a merge no event names one: its commit does
         return pull_request_of(invocation.environ, asked)
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"

@@ -58,7 +58,7 @@ def plan_command(
     file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
     from reconciler.cli.phases import phases
-    from reconciler.cli.reports import errors_shown
+    from reconciler.cli.reports import plan_outcome, reports
     from reconciler.cli.show import show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
@@ -68,18 +68,11 @@ def plan_command(
         with phases() as line_of_phases:
             return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
 
-    if report:
-        from reconciler.cli.reports import plan_outcome, reports
-
-        asked = reports(report, "plan", invocation, chosen.environment)
-        with asked.errors(form):
-            planned = found()
-        verdict = planned.verdict(fails)
-        asked.write(lambda each: show_planned(planned, each), lambda: plan_outcome(planned, verdict))
-    else:
-        with errors_shown(form, "plan", invocation, chosen.environment):
-            planned = found()
-        verdict = planned.verdict(fails)
+    asked = reports(report, "plan", invocation, chosen.environment)
+    with asked.errors(form):
+        planned = found()
+    verdict = planned.verdict(fails)
+    asked.write(lambda each: show_planned(planned, each), lambda: plan_outcome(planned, verdict))
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
@@ -268,7 +261,7 @@ def drift_command(
     if metrics is not None:
         checked_output("--metrics", metrics, "metrics")
     from reconciler.cli.phases import phases
-    from reconciler.cli.reports import errors_shown
+    from reconciler.cli.reports import drift_outcome, reports
 
     invocation = place.invocation()
     filed = None
@@ -283,16 +276,10 @@ def drift_command(
             seen = line_of_phases.seen_by(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
-    if report:
-        from reconciler.cli.reports import drift_outcome, reports
-
-        asked = reports(report, "drift", invocation, chosen.environment)
-        with asked.errors(form):
-            drifted = found()
-        asked.write(lambda each: show_drifted(drifted, each), lambda: drift_outcome(drifted))
-    else:
-        with errors_shown(form, "drift", invocation, chosen.environment):
-            drifted = found()
+    asked = reports(report, "drift", invocation, chosen.environment)
+    with asked.errors(form):
+        drifted = found()
+    asked.write(lambda each: show_drifted(drifted, each), lambda: drift_outcome(drifted))
     warn_about_drift(drifted)
     show_drifted(drifted, form)
     if metrics is not None:
