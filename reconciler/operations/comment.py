@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import RetryableError, UnansweredError, UserError
 from reconciler.forges.environment import open_forge, pull_request_of
@@ -11,9 +11,11 @@ from reconciler.forges.marker import OUTDATED, fitted, marker_of
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reconciler.forges.environment import Asked
     from reconciler.forges.marker import Marker
-    from reconciler.forges.protocol import Comment, Forge
+    from reconciler.forges.protocol import Comment, Forge, Issue
     from reconciler.operations.steps.invocation import Invocation
 
 
@@ -74,31 +76,62 @@ def comment(invocation: Invocation, text: str, asked: Asked, *, deletes_empty: b
 
 
 def _kept(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
-    """Return what was done, the comment that says `body` now, and older ones.
+    """Return what was done, the comment that says `body` now, and older ones."""
 
-    A comment is written only after it was looked for, again where the answer is lost: it is never there twice.
+    def own() -> list[Comment]:
+        return forge.own_comments(number, marker.is_of)
+
+    did, kept, older = keep(
+        own,
+        body,
+        write=lambda: forge.post_comment(number, body),
+        change=lambda each: forge.edit_comment(number, each, body),
+        what=f"the comment on pull request {number}",
+    )
+    if did != "created":
+        return did, kept, older
+    # Another run may have written one at the same moment: of both the newer one stays. A list may lag.
+    others = [each for each in own() if each.id != kept.id]
+    *older, newest = sorted([*others, kept], key=lambda each: each.id)
+    return did, newest, older
+
+
+Kept = TypeVar("Kept", "Comment", "Issue")
+
+
+def keep(
+    own: Callable[[], list[Kept]],
+    body: str,
+    *,
+    write: Callable[[], Kept],
+    change: Callable[[Kept], Kept | None],
+    what: str,
+) -> tuple[Literal["created", "updated", "unchanged"], Kept, list[Kept]]:
+    """Let the newest of our own say `body`, or write one; return what was done, which one says it, and older ones.
+
+    It is looked for before one is written, again where the answer is lost: it is never there twice.
+
+    Raises:
+        UnansweredError: It is not known whether it was written.
+        RetryableError: `what` is gone each time it was written.
     """
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
     while True:
-        found = forge.own_comments(number, marker.is_of)
+        found = own()
         if found and is_same(found[-1].body, body):
             return "created" if was_written else "unchanged", found[-1], found[:-1]
         try:
             if not found:
                 was_written = True
-                posted = forge.post_comment(number, body)
-                # Another run may have written one at the same moment: of both the newer one stays. A list may lag.
-                others = [each for each in forge.own_comments(number, marker.is_of) if each.id != posted.id]
-                *older, newest = sorted([*others, posted], key=lambda each: each.id)
-                return "created", newest, older
-            if (edited := forge.edit_comment(number, found[-1], body)) is not None:
-                return "updated", edited, found[:-1]
+                return "created", write(), []
+            if (changed := change(found[-1])) is not None:
+                return "updated", changed, found[:-1]
         except UnansweredError:
             if tries.is_over:
                 raise
         if tries.is_over:
-            message = f"the comment on pull request {number} does not stay: it is gone each time it was written"
+            message = f"{what} does not stay: it is gone each time it was written"
             raise RetryableError(message, hint="See who deletes it, then run the same command again.")
         tries.wait()
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from reconciler.errors import RetryableError, UnansweredError, UserError
+from reconciler.errors import UserError
 from reconciler.forges.environment import open_forge
 from reconciler.forges.marker import Marker, fitted
 from reconciler.forges.owners import owners_of, repository_of
-from reconciler.operations.comment import is_same
+from reconciler.operations.comment import keep
 from reconciler.operations.drift_patch import Accepted, patch_for
-from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 
 Did: TypeAlias = Literal["opened", "updated", "unchanged", "closed", "none"]
-
-_BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
-_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +98,14 @@ def _remedy(drifted: Drifted, kind: Kind) -> Remedy:
 
 
 def _said(forge: Forge, marker: Marker, title: str, body: str, labels: Sequence[str]) -> Filed:
-    """Let the newest of our open issues say `body`, or open one; older ones of several are closed.
-
-    It is looked for before one is opened, again where the answer is lost: there is never a second one.
-    """
-    tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
-    was_opened = False
-    while True:
-        found = forge.own_issues(marker.is_of)
-        newest = found[-1] if found else None
-        for each in found[:-1]:
-            forge.edit_issue(each, each.body, closes=True)
-        try:
-            if newest is None:
-                was_opened = True
-                return Filed("opened", forge.title, forge.open_issue(title, body, labels))
-            if is_same(newest.body, body):
-                return Filed("opened" if was_opened else "unchanged", forge.title, newest)
-            if (edited := forge.edit_issue(newest, body)) is not None:
-                return Filed("updated", forge.title, edited)
-        except UnansweredError:
-            if tries.is_over:
-                raise
-        if tries.is_over:
-            message = "the issue does not stay: it is gone each time it was written"
-            raise RetryableError(message, hint="See who deletes it, then run the same command again.")
-        tries.wait()
+    """Let the newest of our open issues say `body`, or open one; older ones of several are closed."""
+    did, kept, older = keep(
+        lambda: forge.own_issues(marker.is_of),
+        body,
+        write=lambda: forge.open_issue(title, body, labels),
+        change=lambda each: forge.edit_issue(each, body),
+        what="the issue",
+    )
+    for each in older:
+        forge.edit_issue(each, each.body, closes=True)
+    return Filed("opened" if did == "created" else did, forge.title, kept)
