@@ -8,10 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -20,7 +18,6 @@ from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, Un
 from reconciler.objectstore import cloud_client, swap
 from reconciler.objectstore.cloud_store import SINGLE_BYTES, CloudStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.objectstore.s3_client import arrow_filesystem
 from reconciler.objectstore.settings import Secret, StoreSettings
 from tests.servers.clouds import ACCOUNT, KEY, CloudServer
@@ -29,7 +26,7 @@ from tests.servers.proxy import Broken, Cut, Late, Lost, Proxy, Refused, Repeate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ObjectStore, Stored
 
 pytestmark = pytest.mark.thorough
 
@@ -272,83 +269,6 @@ def test_the_clock_is_the_stores_own(truth: ObjectStore) -> None:
     truth.put("a", b"")
     (row,) = truth.list("a")
     assert abs(truth.clock_ms() - row.modified_ms) < 30_000
-
-
-# -- many at once
-
-RACING: Final = """
-import pickle, sys
-from reconciler.errors import LostRaceError
-from reconciler.objectstore.register import Register
-store, me = pickle.load(sys.stdin.buffer), sys.argv[1]
-store.get("nothing")
-print("ready", flush=True)
-sys.stdin.buffer.readline()
-won = []
-for key in range(20):
-    try:
-        store.swap(f"race/{key}", f"{me}-{key}".encode(), expected=None)
-    except LostRaceError:
-        continue
-    won.append(str(key))
-register = Register(store, "count", format="reconciler.test/1")
-for turn in range(10):
-    register.update(lambda held: {"count": (held.value["count"] if held else 0) + 1}, mark=f"{me}-{turn}")
-print(" ".join(won), flush=True)
-"""
-
-
-def test_of_threads_that_swap_at_once_one_wins_every_time(truth: ObjectStore) -> None:
-    threads, barrier = 16, Barrier(16)
-
-    def race(number: int, expected: Version | None, turn: int) -> bool:
-        barrier.wait()
-        try:
-            truth.swap("a", f"{turn}-{number}".encode(), expected=expected)
-        except LostRaceError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(threads) as pool:
-        for turn in range(5):
-            found = truth.get("a")
-            expected = None if found is None else found.version
-            won = list(
-                pool.map(lambda number, expected=expected, turn=turn: race(number, expected, turn), range(threads))
-            )
-            assert sum(won) == 1
-            assert body_of(truth, "a") == f"{turn}-{won.index(True)}".encode()
-
-
-def test_of_processes_that_create_at_once_one_wins_each_key_and_every_update_happens(truth: ObjectStore) -> None:
-    racing = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACING, str(number)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for number in range(4)
-    ]
-    for one in racing:
-        assert one.stdin is not None
-        one.stdin.write(pickle.dumps(truth))
-        one.stdin.flush()
-    for one in racing:
-        assert one.stdout is not None
-        assert one.stdout.readline() == b"ready\n"
-    won = [[int(key) for key in one.communicate(b"go\n", timeout=120)[0].split()] for one in racing]
-    assert [one.returncode for one in racing] == [0] * 4
-    assert sorted(key for keys in won for key in keys) == list(range(20))
-    held = Register(truth, "count", format=FORMAT).read()
-    assert isinstance(held, ReadRegister)
-    assert held.value == {"count": 40}
-
-
-def test_a_listing_of_thousands_is_whole_and_a_deletion_of_thousands_too(truth: ObjectStore) -> None:
-    names = [f"many/{number:05}" for number in range(1_234)]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda name: truth.put(name, b""), names))
-    assert [listed.key for listed in truth.list("many/")] == names
-    truth.delete(iter(["many/00000-none", *names]))
-    assert list(truth.list("")) == []
 
 
 # -- what users meet: each a sentence that says what to do

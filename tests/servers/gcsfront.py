@@ -162,11 +162,13 @@ class _Request(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         sent = {name: value for name, value in self.headers.items() if name.lower() != "host"}
         status, headers, said = self.server.front.ask(self.command, self.path, body, sent)
-        if status == 404 and self.command in {"GET", "HEAD"}:
+        # Of a missing bucket that server says 500 to a listing, and nothing to a deletion: Google names it.
+        if status in {404, 500}:
             bucket = self.path.removeprefix("/").partition("/")[0].partition("?")[0]
             is_there = self.server.front.ask("GET", f"/storage/v1/b/{bucket}", b"", {})[0] == 200
-            self._refuse(404, *(_WORDS[404] if is_there else _NO_BUCKET))
-            return
+            if status == 404 or not is_there:
+                self._refuse(404, *(_WORDS[404] if is_there else _NO_BUCKET))
+                return
         self._answer(status, headers, said)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
