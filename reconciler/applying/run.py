@@ -292,11 +292,11 @@ class RunOptions:
     """So many calls to platforms at once; jobs and writes of the state are beside them."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
-    """Of the plan that somebody agreed to."""
+    """Digest of the approved plan."""
     approved_by: tuple[str, ...] = ()
-    """Who agreed to it."""
+    """Names of the approvers."""
     pull_request: str | None = None
-    """Where they did."""
+    """Address of the pull request in which they approved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

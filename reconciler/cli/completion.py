@@ -1,6 +1,6 @@
 """Completion in a shell: addresses, environments, clusters, links and runs, from files alone.
 
-It has to answer while somebody holds a key down: manifests are not checked, only the heads of their documents are read;
+The user waits for the answer: manifests are not checked, only the heads of their documents are read;
 no cluster and no bucket is asked. What goes wrong is no completion, and never a word of output.
 """
 
@@ -43,7 +43,7 @@ def complete(run: Callable[[], int]) -> int:
             code = run()
         except SystemExit as leaving:
             code = leaving.code if isinstance(leaving.code, int) else 0
-        except Exception:  # noqa: BLE001 - a traceback would stand in somebody's command line
+        except Exception:  # noqa: BLE001 - a traceback would appear in the command line
             return 1
     lines = (line.removeprefix(split) for line in said.getvalue().splitlines(keepends=True))
     sys.stdout.write("".join(lines))

@@ -40,7 +40,7 @@ class Phases:
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._is_drawn = False
-        # A daemon: nobody waits for it where a cluster hangs and the process is told to end.
+        # A daemon: the process can end while a cluster hangs.
         self._thread = threading.Thread(target=self._draw_on, name="phases", daemon=True)
 
     def seen_by(self, invocation: Invocation) -> Invocation:

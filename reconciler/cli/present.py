@@ -30,7 +30,7 @@ def present(
     *,
     is_paged: bool = False,
 ) -> None:
-    """Print a result on standard output; `is_paged`: through the pager of whoever has set one."""
+    """Print a result on standard output; `is_paged`: through the user's pager, if one is set."""
     if form == "json":
         from reconciler.cli.json.base import document_bytes
 

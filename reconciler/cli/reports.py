@@ -215,7 +215,7 @@ class Reports:
     environment: str | None
 
     def write(self, show: Callable[[Form], None], outcome: Callable[[], Outcome]) -> None:
-        """Write a result in each form; `show` prints it in one of ours."""
+        """Write a result in each form; `show` prints it in a form of `--format`."""
         for form, path in self.files:
             if form in get_args(Form):
                 _write(path, _printed(partial(show, cast("Form", form))))

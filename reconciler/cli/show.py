@@ -313,7 +313,7 @@ class _Talk:
         self._is_shown = False
 
     def confirm(self, planned: Planned) -> bool:
-        """Show a plan, and ask unless it is approved already; where nobody is asked, a pipeline's log folds it."""
+        """Show a plan, and ask unless it is approved already; without a question the log of a pipeline folds it."""
         self._before.end()
         if self._is_approved:
             with (out() if self._doing.form == "text" else err()).folded("Plan"):

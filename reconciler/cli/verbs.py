@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.cli.options import Acting, Files, Place
     from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Underway
-    from reconciler.operations.mirrors.mirror_commands import Answers, Verb
+    from reconciler.operations.mirrors.mirror_commands import Answers
+    from reconciler.operations.mirrors.mirror_preview import Verb
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
     from reconciler.operations.state_edit import Surgery
 

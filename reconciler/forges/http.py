@@ -1,7 +1,7 @@
 """Requests to the REST API of a forge: tried again, within a bound, and never with the token to another host.
 
 A request that may be made twice (all but POST) is tried again where no answer came or a proxy answered in place of the
-forge. A POST is tried again only where it surely was not made; else whoever asked has to look first.
+forge. A POST is tried again only where it certainly was not made; else the caller looks first.
 """
 
 from __future__ import annotations

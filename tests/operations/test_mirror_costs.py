@@ -26,7 +26,7 @@ from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_commands import Verb
+    from reconciler.operations.mirrors.mirror_preview import Verb
     from reconciler.planning.actions import Estimate, RoleCost
 
 FILE = ApplyOptions(file=Path("p.json"))

@@ -12,7 +12,7 @@ from reconciler.cli.verbs import Addresses, Choice, DryRun, Links, Timeout, Yes,
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.operations.mirrors.mirror_commands import Verb
+    from reconciler.operations.mirrors.mirror_preview import Verb
 
 
 @bundled

@@ -1,4 +1,4 @@
-"""A result as a page: what it holds, and how it becomes one file that asks nobody for anything.
+"""A result as a page: what it holds, and how it becomes one file that loads nothing else.
 
 The page is a view of the JSON document: Python decides what is said and in which order, the browser only filters,
 unfolds and prints. Whatever others named stands in it as text alone: made visible here, escaped in markup, and put into
@@ -78,7 +78,7 @@ class Section:
     groups: tuple[Group, ...]
     hint: str = ""
     is_open: bool = False
-    """Its rows are unfolded: nobody agrees to what stands there without having read it."""
+    """Its rows are unfolded: a reviewer has to read them before approving."""
 
     @property
     def count(self) -> int:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from reconciler.errors import ReconcilerError
-    from reconciler.operations.mirrors.mirror_commands import Answer, Answers, CutPartition
+    from reconciler.operations.mirrors.mirror_commands import Answer, Answers
+    from reconciler.operations.mirrors.mirror_preview import CutPartition
     from reconciler.operations.mirrors.mirror_views import (
         MirrorError,
         MirrorErrors,

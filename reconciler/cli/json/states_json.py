@@ -65,7 +65,7 @@ class SnapshotPart(Part):
     started: str | None = Field(description="When the run began.")
     git_commit: str | None
     approved_by: tuple[str, ...] = Field((), description="Who is said to have approved it.")
-    pull_request: str | None = Field(None, description="Where they did.")
+    pull_request: str | None = Field(None, description="Address of the pull request in which they approved.")
 
     @classmethod
     def of(cls, row: HistoryRow) -> SnapshotPart:

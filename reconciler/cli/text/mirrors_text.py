@@ -9,14 +9,15 @@ from reconciler.cli.text.action_words import lag_text, role_notes
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.operations.mirrors.mirror_commands import LOSING
+from reconciler.operations.mirrors.mirror_preview import LOSING
 from reconciler.operations.mirrors.mirror_views import legal_words
 from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from reconciler.operations.mirrors.mirror_commands import Answer, Answers, Ready
+    from reconciler.operations.mirrors.mirror_commands import Answer, Answers
+    from reconciler.operations.mirrors.mirror_preview import Ready
     from reconciler.operations.mirrors.mirror_views import (
         MirrorError,
         MirrorErrors,

@@ -76,7 +76,7 @@ class ChangedPlanError(StalePlanError):
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """A plan somebody agreed to. `is_strict`: not even less may be done, nor on another state or commit."""
+    """An approved plan. `is_strict`: not even less may be done, nor on another state or commit."""
 
     document: PlanDocument
     is_strict: bool = False
@@ -126,7 +126,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedDigest:
-    """A plan somebody agreed to, of which only the digest is known here."""
+    """An approved plan, of which only the digest is known here."""
 
     digest: str
 

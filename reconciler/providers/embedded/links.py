@@ -89,21 +89,17 @@ class EmbeddedLinks:
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
         """Return where partitions stand; those never written stand at the beginning."""
-        topic = self.cluster.topic(full_name)
-        heads = read_heads(self.cluster.store, topic.id)
-        return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
+        return self._positions(self.cluster.topic(full_name))
 
     def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return where the partitions of many topics stand: a listing of each, and a GET of each head, side by side."""
         catalog = self.cluster.catalog.read()
-        there = [(name, catalog.topics[name]) for name in sorted(full_names) if name in catalog.topics]
+        there = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
+        return dict(zip(there, side_by_side(self._positions, there.values(), name="positions"), strict=True))
 
-        def stand(topic: TopicEntry) -> Mapping[int, Position]:
-            heads = read_heads(self.cluster.store, topic.id)
-            return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
-
-        found = side_by_side(stand, (topic for _, topic in there), name="positions")
-        return {name: positions for (name, _), positions in zip(there, found, strict=True)}
+    def _positions(self, topic: TopicEntry) -> Mapping[int, Position]:
+        heads = read_heads(self.cluster.store, topic.id)
+        return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on

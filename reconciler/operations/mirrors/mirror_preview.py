@@ -1,0 +1,354 @@
+"""What a verb would do to a mirror as it is: whether that is legal, what it needs, and what is lost by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.operations.mirrors.mirror_views import (
+    Named,
+    PartitionLag,
+    Standing,
+    absent_cluster,
+    another_cluster,
+    ask_source,
+    find_mirror,
+    lags_between,
+    legal_verbs,
+    legal_words,
+    source_standing,
+)
+from reconciler.operations.steps.observe import committed_of
+from reconciler.operations.steps.transitions import PROMOTE, RESTORE, REVERSALS, UNDER_WAY, Driver
+from reconciler.planning.actions import NO_COST, Estimate
+from reconciler.planning.checks.mirror_checks import (
+    away,
+    cost_of_catching_up,
+    cost_of_failover,
+    cost_of_restore,
+    estimate_of,
+)
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import address_of
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.runtime.threads import Memo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.operations.steps.workspace import Site
+    from reconciler.providers.protocol import Provider
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import Measure
+    from reconciler.resources.mirror_link import MirrorState
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Positions
+
+
+Verb: TypeAlias = Literal[
+    "pause", "resume", "promote", "failover", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"
+]
+
+ROLES: Final[Mapping[str, MirrorState]] = {
+    "pause": "paused",
+    "resume": "mirroring",
+    "promote": "promoted",
+    "failover": "failed-over",
+    "reverse-and-start": "reversed",
+    "reverse-and-pause": "reversed",
+    "truncate-and-restore": "mirroring",
+}
+"""What a mirror is after a verb, in the words of the files."""
+LOSING: Final = frozenset({"failover", RESTORE})
+"""The verbs that lose records."""
+ENDS_IN: Final[Mapping[str, MirrorStatus]] = {
+    "pause": MirrorStatus.PAUSED,
+    "resume": MirrorStatus.ACTIVE,
+    "failover": MirrorStatus.STOPPED,
+    PROMOTE: MirrorStatus.STOPPED,
+}
+"""The state in which a verb has nothing left to do."""
+_GOES_ON: Final = "What is under way goes on with: reconciler run --once --only mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class CutPartition:
+    """Where a partition is cut, and how many offsets lie from there on: they are lost."""
+
+    partition: int
+    offset: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A mirror of which a verb may be asked, as it is now."""
+
+    named: Named
+    verb: Verb
+    mirror: MirrorTopic
+    """With the role it has after that."""
+    status: MirrorStatus
+    lags: tuple[PartitionLag, ...] = ()
+    """How far it is behind: by a failover this is lost, a promotion and a reversal wait for it."""
+    cuts: tuple[CutPartition, ...] = ()
+    """What a restore cuts off."""
+    estimate: Estimate = NO_COST
+    """What it costs, as a plan says it."""
+    lost_ms: int | None = None
+    """By a failover: how much older its newest record is than that of its source; `None`: we cannot tell."""
+
+    @property
+    def lost_records(self) -> int | None:
+        """How many offsets a failover or a restore loses; `None`: none by what it asks, or we cannot tell."""
+        cost = self.estimate.role
+        return cost.lost_offsets if cost is not None and self.verb in LOSING else None
+
+    @property
+    def address(self) -> Address:
+        """What it is called."""
+        return self.named.address
+
+
+@dataclass(frozen=True)
+class Readying:
+    """Looks at mirrors of which a verb is to be asked."""
+
+    site: Site
+    verb: Verb
+    timeout_ms: int | None = None
+    """How long a promotion waits for lag that does not shrink; `None`: as its link says."""
+    many: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Clusters of which so many mirrors are looked at that they are read together, and these."""
+    memo: Memo = field(default_factory=Memo)
+    """What was asked by this look: what many mirrors share is asked once."""
+
+    def ready(self, named: Named) -> Ready:
+        """Return what there is to be done, and what it costs.
+
+        Raises:
+            UserError: There is no such mirror, the verb is not legal in its state, or the other cluster is not there.
+        """
+        provider = self.site.providers[named.cluster]
+        if self.memo.get(("identity", named.cluster), provider.identify) is None:
+            raise absent_cluster(self.site.clusters[named.cluster])
+        self._check_platform(named)
+        if self.verb == RESTORE:
+            return self._restorable(named)
+        seen = self._seen(named)
+        self._check_legal(named, seen)
+        if self.verb in REVERSALS:
+            self._check_reversible(named, seen)
+        if self.verb in TWO_SIDED:
+            self._check_source(named, seen.source_cluster, seen.link)
+        ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
+        return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
+
+    def _seen(self, named: Named) -> MirrorSeen:
+        links = self.site.providers[named.cluster].links
+        if named.cluster in self.many:
+            every = self._every(named.cluster)
+            if named.name in every:
+                return every[named.name]
+        return find_mirror(links, named)
+
+    def _every(self, cluster: str) -> Mapping[str, MirrorSeen]:
+        links = self.site.providers[cluster].links
+        return self.memo.get(("mirrors", cluster), lambda: {each.name: each for each in links.mirrors()})
+
+    def _positions(self, seen: MirrorSeen) -> Positions:
+        links = self.site.providers[seen.cluster].links
+        names = self.many.get(seen.cluster)
+        found = self.memo.get(("own", seen.cluster), lambda: links.positions_of(names)) if names else {}
+        return found[seen.name] if seen.name in found else links.positions(seen.name)
+
+    def _ask_source(self, provider: Provider, seen: MirrorSeen) -> Standing:
+        """Return where a source stands; the sources of many mirrors are asked together."""
+        if seen.cluster not in self.many:
+            return ask_source(provider, seen)
+        key = "sources", seen.cluster, seen.source_cluster
+        found = self.memo.get(key, lambda: self._sources(provider, seen.cluster, seen.source_cluster))
+        return found[seen.source] if seen.source in found else ask_source(provider, seen)
+
+    def _sources(self, provider: Provider, cluster: str, source: str) -> Mapping[str, Standing]:
+        every = self._every(cluster)
+        names = {
+            every[name].source
+            for name in self.many[cluster]
+            if name in every and every[name].source_cluster == source and every[name].status is not MirrorStatus.STOPPED
+        }
+        observed = provider.observe(Scope(tuple(address_of("topic", source, name) for name in sorted(names))))
+        ids = {name: seen.incarnation for name in names if (seen := observed.get(address_of("topic", source, name)))}
+        there = provider.links.positions_of(ids)
+        return {name: Standing(ids[name], positions) for name, positions in there.items()}
+
+    def _links(self, cluster: str) -> Sequence[LinkSeen]:
+        return self.memo.get(("links", cluster), self.site.providers[cluster].links.links)
+
+    def _check_platform(self, named: Named) -> None:
+        """Refuse at once what mirrors of this platform cannot do.
+
+        Raises:
+            UserError: They cannot.
+        """
+        capabilities = self.site.providers[named.cluster].capabilities
+        if self.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirror_states:
+            return
+        what = "restored" if self.verb == RESTORE else "reversed"
+        platform = capabilities.platform.capitalize()
+        message = f"{named.address} cannot be {what}: a {platform} cluster cannot make a topic read-only"
+        raise UserError(message, hint="Promote or fail over, and link the other way.")
+
+    def _with_cost(self, ready: Ready, seen: MirrorSeen) -> Ready:
+        """Add how far it is behind, and what that costs: lost by a failover, copied first by the others."""
+        own = self._positions(seen)
+        there = source_standing(self.site, seen, self.memo, self._ask_source)
+        if isinstance(there, str):
+            return replace(ready, lags=lags_between(own, {}), estimate=estimate_of(away(own, there), None))
+        name = f"{seen.source} on {seen.source_cluster}"
+        if self.verb == "failover":
+            cost = cost_of_failover(own, there.positions, there.topic_id, name)
+        else:
+            cost = cost_of_catching_up(own, there.positions, there.topic_id, name, self._patience_ms(seen))
+        lags = lags_between(own, {} if cost.unknown is not None else there.positions)
+        return replace(ready, lags=lags, estimate=estimate_of(cost, self._measured(seen) if cost.behind else None))
+
+    def _patience_ms(self, seen: MirrorSeen) -> int | None:
+        if self.verb != PROMOTE:
+            return None
+        links = self._links(seen.cluster)
+        own = next((link.declared.spec.retry_timeout for link in links if link.name == seen.link), None)
+        return own if self.timeout_ms is None else self.timeout_ms
+
+    def _measured(self, seen: MirrorSeen) -> Measure | None:
+        source = address_of("topic", seen.source_cluster, seen.source)
+        return self.site.providers[seen.source_cluster].measure([source]).get(source)
+
+    def _restorable(self, named: Named) -> Ready:
+        links = self.site.providers[named.cluster].links
+        positions = links.positions(named.name)
+        own = next((seen for seen in links.mirrors() if seen.name == named.name), None)
+        status = MirrorStatus.REGULAR if own is None else own.status
+        try:
+            self._check_step(named, status, "")
+        except UserError as error:
+            if own is not None:
+                error.hint = f"{error.hint} {_asked_of_source(own)}"
+            raise
+        driver = _looking(self.site)
+        for link in links.links():
+            self._check_source(named, link.declared.spec.source, link.name)
+        try:
+            peer = driver.restorable(named.cluster, named.name)
+        except UserError as error:
+            if own is not None:
+                other = address_of("mirror", own.source_cluster, own.source)
+                error.hint = (
+                    f"{error.hint} {named.address} is the mirror that stopped: reconciler mirror restore {other}"
+                )
+            raise
+        mirror = MirrorTopic(
+            cluster=named.cluster,
+            link=peer.link,
+            source_cluster=peer.cluster,
+            source=peer.name,
+            name=named.name,
+            state=ROLES[RESTORE],
+            partitions=peer.partitions,
+        )
+        cuts = driver.cuts(named.cluster, named.name, peer)
+        cost = cost_of_restore(positions, cuts, committed_of(self.site.providers[named.cluster], named.name))
+        return Ready(
+            named=named,
+            verb=self.verb,
+            mirror=mirror,
+            status=status,
+            cuts=tuple(
+                CutPartition(part, cut, sum(each.length for each in cost.lost if each.partition == part))
+                for part, cut in sorted(cuts.items())
+            ),
+            estimate=estimate_of(cost, None),
+        )
+
+    def is_as_wanted(self, named: Named) -> MirrorStatus | None:
+        """Return the state of a mirror that is as the verb would leave it; `None`: it is not, or that is not known."""
+        status = self.status_of(named)
+        return status if status is not None and status is ENDS_IN.get(self.verb) else None
+
+    def status_of(self, named: Named) -> MirrorStatus | None:
+        """Return the state of a mirror, where that can be told."""
+        try:
+            return self._seen(named).status
+        except ReconcilerError:
+            return None  # What was done is known; how it is now is one look more, and only told.
+
+    def _check_legal(self, named: Named, seen: MirrorSeen) -> None:
+        is_suspended = seen.status is MirrorStatus.PAUSED and seen.operation is not None
+        if is_suspended and self.verb == PROMOTE:
+            message = f"{named.address} is PAUSED: cannot promote while a reversal is suspended"
+            raise UserError(message, hint="Possible in this state: resume, failover.")
+        self._check_step(named, seen.status, REVERSAL_SUSPENDED if is_suspended and self.verb == "resume" else "")
+
+    def _check_step(self, named: Named, status: MirrorStatus, condition: str) -> None:
+        try:
+            MIRROR.step(status, self.verb, condition=condition)
+        except UserError as error:
+            said = error.message.removeprefix("mirror: ")
+            roles = self.site.providers[named.cluster].capabilities.mirror_states
+            legal = legal_words(legal_verbs(status, roles))
+            hint = f"Possible in this state: {legal}." if legal else error.hint
+            hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
+            raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error
+
+    def _check_reversible(self, named: Named, seen: MirrorSeen) -> None:
+        """Refuse what the link cannot do: only one that goes both ways, under the same names, can be reversed."""
+        links = {link.name: link.declared.spec for link in self._links(named.cluster)}
+        spec = links[seen.link]
+        if spec.mode != "bidirectional" or spec.prefix:
+            why = "has a prefix" if spec.mode == "bidirectional" else "is not bidirectional"
+            message = f"{named.address} cannot be reversed: its link {seen.link} {why}"
+            raise UserError(message, hint="Promote or fail over, and link the other way.")
+
+    def _check_source(self, named: Named, source: str, link: str) -> None:
+        """Refuse at once what needs both clusters, where the other is not there."""
+        message = f"{named.address}: {self.verb} needs both clusters, and {source}"
+        way = "Fail over: reconciler mirror failover works without it." if self.verb != RESTORE else "Try again then."
+        if source not in self.site.clusters:
+            raise UserError(f"{message} is not known here", hint=f"Declare it as a Cluster. {way}")
+        try:
+            identity = self.memo.get(("identity", source), self.site.providers[source].identify)
+        except ReconcilerError as error:
+            raise UserError(f"{message} does not answer: {error.message}", hint=way) from error
+        if identity is None:
+            raise UserError(f"{message} is not there", hint=way)
+        pair = named.cluster, link
+        other = self.memo.get(("another", *pair), lambda: another_cluster(self.site, *pair))
+        if other is not None:
+            raise UserError(f"{message} is another cluster now, {other}", hint=f"Correct where {source} is. {way}")
+
+    def _mirror(self, seen: MirrorSeen) -> MirrorTopic:
+        is_suspended = self.verb == "resume" and seen.operation is not None
+        return MirrorTopic(
+            cluster=seen.cluster,
+            link=seen.link,
+            source_cluster=seen.source_cluster,
+            source=seen.source,
+            name=seen.name,
+            state="reversed" if is_suspended else ROLES[self.verb],
+            partitions=seen.partitions,
+        )
+
+
+def _asked_of_source(mirror: MirrorSeen) -> str:
+    source = address_of("mirror", mirror.source_cluster, mirror.source)
+    return f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {source}"
+
+
+def _looking(site: Site) -> Driver:
+    """Return a driver that is only asked what it would do."""
+
+    def nothing(*_given: object) -> None:
+        return
+
+    return Driver(site.providers, copy=nothing, sync=nothing, new_id=site.invocation.new_id)
