@@ -6,25 +6,24 @@ import pickle
 import socket
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.objectstore import cloud_client, swap
 from reconciler.objectstore.cloud_store import SINGLE_BYTES, CloudStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import arrow_filesystem
 from reconciler.objectstore.settings import Secret, StoreSettings
+from tests.objectstore.conftest import body_of
 from tests.servers.clouds import ACCOUNT, KEY, CloudServer
-from tests.servers.proxy import Broken, Cut, Late, Lost, Proxy, Refused, Repeated, Slow, Stripped
+from tests.servers.proxy import Cut, Lost, Proxy, Refused, Stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from reconciler.objectstore.base import ObjectStore, Stored
 
@@ -32,7 +31,6 @@ pytestmark = pytest.mark.thorough
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LARGE: Final = bytes(range(256)) * (SINGLE_BYTES // 256 + 5)
-FORMAT: Final = "reconciler.test/1"
 BUCKET_WORDS: Final = {"gs": "bucket", "az": "container"}
 LAST_PART: Final = {"gs": ("POST", "uploadId="), "az": ("PUT", "comp=blocklist")}
 A_PART: Final = {"gs": "partNumber=2", "az": "comp=block&"}
@@ -46,156 +44,7 @@ def server(request: pytest.FixtureRequest) -> CloudServer:
     return found
 
 
-@pytest.fixture
-def proxy(server: CloudServer) -> Iterator[Proxy]:
-    with Proxy(server.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def url(server: CloudServer) -> str:
-    return server.url("answers")
-
-
-@pytest.fixture
-def store(server: CloudServer, proxy: Proxy, url: str) -> ObjectStore:
-    """The store as its clients see it: through the proxy."""
-    return open_store(server.settings(url=url, endpoint=proxy.endpoint))
-
-
-@pytest.fixture
-def truth(server: CloudServer, url: str) -> ObjectStore:
-    """The same store, asked directly."""
-    return open_store(server.settings(url=url))
-
-
-def body_of(store: ObjectStore, key: str) -> bytes:
-    found = store.get(key)
-    assert found is not None
-    return found.body
-
-
-# -- conditional writes
-
-
-@pytest.mark.parametrize("fault", [Lost(), Repeated()], ids=["lost", "repeated"])
-def test_a_write_knows_that_what_it_finds_is_its_own(
-    fault: Lost | Repeated, store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    proxy.on("PUT", fault, key="head")
-    first = store.swap("head", b"nonce-1", expected=None)
-    proxy.on("PUT", fault, key="head")
-    second = store.swap("head", b"nonce-2", expected=first)
-    found = truth.get("head")
-    assert found is not None
-    assert (found.body, found.version) == (b"nonce-2", second)
-
-
-def test_a_conditional_write_is_never_repeated_before_it_was_read_back(store: ObjectStore, proxy: Proxy) -> None:
-    proxy.on("PUT", Lost(), key="head")
-    store.swap("head", b"nonce-1", expected=None)
-    assert [one.method for one in proxy.asked] == ["PUT", "GET"]
-
-
-def test_a_lost_answer_that_was_overwritten_is_a_lost_race_with_the_newer_body(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    first = store.swap("head", b"nonce-1", expected=None)
-
-    def intrude() -> None:
-        found = truth.get("head")
-        assert found is not None
-        truth.swap("head", b"theirs", expected=found.version)
-
-    proxy.on("PUT", Lost(then=intrude), key="head")
-    with pytest.raises(LostRaceError) as caught:
-        store.swap("head", b"ours", expected=first)
-    assert caught.value.current == b"theirs"
-
-
-@pytest.mark.parametrize("is_new", [True, False])
-def test_a_write_that_arrives_late_changes_nothing_any_more(
-    is_new: bool,  # noqa: FBT001 - the case
-    store: ObjectStore,
-    truth: ObjectStore,
-    proxy: Proxy,
-) -> None:
-    expected = None if is_new else store.swap("head", b"nonce-1", expected=None)
-    late = Late(threading.Event())
-    proxy.on("PUT", late, key="head")
-    second = store.swap("head", b"nonce-2", expected=expected)  # tried again, for nothing of it was there
-    third = truth.swap("head", b"nonce-3", expected=second)
-    late.arrive.set()
-    assert late.arrived.wait(30)
-    found = truth.get("head")
-    assert found is not None
-    assert (found.body, found.version) == (b"nonce-3", third)
-
-
-def test_an_answer_that_takes_too_long_is_read_back(
-    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cloud_client, "CONDITIONAL_READ_SECONDS", 0.3)
-    proxy.on("PUT", Slow(1.5), key="head")
-    version = store.swap("head", b"nonce-1", expected=None)
-    assert store.swap("head", b"nonce-2", expected=version)
-    assert proxy.count("PUT", "head") == 2
-
-
-def test_a_swap_that_nobody_answers_ends_after_one_try_and_one_look(
-    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cloud_client, "CONDITIONAL_READ_SECONDS", 0.3)
-    monkeypatch.setattr(swap, "PATIENCE_SECONDS", 0.2)
-    proxy.on("PUT", Slow(20), key="head")
-    proxy.on("GET", Slow(20), key="head", times=100)
-    began = time.monotonic()
-    with pytest.raises(UnansweredError, match="no answer in time"):
-        store.swap("head", b"nonce-1", expected=None)
-    assert time.monotonic() - began < 10
-    assert (proxy.count("PUT", "head"), proxy.count("GET", "head")) == (1, 1)
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_store_is_asked_again(status: int, store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
-    for method, key, times in (("PUT", "head", 3), ("PUT", "body", 2), ("GET", "body", 2)):
-        proxy.on(method, Refused(status, "ServerBusy"), key=key, times=times)
-    store.swap("head", b"nonce-1", expected=None)
-    store.put("body", b"1")
-    assert body_of(store, "body") == b"1"
-    assert body_of(truth, "head") == b"nonce-1"
-
-
-def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cloud_client, "ATTEMPTS", 2)
-    monkeypatch.setattr(swap, "TRIES", 3)
-    proxy.on("PUT", Refused(503, "ServerBusy"), times=1_000)
-    for attempt in (lambda: store.swap("head", b"1", expected=None), lambda: store.put("body", b"1")):
-        with pytest.raises(RetryableError, match="throttling"):
-            attempt()
-    assert list(truth.list("")) == []
-
-
 # -- everything else
-
-
-def test_unconditional_writes_whose_answer_was_lost_are_done(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    for name in ("gone", "gone-2", "gone-3"):
-        truth.put(name, b"")
-    proxy.on("PUT", Lost(), key="body", times=2)
-    proxy.on("PUT", Lost(), key="copied")
-    for method in ("DELETE", "POST"):
-        proxy.on(method, Lost())
-    store.put("body", b"1")
-    store.copy_in("copied", store, "body")
-    store.delete(["gone"])
-    store.delete(["gone-2", "nothing", "gone-3"])
-    assert [listed.key for listed in truth.list("")] == ["body", "copied"]
-    assert body_of(truth, "copied") == b"1"
 
 
 def test_a_large_body_whose_answers_were_lost_is_there_once(
@@ -220,14 +69,6 @@ def test_a_source_that_fails_in_the_middle_of_a_copy_is_told_as_it_is_and_leaves
     with pytest.raises(RetryableError, match=f"cannot read {source.url}/large: the store is throttling"):
         truth.copy_in("copied", source, "large")
     assert list(truth.list("")) == []
-
-
-def test_a_body_that_breaks_off_is_read_again(store: ObjectStore, proxy: Proxy) -> None:
-    store.put("body", b"0123456789" * 1_000)
-    proxy.on("GET", Broken(), key="body", times=3)
-    assert body_of(store, "body") == b"0123456789" * 1_000
-    proxy.on("GET", Broken(), key="body")
-    assert store.get_range("body", 10, 5_000) == b"0123456789" * 500
 
 
 @pytest.mark.parametrize(

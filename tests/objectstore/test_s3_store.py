@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from reconciler.errors import LeaseError, LostRaceError, MissingObjectError, RetryableError, UnansweredError
+from reconciler.errors import LeaseError, LostRaceError, MissingObjectError, RetryableError
 from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import swap
 from reconciler.objectstore.base import ObjectStore
@@ -21,7 +19,8 @@ from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Patience
 from reconciler.providers.embedded.provider import patience_in
 from reconciler.state.lockfile import Terms
-from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
+from tests.objectstore.conftest import body_of
+from tests.servers.proxy import Lost, Proxy, Refused, Slow
 from tests.servers.weed import BUCKET, S3Server
 
 FORMAT = "reconciler.test/1"
@@ -29,82 +28,11 @@ LARGE = bytes(range(256)) * (SINGLE_BYTES // 256 + 5)
 
 
 @pytest.fixture
-def proxy(s3_server: S3Server) -> Iterator[Proxy]:
-    with Proxy(s3_server.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def url(s3_server: S3Server) -> str:
-    return s3_server.url("answers")
-
-
-@pytest.fixture
-def store(s3_server: S3Server, proxy: Proxy, url: str) -> ObjectStore:
-    """The store as its clients see it: through the proxy."""
-    return open_store(s3_server.settings(url=url, endpoint=proxy.endpoint))
-
-
-@pytest.fixture
-def truth(s3_server: S3Server, url: str) -> ObjectStore:
-    """The same store, asked directly."""
-    return open_store(s3_server.settings(url=url))
-
-
-def body_of(store: ObjectStore, key: str) -> bytes:
-    found = store.get(key)
-    assert found is not None
-    return found.body
+def server(s3_server: S3Server) -> S3Server:
+    return s3_server
 
 
 # -- conditional writes
-
-
-@pytest.mark.parametrize("fault", [Lost(), Repeated()], ids=["lost", "repeated"])
-def test_a_create_knows_that_what_it_finds_is_its_own(
-    fault: Lost | Repeated, store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    proxy.on("PUT", fault, key="head")
-    version = store.swap("head", b"nonce-1", expected=None)
-    found = truth.get("head")
-    assert found is not None
-    assert (found.body, found.version) == (b"nonce-1", version)
-
-
-@pytest.mark.parametrize("fault", [Lost(), Repeated()], ids=["lost", "repeated"])
-def test_a_swap_knows_that_what_it_finds_is_its_own(
-    fault: Lost | Repeated, store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    first = store.swap("head", b"nonce-1", expected=None)
-    proxy.on("PUT", fault, key="head")
-    second = store.swap("head", b"nonce-2", expected=first)
-    assert store.swap("head", b"nonce-3", expected=second)
-    assert body_of(truth, "head") == b"nonce-3"
-
-
-def test_a_conditional_write_is_never_repeated_before_it_was_read_back(
-    store: ObjectStore, proxy: Proxy, url: str
-) -> None:
-    proxy.on("PUT", Lost(), key="head")
-    store.swap("head", b"nonce-1", expected=None)
-    name = url.rpartition("/")[2]
-    assert [one.method for one in proxy.asked if name in one.path] == ["PUT", "GET"]
-
-
-def test_a_lost_answer_that_was_overwritten_is_a_lost_race_with_the_newer_body(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    first = store.swap("head", b"nonce-1", expected=None)
-
-    def intrude() -> None:
-        found = truth.get("head")
-        assert found is not None
-        truth.swap("head", b"theirs", expected=found.version)
-
-    proxy.on("PUT", Lost(then=intrude), key="head")
-    with pytest.raises(LostRaceError) as caught:
-        store.swap("head", b"ours", expected=first)
-    assert caught.value.current == b"theirs"
 
 
 def test_an_update_whose_answer_was_lost_and_overwritten_happens_once(
@@ -120,43 +48,6 @@ def test_an_update_whose_answer_was_lost_and_overwritten_happens_once(
     assert held is not None
     assert held.value == {"count": 3}
     assert held.marks == ("before", "ours", "theirs")
-
-
-def test_a_write_that_arrives_late_changes_nothing_any_more(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    first = store.swap("head", b"nonce-1", expected=None)
-    late = Late(threading.Event())
-    proxy.on("PUT", late, key="head")
-    second = store.swap("head", b"nonce-2", expected=first)  # tried again, for nothing of it was there
-    third = truth.swap("head", b"nonce-3", expected=second)
-    late.arrive.set()
-    assert late.arrived.wait(30)
-    found = truth.get("head")
-    assert found is not None
-    assert (found.body, found.version) == (b"nonce-3", third)
-
-
-def test_a_create_that_arrives_late_changes_nothing_any_more(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    late = Late(threading.Event())
-    proxy.on("PUT", late, key="head")
-    version = store.swap("head", b"nonce-1", expected=None)
-    truth.swap("head", b"nonce-2", expected=version)
-    late.arrive.set()
-    assert late.arrived.wait(30)
-    assert body_of(truth, "head") == b"nonce-2"
-
-
-def test_an_answer_that_takes_too_long_is_read_back(
-    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.3)
-    proxy.on("PUT", Slow(1.5), key="head")
-    version = store.swap("head", b"nonce-1", expected=None)
-    assert store.swap("head", b"nonce-2", expected=version)
-    assert proxy.count("PUT", "head") == 2
 
 
 @pytest.mark.thorough
@@ -176,34 +67,11 @@ def test_a_swap_of_what_is_gone_is_a_lost_race_where_the_store_says_404(store: O
     assert caught.value.current is None
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("refused", [Refused(503, "SlowDown"), Refused(500, "InternalError")], ids=lambda one: one.code)
-def test_a_busy_store_is_asked_again(refused: Refused, store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
-    proxy.on("PUT", refused, key="head", times=3)
-    proxy.on("PUT", refused, key="body", times=2)
-    proxy.on("GET", refused, key="body", times=2)
-    store.swap("head", b"nonce-1", expected=None)
-    store.put("body", b"1")
-    assert body_of(store, "body") == b"1"
-    assert body_of(truth, "head") == b"nonce-1"
-
-
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that give up after a moment."""
     monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.3)
     monkeypatch.setattr(swap, "PATIENCE_SECONDS", 0.2)
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_swap_that_nobody_answers_ends_after_one_try_and_one_look(store: ObjectStore, proxy: Proxy) -> None:
-    proxy.on("PUT", Slow(20), key="head")
-    proxy.on("GET", Slow(20), key="head", times=100)
-    began = time.monotonic()
-    with pytest.raises(UnansweredError, match="no answer in time"):
-        store.swap("head", b"nonce-1", expected=None)
-    assert time.monotonic() - began < 10
-    assert (proxy.count("PUT", "head"), proxy.count("GET", "head")) == (1, 1)
 
 
 @pytest.mark.thorough
@@ -247,36 +115,7 @@ def test_what_a_holder_writes_ends_before_its_lease_does() -> None:
     assert last_write + request <= terms.lease_s - terms.may_start_s
 
 
-def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3client, "ATTEMPTS", 2)
-    monkeypatch.setattr(swap, "TRIES", 3)
-    proxy.on("PUT", Refused(503, "SlowDown"), times=1_000)
-    for attempt in (lambda: store.swap("head", b"1", expected=None), lambda: store.put("body", b"1")):
-        with pytest.raises(RetryableError, match="throttling"):
-            attempt()
-    assert list(truth.list("")) == []
-
-
 # -- everything else
-
-
-def test_unconditional_writes_whose_answer_was_lost_are_done(
-    store: ObjectStore, truth: ObjectStore, proxy: Proxy
-) -> None:
-    proxy.on("PUT", Lost(), key="body", times=2)
-    proxy.on("PUT", Lost(), key="copied")
-    proxy.on("DELETE", Lost(), key="gone")
-    proxy.on("POST", Lost(), key="delete")
-    for name in ("gone", "gone-2", "gone-3"):
-        truth.put(name, b"")
-    store.put("body", b"1")
-    store.copy_in("copied", store, "body")
-    store.delete(["gone"])
-    store.delete(["gone-2", "gone-3"])
-    assert [listed.key for listed in truth.list("")] == ["body", "copied"]
-    assert body_of(truth, "copied") == b"1"
 
 
 def test_a_large_body_whose_last_answer_was_lost_is_there_once(
@@ -297,14 +136,6 @@ def test_a_large_body_that_fails_in_the_middle_leaves_nothing(
     assert truth.get("large") is None
     uploads = s3_server.client().list_multipart_uploads(Bucket=BUCKET, Prefix=url.rpartition("/")[2])
     assert uploads.get("Uploads", []) == []
-
-
-def test_a_body_that_breaks_off_is_read_again(store: ObjectStore, proxy: Proxy) -> None:
-    store.put("body", b"0123456789" * 1_000)
-    proxy.on("GET", Broken(), key="body", times=3)
-    assert body_of(store, "body") == b"0123456789" * 1_000
-    proxy.on("GET", Broken(), key="body", times=1)
-    assert store.get_range("body", 10, 5_000) == b"0123456789" * 500
 
 
 def test_an_object_too_large_for_one_copy_is_copied_in_parts(
