@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from reconciler.objectstore.base import ObjectStore
+    from tests.servers.clouds import CloudServer
     from tests.servers.weed import S3Server
 
 CLIENT_GIVES_UP_S = 2.0
@@ -58,7 +59,7 @@ class Wired:
 
 @dataclass
 class Proxied:
-    """The S3 server behind a proxy."""
+    """A server behind a proxy."""
 
     client: ObjectStore
     truth: ObjectStore
@@ -108,8 +109,8 @@ def faulty_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[Fault
             yield Wired(MemoryStore())
         case "directory":
             yield Wired(DirectoryStore(folder))
-        case "s3":
-            server: S3Server = request.getfixturevalue("s3_server")
+        case "s3" | "gs" | "az":
+            server: S3Server | CloudServer = request.getfixturevalue(f"{request.param}_server")
             url = server.url(folder.name)
             with Proxy(server.endpoint) as proxy:
                 client = open_store(server.settings(url=url, endpoint=proxy.endpoint))

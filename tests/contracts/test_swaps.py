@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import LostRaceError, UnansweredError
-from reconciler.objectstore import s3_client as s3client
-from reconciler.objectstore import swap
+from reconciler.objectstore import cloud_client, s3_client, swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import ReadRegister, Register
@@ -37,7 +36,8 @@ UNDONE = [fault for fault in Fault if not fault.is_done]
 @pytest.fixture(params=KINDS)
 def faulty(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
     monkeypatch.setattr(swap, "_BACKOFF", Backoff(first_s=0.0002, longest_s=1.0, spread=0.5))
-    monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", CLIENT_GIVES_UP_S)
+    for client in (s3_client, cloud_client):
+        monkeypatch.setattr(client, "CONDITIONAL_READ_SECONDS", CLIENT_GIVES_UP_S)
     yield from faulty_store(request, tmp_path / "store")
 
 
