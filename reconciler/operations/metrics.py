@@ -151,10 +151,12 @@ def _lags(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vita
         "all. Missing while that partition has no record.",
     )
     links = {(cluster, each.name): each.link for cluster, found in mirrors.items() for each in found}
-    sources = {topic.address: topic for found in vitals.values() for topic in found.measured}
+    measured = (topic for found in vitals.values() for topic in found.measured)
+    sources = {(cluster_of(topic.address), full_name_of(topic.address)): topic for topic in measured}
     for cluster, one in vitals.items():
         for topic in one.measured:
-            source = None if topic.source is None else sources.get(topic.source)
+            follows = topic.source
+            source = None if follows is None else sources.get((cluster_of(follows), full_name_of(follows)))
             if source is not None:
                 name = full_name_of(topic.address)
                 labels = {"cluster": cluster, "link": links.get((cluster, name), ""), "topic": name}

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
-from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, Properties
+from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -376,7 +376,7 @@ class ClusterSpec(Model):
     deletion_protection: Flag = Field(
         default=True, description="Deletes of data-bearing resources need `--allow`.", examples=[True]
     )
-    properties: Properties = Field(
+    properties: ClusterProperties = Field(
         default_factory=dict,
         description="Cluster-level properties, in the platform's names.",
         examples=[{"log.retention.hours": "72"}],

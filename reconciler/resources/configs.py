@@ -262,21 +262,28 @@ Configs = Annotated[
 ]
 """Config key → the string the platform stores."""
 
+_TEXT: Final = {"type": ["string", "number", "boolean"]}
+_NAMED: Final = f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"
+
 Properties = Annotated[
+    dict[str, str],
+    BeforeValidator(plain_values),
+    WithJsonSchema({"type": "object", "additionalProperties": _TEXT}),
+]
+"""Key → text, for keys that are not topic configs."""
+
+ClusterProperties = Annotated[
     dict[str, str],
     BeforeValidator(plain_values),
     WithJsonSchema(
         {
             "type": "object",
-            "properties": {
-                name: {"type": "string", "secret": True, "pattern": f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"}
-                for name in sorted(REFERENCES)
-            },
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
+            "properties": {name: {"type": "string", "secret": True, "pattern": _NAMED} for name in sorted(REFERENCES)},
+            "additionalProperties": _TEXT,
         }
     ),
 ]
-"""Key → text, for keys that are not topic configs."""
+"""The same for properties of a cluster: those that name a secret are references."""
 
 
 def _plain(value: object) -> str:

@@ -240,11 +240,18 @@ class RemoteVitals(NamedTuple):
 
 
 class PartitionVitals(NamedTuple):
-    """Where one partition stands; of a mirror in offsets of its source."""
+    """Where one partition stands."""
 
     end: int
     newest_ms: int | None = None
     """The latest timestamp of a record; `None`: it holds none, or its platform does not say."""
+    copied: int | None = None
+    """Of a mirror that is numbered anew: its end in offsets of its source; `None`: they are its own."""
+
+    @property
+    def reached(self) -> int:
+        """How far a mirror has come, in offsets of its source."""
+        return self.end if self.copied is None else self.copied
 
 
 NO_PARTITIONS: Final[Mapping[int, PartitionVitals]] = MappingProxyType({})
@@ -271,7 +278,7 @@ class TopicVitals(NamedTuple):
     def behind(self, source: TopicVitals) -> int:
         """Return how many offsets a mirror lacks of its source."""
         return sum(
-            max(0, there.end - (0 if (here := self.stands.get(number)) is None else here.end))
+            max(0, there.end - self.stands.get(number, PartitionVitals(0)).reached)
             for number, there in source.stands.items()
         )
 
@@ -283,7 +290,7 @@ class TopicVitals(NamedTuple):
         found, is_known = [], True
         for number, there in source.stands.items():
             here = self.stands.get(number, PartitionVitals(0))
-            if here.end >= there.end:
+            if here.reached >= there.end:
                 continue
             if here.newest_ms is None or there.newest_ms is None:
                 is_known = False

@@ -22,6 +22,7 @@ from reconciler.resources.measures import (
     Vitals,
     measured_names,
 )
+from reconciler.resources.mirrors import NEVER_FETCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,15 +62,13 @@ def vitals_of(client: KafkaClient, naming: Naming, groups: KafkaGroups, links: C
         ReconcilerError: It does not answer, or may not be asked for offsets.
     """
     topics, chosen, offsets = _looked(client, naming)
-    mirrors, positions = _mirrored(links(), naming, chosen) if LEDGER in topics else ({}, {})
+    mirrors = _mirrored(links(), naming, chosen) if LEDGER in topics else {}
     shown = {name: seen for name, seen in topics.items() if not is_internal(seen)}
     names = groups.names()
     return Vitals(
         topics=len(shown),
         partitions=sum(len(seen.replicas) for seen in shown.values()),
-        measured=[
-            _topic(client.name, naming, seen, offsets, mirrors.get(name), positions) for name, seen in chosen.items()
-        ],
+        measured=[_topic(client.name, naming, seen, offsets, mirrors.get(name)) for name, seen in chosen.items()],
         unmeasured=len(shown) - len(chosen),
         groups=len(names),
         lags=_lags(groups, names[:GROUPS_MEASURED], offsets)[:LAGS_MEASURED],
@@ -111,46 +110,56 @@ def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Seque
     return _Offsets(starts, stable, ends, newest, sizes)
 
 
-def _mirrored(
-    links: KafkaLinks, naming: Naming, chosen: Mapping[str, TopicSeen]
-) -> tuple[Mapping[str, MirrorSeen], Mapping[str, Positions]]:
-    """Return the measured topics that are mirrors, and how far they have come, by the names their brokers give them."""
-    every = {naming.physical(each.name): each for each in links.mirrors() if each.status is not MirrorStatus.STOPPED}
-    mirrors = {name: each for name, each in every.items() if name in chosen}
-    positions = links.positions_of([each.name for each in mirrors.values()]) if mirrors else {}
-    return mirrors, {naming.physical(full_name): found for full_name, found in positions.items()}
+@dataclass(frozen=True, slots=True)
+class _Mirrored:
+    """A measured topic that is a mirror, and how far each partition was copied."""
+
+    seen: MirrorSeen
+    positions: Positions
+    newest_ms: Mapping[int, int]
 
 
-def _topic(
-    cluster: str,
-    naming: Naming,
-    seen: TopicSeen,
-    offsets: _Offsets,
-    mirror: MirrorSeen | None,
-    positions: Mapping[str, Positions],
-) -> TopicVitals:
+def _mirrored(links: KafkaLinks, naming: Naming, chosen: Mapping[str, TopicSeen]) -> dict[str, _Mirrored]:
+    """Return the measured topics that are mirrors, by the names their brokers give them."""
+    every = [each for each in links.mirrors() if each.status is not MirrorStatus.STOPPED]
+    here = {each.name: each for each in every if naming.physical(each.name) in chosen}
+    if not here:
+        return {}
+    positions, newest = links.positions_of(here), links.newest_of(here)
+    return {
+        naming.physical(name): _Mirrored(each, positions[name], newest.get(name, {}))
+        for name, each in here.items()
+        if name in positions
+    }
+
+
+def _topic(cluster: str, naming: Naming, seen: TopicSeen, offsets: _Offsets, mirrored: _Mirrored | None) -> TopicVitals:
     places = [(seen.name, number) for number in range(len(seen.replicas))]
-    sizes, copied = offsets.sizes, positions.get(seen.name)
-    ends = (
-        {number: offsets.ends[seen.name, number] for _, number in places}
-        if copied is None
-        else {number: position.end for number, position in copied.items()}
-    )
+    sizes = offsets.sizes
     source: Address | None = None
-    if mirror is not None and mirror.source_cluster:
-        source = address_of("topic", mirror.source_cluster, mirror.source)
+    if mirrored is not None and mirrored.seen.source_cluster:
+        source = address_of("topic", mirrored.seen.source_cluster, mirrored.seen.source)
     return TopicVitals(
-        address_of("topic" if mirror is None else "mirror", cluster, naming.full_name(seen.name)),
+        address_of("topic" if mirrored is None else "mirror", cluster, naming.full_name(seen.name)),
         len(places),
         sum(offsets.starts[place] for place in places),
         sum(offsets.ends[place] for place in places),
         sum(max(0, offsets.stable[place] - offsets.starts[place]) for place in places),
         None if sizes is None else sum(sizes.get(place, 0) for place in places),
         source,
-        stands={
-            number: PartitionVitals(end, offsets.newest.get((seen.name, number))) for number, end in ends.items() if end
-        },
+        stands={place[1]: stands for place in places if (stands := _stands(place, offsets, mirrored)) is not None},
     )
+
+
+def _stands(place: Place, offsets: _Offsets, mirrored: _Mirrored | None) -> PartitionVitals | None:
+    """Return where a partition stands; `None`: nothing was ever written or copied to it."""
+    end, number = offsets.ends[place], place[1]
+    if mirrored is None:
+        return PartitionVitals(end, offsets.newest.get(place)) if end else None
+    position = mirrored.positions.get(number)
+    if position is None or position.fetched == NEVER_FETCHED:
+        return PartitionVitals(end, copied=0 if position is None else position.end)
+    return PartitionVitals(end, mirrored.newest_ms.get(number), position.end)
 
 
 def _lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> list[GroupLag]:

@@ -74,7 +74,7 @@ def selectors(expression: Any) -> Iterator[Any]:
             yield from selectors(expression.expr)
 
 
-@pytest.mark.parametrize(("where", "text"), expressions())
+@pytest.mark.parametrize(("where", "text"), list(expressions()))
 def test_every_expression_is_one_of_prometheus(where: str, text: str) -> None:
     assert list(selectors(promql.parse(text))), where
 
@@ -87,7 +87,7 @@ def test_rules_have_the_form_that_prometheus_reads() -> None:
     assert len({group["name"] for group in RULES["groups"]}) == len(RULES["groups"])
     for alert in ALERTS:
         assert alert.keys() - {"for"} == {"alert", "expr", "labels", "annotations"}
-        assert promql.parse_duration(alert.get("for", "0s")).total_seconds() >= 0
+        assert promql.parse_duration(alert.get("for", "1s")).total_seconds() > 0
         assert alert["labels"] in ({"severity": "warning"}, {"severity": "critical"})
         assert alert["annotations"].keys() == {"summary", "description"}
         for text in alert["annotations"].values():
@@ -191,9 +191,9 @@ def test_a_run_on_kafka_tells_lags_sizes_and_records_under_the_names_of_embedded
 def test_every_metric_label_and_state_of_the_example_is_one_that_is_written(told: tuple[Scraped, str]) -> None:
     read, _ = told
     written: dict[str, set[str]] = {}
-    for name, labels in read.values:
+    for name, given in read.values:
         # What is scraped has the label `job` of Prometheus itself, which calls ours `exported_job`.
-        names = {"exported_job" if label == "job" else label for label, _ in labels}
+        names = {"exported_job" if label == "job" else label for label, _ in given}
         written.setdefault(name, set()).update(names)
     for where, text in expressions():
         labels: set[str] = set()
@@ -206,7 +206,7 @@ def test_every_metric_label_and_state_of_the_example_is_one_that_is_written(told
                     assert set(matcher.value.split("|")) <= STATES, where
         for label in named_in(where):
             assert label in labels | {"job"}, f"{where}: {label}"
-    kinds = {dict(labels)["class"] for name, labels in read.values if name == "reconciler_drift_findings"}
+    kinds = {dict(given)["class"] for name, given in read.values if name == "reconciler_drift_findings"}
     assert kinds == set(CLASSES)
 
 

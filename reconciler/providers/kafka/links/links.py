@@ -130,6 +130,16 @@ class KafkaLinks:
             }
         return found
 
+    def newest_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
+        """Return the latest timestamp that was copied into each partition of mirrors, where that is known."""
+        names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
+        found: dict[str, dict[int, int]] = {}
+        for (_, topic, number, *_), progress in self.site.ledger.read(PROGRESS).items():
+            newest_ms = progress.get("newest_ms")
+            if topic in names and newest_ms is not None:
+                found.setdefault(names[str(topic)], {})[int(number)] = newest_ms
+        return found
+
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:

@@ -42,6 +42,8 @@ class Progress:
     last: Chunk = _NOTHING
     copy_id: str | None = None
     """Which topic was copied into: what is said of one that was deleted says nothing of its successor."""
+    newest_ms: int | None = None
+    """The latest timestamp of a record that was copied. Its brokers do not tell: they count ends of transactions."""
 
     @property
     def reached(self) -> SinkPosition:
@@ -51,13 +53,14 @@ class Progress:
     def document(self) -> dict[str, Any]:
         """Return it for the ledger; the open chunk has an entry of its own."""
         epochs = [list(epoch) for epoch in self.epochs]
-        return {
+        kept = {
             "through": self.through,
             "topic_id": self.topic_id,
             "epochs": epochs,
             "chunk": self.last.number,
             "copy_id": self.copy_id,
         }
+        return kept if self.newest_ms is None else {**kept, "newest_ms": self.newest_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Ledgers:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
         last = self._last.get(partition, _NOTHING)
-        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"))
+        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"), found.get("newest_ms"))
 
     def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
         """Return all, or some."""

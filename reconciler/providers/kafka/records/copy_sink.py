@@ -196,6 +196,8 @@ class CopySink:
                 rest = OffsetRange(rest.start, batch[0][4])
                 break
             transactions.take(batch)
+            newest_ms = max(row[2] for row in batch)
+            progress = replace(progress, newest_ms=max(progress.newest_ms or 0, newest_ms))
             records += len(batch)
             taken += sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
             is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
