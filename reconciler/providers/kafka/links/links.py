@@ -191,7 +191,10 @@ class KafkaLinks:
         return self.mirror(full_name)
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
-        """Do nothing: mirrors have the retention of their sources, and brokers expire by the records' own times."""
+        """Delete below the log starts of the source, by the offset map, where retention is synced."""
+        from reconciler.providers.kafka.links.link_sync import follow_starts  # noqa: PLC0415 - only who drives links
+
+        follow_starts(self.site, full_name, starts)
 
     def trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
