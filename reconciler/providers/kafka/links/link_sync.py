@@ -155,6 +155,10 @@ class KafkaSyncs:
         """Give mirrors and namespaces the access rules of a source."""
         return link_groups.bring_rules(self.site, link, rules)
 
+    def protect(self, link: str) -> int:
+        """Deny writing to the mirrors of a link to whom rules let write, where it says so; else take that back."""
+        return link_groups.protect(self.site, link)
+
 
 def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
     if source.incarnation is not None and kept.entry.source_topic_id not in {None, source.incarnation}:
