@@ -91,8 +91,11 @@ def _recorded(
     run: str,
 ) -> Recorded:
     is_new = last is None or isinstance(action, Create)
+    resource = action.after
+    if isinstance(resource, MirrorTopic) and resource.denied:  # Passes of `run` change that, too: clusters say it.
+        resource = resource.model_copy(update={"denied": ()})
     return Recorded(
-        resource=action.after,
+        resource=resource,
         incarnation=_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
         physical_name=_known(done.physical_name if done else None, last.physical_name if last else None),
         ownership=ownership if is_new or not last else last.ownership,

@@ -821,6 +821,16 @@ class SyncsOfCluster(Protocol):
         """
         ...
 
+    def protect(self, link: str) -> int:
+        """Keep writers out of the mirrors of a link, as it says (`protect`), and return how many mirrors changed.
+
+        Nothing is done where the platform refuses producers itself.
+
+        Raises:
+            UserError: It is not possible there, or not with these access rules.
+        """
+        ...
+
 
 # Upkeep of a platform: what a pass is given, and what it says it did.
 

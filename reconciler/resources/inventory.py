@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError
+from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
@@ -52,6 +53,10 @@ class Capabilities:
     mirrors_read_only: bool = True
     """False: a mirror takes records of others, too; the plan warns of it once a cluster."""
     acls: bool = False
+    write_rules: frozenset[Binding] = frozenset()
+    """The rules about writing to topics, as they were when this was asked: from whom mirrors can be protected."""
+    principal: str | None = None
+    """As whom the platform knows whoever acts; `None`: that cannot be told."""
     acl_hosts_are_addresses: bool = False
     """Hosts of ACLs are compared with the address of a connection: a name, or a range, would never be met."""
     denies_are_final: bool = False

@@ -432,7 +432,8 @@ def summary(resource: Resource) -> str:
             prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
-            return f"mirror of {resource.source_cluster}/{resource.source}"
+            denied = f", acl deny {', '.join(resource.denied)}: write" if resource.denied else ""
+            return f"mirror of {resource.source_cluster}/{resource.source}{denied}"
         case TieringPolicy():
             return "policy"
         case _:

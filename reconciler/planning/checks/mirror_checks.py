@@ -191,13 +191,24 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
         if cluster in told or not situation.is_decidable(address):
             continue
         told.add(cluster)
-        if not situation.capabilities(cluster).mirrors_read_only:
+        link = situation.wanted[address].resource
+        is_open = not situation.capabilities(cluster).mirrors_read_only
+        if is_open and isinstance(link, MirrorLink) and link.spec.protect == "acl":
+            if situation.capabilities(cluster).open_without_acls:
+                yield Finding(
+                    address,
+                    situation.wanted[address].source,
+                    f"a mirror on cluster {cluster} that no access rule is about is open to every producer: "
+                    "`protect: acl` denies those whom a rule lets write",
+                    "Let a rule allow WRITE on it, or set allow.everyone.if.no.acl.found=false at the brokers.",
+                )
+        elif is_open:
             yield Finding(
                 address,
                 situation.wanted[address].source,
                 f"other producers can write to mirrors on cluster {cluster}: nothing there keeps them read-only, and "
                 "what is written to one is not in its source",
-                "Allow only the principal of the link to write there, or deny write to the others.",
+                "Say `protect: acl` in the link, or allow only its principal to write there.",
             )
 
 
@@ -270,6 +281,12 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
+    if spec.protect == "acl" and not capabilities.mirrors_read_only:
+        if not capabilities.acls:
+            yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
+        elif capabilities.principal is None:
+            message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
+            yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
     defaults = type(spec)(source=spec.source)
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field

@@ -274,6 +274,10 @@ class EmbeddedSyncs:
         """Give mirrors and namespaces the access rules of a source."""
         return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
 
+    def protect(self, link: str) -> int:  # noqa: ARG002 - as the platform is
+        """Do nothing: producers cannot write to a mirror."""
+        return 0
+
     def _commit(self, what: str, decide: Callable[[Draft], R]) -> R:
         self.cluster.permissions.check_super_user(what)
         found: list[R] = []

@@ -218,7 +218,9 @@ class KafkaProvider:
     def capabilities(self) -> Capabilities:
         """The limits of this cluster, asked once."""
         if self._capabilities is None:
-            self._capabilities = capabilities_of(self._look)
+            from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands ask no limits
+
+            self._capabilities = replace(capabilities_of(self._look), principal=principal_of(self._declared))
         return self._capabilities
 
     def identify(self) -> ClusterIdentity:
@@ -244,7 +246,8 @@ class KafkaProvider:
         for name, seal in sealed.items():
             if name in configs:
                 configs[name] = seal.opened(configs[name])
-        bindings, _ = look.bindings
+        every, _ = look.bindings
+        bindings = self._not_ours(every, entries)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
             inventory[self._declared.address] = observed_cluster(look, self._declared)
@@ -252,7 +255,7 @@ class KafkaProvider:
         if LEDGER in topics:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
-            inventory = laid_over(inventory, (entries, topics, configs), name, wanted)
+            inventory = laid_over(inventory, (entries, topics, configs), name, wanted, frozenset(every))
         for address, there in [*inventory.items()] if sealed else ():
             if there.physical_name in sealed:
                 inventory[address] = replace(there, is_sealed=True)
@@ -263,7 +266,9 @@ class KafkaProvider:
     def unplaced(self) -> Sequence[Binding]:
         """Return the access rules of no topic and no known namespace, such as those on the cluster."""
         bindings, _ = read_bindings(self._client)
-        return placed(bindings, self._naming, self._client.topics().keys()).rest
+        topics = self._client.topics().keys()
+        entries = self._ledger.read() if LEDGER in topics else {}
+        return placed(self._not_ours(bindings, entries), self._naming, topics).rest
 
     def check_shown(self, address: Address) -> None:
         """Refuse who may not know whether a topic is there."""
@@ -495,6 +500,15 @@ class KafkaProvider:
         seals = seals_in(entries)
         sealed = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
         return entries, {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
+
+    def _not_ours(self, bindings: Sequence[Binding], entries: Entries) -> Sequence[Binding]:
+        """Return access rules without those that keep writers out of mirrors: they belong to links."""
+        if not entries:
+            return bindings
+        from reconciler.providers.kafka.links.link_states import denials_in  # noqa: PLC0415 - only who mirrors pays
+
+        ours = denials_in(entries)
+        return [each for each in bindings if each not in ours] if ours else bindings
 
     def _learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""

@@ -21,6 +21,7 @@ from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.models import declared_after, link_entry, link_in, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -191,7 +192,10 @@ class KafkaLinks:
         return self.mirror(full_name)
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
-        """Do nothing: mirrors have the retention of their sources, and brokers expire by the records' own times."""
+        """Delete below the log starts of the source, by the offset map, where retention is synced."""
+        from reconciler.providers.kafka.links.link_sync import follow_starts  # noqa: PLC0415 - only who drives links
+
+        follow_starts(self.site, full_name, starts)
 
     def trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
@@ -363,7 +367,12 @@ class _Carrying:
             mirror = action.after
             assert isinstance(mirror, MirrorTopic)  # noqa: S101 - the rest was done before
             try:
-                new = New(mirror.source, source_taken(mirror.address, action.parameters), mirror.configs)
+                new = New(
+                    mirror.source,
+                    source_taken(mirror.address, action.parameters),
+                    mirror.configs,
+                    denied=mirror.denied,
+                )
             except ReconcilerError as error:
                 found[action.id] = error
             else:
@@ -433,7 +442,7 @@ class _Carrying:
         Making(self._site, self._may_go_on).delete_link(name)
 
     def _configure(self, mirror: MirrorTopic, action: Update) -> str:
-        """Change a mirror's own configs."""
+        """Change a mirror's own configs, and whom it is protected from."""
         topic, seen = self._site.topic(mirror.name)
         states = self._site.states()
         kept = states.mirror(topic, mirror.name, None if seen is None else seen.id)
@@ -444,6 +453,13 @@ class _Carrying:
         ((_, configs),) = self._site.client.configs([topic])
         own = {} if isinstance(configs, int) else own_values(configs)
         self._site.shape(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
+        if wanted.rules:
+            self._may_go_on()
+            from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - only who protects pays
+
+            asked = {rule_at(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
+            denied = {who for who in {*kept.denied, *asked} if asked.get(who, True)}
+            deny(self._site, kept.link, {topic: tuple(sorted(denied))})
         return kept.topic_id or ""
 
 
