@@ -355,7 +355,8 @@ class KafkaProvider:
         """The links whose destination is this cluster, and their mirrors."""
         from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
 
-        return KafkaLinks(self._site())
+        name = self._client.name
+        return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds.
