@@ -172,6 +172,14 @@ class Diverged:
     """The earliest time of one of them; `None`: we cannot tell."""
 
 
+SIDE: Final = ".diverged"
+
+
+def side_topic(full_name: str) -> str:
+    """Return the full name of the topic that keeps what the mirror of a topic never got."""
+    return full_name + SIDE
+
+
 WithDiverged: TypeAlias = Literal["refuse", "drop", "keep"]
 """What a restore does with records that the mirror never got: end with an error, give them up, or keep them in a topic
 of their own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
@@ -13,17 +13,20 @@ from reconciler.planning.actions import Transition
 from reconciler.providers.protocol import go_on
 from reconciler.resources import mirrors
 from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, Trouble
 from reconciler.runtime.text import counted
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Literal
 
     from reconciler.planning.actions import Action
     from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.records.log import Bounds
     from reconciler.resources.address import Address
+    from reconciler.resources.measures import Measures
     from reconciler.resources.mirrors import MirrorSeen, Operation, Truncated, WithDiverged
 
 
@@ -120,6 +123,34 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     }
     found = mirrors.cuts(own, topic_id, theirs, peer.topic_id)
     return {number: agreed_by_map(*logs, number, maps[number], at) if at else at for number, at in found.items()}
+
+
+def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
+    """Return what was measured, with the records that only the topics have that are restored.
+
+    That is where offsets do not say it; what cannot be compared is not measured.
+    """
+    asked = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
+    restored = [mirror for mirror in asked if isinstance(mirror, MirrorTopic)]
+
+    def looked(mirror: MirrorTopic) -> Sequence[mirrors.Diverged] | ReconcilerError | None:
+        links = providers[mirror.cluster].links
+        try:
+            if links.diverged(mirror.name, {}) is None:
+                return None
+            peer = provider_of(providers, mirror.source_cluster).links.mirror(mirror.source)
+            return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
+        except ReconcilerError as error:
+            return error
+
+    found = dict(measures)
+    for mirror, seen in zip(restored, side_by_side(looked, restored, name="compare"), strict=True):
+        topic = address_of("topic", mirror.cluster, mirror.name)
+        if isinstance(seen, ReconcilerError):
+            found.pop(topic, None)
+        elif seen is not None and topic in found:
+            found[topic] = replace(found[topic], diverged=tuple(seen))
+    return found
 
 
 # What must be true before a transition begins, or a mirror opens: looked at on the other side.

@@ -25,6 +25,7 @@ from reconciler.resources.mirrors import (
     check_reversible,
     diverged_error,
     over_error,
+    side_topic,
     stepped,
     under_way,
 )
@@ -44,8 +45,6 @@ _M = MirrorStatus
 _COPIED: Final = (LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
 _COUNTED: Final = 200_000
 """Of a stretch that is longer only the first records are read, and its offsets are counted: a plan is not to wait."""
-SIDE: Final = ".diverged"
-"""What the name of a topic ends with that keeps what a mirror never got."""
 
 
 @dataclass(frozen=True)
@@ -259,11 +258,6 @@ def seals_of(site: Site) -> Seals:
     from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
 
     return Seals(site.client, site.ledger)
-
-
-def side_topic(full_name: str) -> str:
-    """Return the full name of the topic that keeps what the mirror of a topic never got."""
-    return full_name + SIDE
 
 
 def _joined(full_name: str, status: MirrorStatus, verb: str) -> MirrorStatus:
