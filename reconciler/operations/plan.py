@@ -127,6 +127,10 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
         measures = measure(
             work.providers, asked, with_groups=True, committed=cut, may_lack=lost, tell=work.invocation.tell
         )
+        if cut:
+            from reconciler.operations.steps.transitions import with_diverged  # noqa: PLC0415 - few plans need it
+
+            measures = with_diverged(work.providers, draft.actions, measures)
     found = planner.judge(draft, measures)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
     return Decided(placed, snapshot, record, seen, remembered)

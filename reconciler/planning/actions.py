@@ -44,6 +44,16 @@ class RoleCost:
     """Consumer groups that have read beyond where a restore cuts; `None`: we cannot tell."""
     timeout_ms: int | None = None
     """A promotion is given up where what is behind does not shrink for so long."""
+    records: int | None = None
+    """How many records are lost or kept by a restore, where they were counted; `None`: offsets say it."""
+    since_ms: int | None = None
+    """The earliest time of one of them; `None`: we cannot tell."""
+    kept: tuple[Stretch, ...] = ()
+    """What only this topic has and a restore keeps."""
+    kept_in: str | None = None
+    """The full name of the topic that keeps it."""
+    copied_afresh: tuple[int, ...] = ()
+    """The partitions that a restore empties and copies anew, as no broker cuts the end of a log."""
 
     @property
     def lost_offsets(self) -> int | None:

@@ -26,6 +26,7 @@ QUOTAS: Final = "quotas."
 OBJECT_STORAGE: Final = "objectStorage.url"
 """What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
 
+KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
     "paused": "paused",
     "autoCreate": "auto-create",
@@ -36,6 +37,7 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
     "retryTimeout": "retry-timeout",
     "metadataInterval": "metadata-interval",
     "protect": "protect",
+    "keepDiverged": KEEP_DIVERGED,
 }
 """Fields of a link → the feature a platform needs for them."""
 

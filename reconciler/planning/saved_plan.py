@@ -113,6 +113,13 @@ class RoleCostDocument(_Part):
     timeout_ms: int | None = Field(
         None, description="A promotion is given up where what is behind does not shrink for so long."
     )
+    records: int | None = Field(
+        None, description="How many records a restore loses or keeps, where they were counted. Null: offsets say it."
+    )
+    since_ms: int | None = Field(None, description="The earliest time of one of them. Null: we cannot tell.")
+    kept: tuple[StretchDocument, ...] = Field((), description="What only this topic has, and a restore keeps.")
+    kept_in: str | None = Field(None, description="Full name of the topic that keeps it.")
+    copied_afresh: tuple[int, ...] = Field((), description="Partitions that a restore empties and copies anew.")
 
 
 class EstimateDocument(_Part):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import (
         AccessRules,
+        Diverged,
         GroupOffsets,
         GroupOffsetsResult,
         LinkSeen,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         SourceTopic,
         Trouble,
         Truncated,
+        WithDiverged,
     )
     from reconciler.resources.mount import Migration, Mountable, Recoverable, Recoveries
 
@@ -376,11 +378,13 @@ class LinksOfCluster(Protocol):
         operation: str,
         verb: str,
         may_go_on: Callable[[], None] = go_on,
+        diverged: WithDiverged = "refuse",
     ) -> MirrorSeen:
         """Let an ordinary topic become the mirror of `of`, its own mirror on the peer: it takes no records any more.
 
         `verb` is that of the operation: a reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. What
-        is open of transactions is aborted.
+        is open of transactions is aborted. `diverged`: what a restore does with records that `of` never got, where the
+        platform does not simply cut them off; the first one counts.
 
         Raises:
             UserError: There is no link half of that name here, or the topic is a mirror already.
@@ -407,8 +411,26 @@ class LinksOfCluster(Protocol):
         """Cut what a restore has to cut (`operation.ends`), and return what was cut, by partition."""
         ...
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[Diverged] | None:
+        """Return what a topic has from where its mirror agrees with it last, by records; `None`: its offsets say it."""
+        ...
+
+    def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
+        """Return where records of its source lie in a mirror, stopped or not; `None`: at the same offsets."""
+        ...
+
+    def stand(
+        self,
+        full_name: str,
+        source_topic_id: str,
+        bounds: Mapping[int, Bounds],
+        *,
+        operation: str,
+        maps: Mapping[int, OffsetMap] | None = None,
+    ) -> None:
         """Note that a new mirror equals its source up to its own ends: roles were swapped, or all else was cut.
+
+        `maps`: where the source's records lie that it has from here, if their offsets are others.
 
         Raises:
             UserError: That operation is not under way.

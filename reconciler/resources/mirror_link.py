@@ -338,6 +338,12 @@ class MirrorLinkSpec(Model):
         "whom an access rule lets write, but the link; `warn` says in plans that they can.",
         examples=["acl"],
     )
+    keep_diverged: Flag | None = Field(
+        default=None,
+        description="Whether records that a mirror never got are kept in a topic `NAME.diverged` when its original "
+        "source is restored, not given up; Kafka only.",
+        examples=[True],
+    )
     metadata_interval: DurationMs = Field(
         default=300_000, description="How often the link looks for new topics and configs.", examples=["5m"]
     )

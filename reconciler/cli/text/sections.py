@@ -345,6 +345,11 @@ def _role(cost: RoleCostDocument | None) -> RoleCost | None:
         cost.fetched,
         cost.groups_set_back,
         cost.timeout_ms,
+        cost.records,
+        cost.since_ms,
+        _stretches(cost.kept),
+        cost.kept_in,
+        cost.copied_afresh,
     )
 
 

@@ -27,7 +27,7 @@ from reconciler.lifecycles.mirror import ROLES
 from reconciler.objectstore.settings import Patience
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import Create, Update
-from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
+from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
 from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up
@@ -236,7 +236,7 @@ CAPABILITIES: Final = Capabilities(
     tiering=True,
     links=True,
     mirror_states=frozenset(ROLES),
-    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"}),
+    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"} - {KEEP_DIVERGED}),
     partition_growth=True,
     replication_change=True,
     topic_move=True,

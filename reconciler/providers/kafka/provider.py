@@ -329,7 +329,17 @@ class KafkaProvider:
         from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - brings Arrow
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
-        return measured(self._client, names, self._edge.now_ms())
+        found = measured(self._client, names, self._edge.now_ms())
+        if not found or LEDGER not in self._client.topics([LEDGER]):
+            return found
+        kept = self._site().states().mirrors
+        mirrors = {address: full_name_of(address) for address in found if names[address] in kept}
+        copied = self.links.positions_of(mirrors.values()) if mirrors else {}
+        return {**found} | {
+            address: replace(found[address], positions=copied[name])
+            for address, name in mirrors.items()
+            if name in copied
+        }
 
     @property
     def groups(self) -> KafkaGroups:
@@ -360,7 +370,8 @@ class KafkaProvider:
         """The links whose destination is this cluster, and their mirrors."""
         from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
 
-        return KafkaLinks(self._site())
+        name = self._client.name
+        return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds.
@@ -406,7 +417,7 @@ class KafkaProvider:
         from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only who mirrors pays
 
         seen = self._seen(topic)
-        return source_topics(self._client, {seen.name: seen})[seen.name]
+        return source_topics(self._client, {seen.name: seen}, self._ledger)[seen.name]
 
     def follow_source(self, mirror: Address, source: SourceTopic) -> None:
         """Bring a mirror's partitions and synced configs to what its source has."""

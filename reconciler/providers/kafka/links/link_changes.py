@@ -30,6 +30,7 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
     taken_configs,
 )
+from reconciler.providers.kafka.mounts.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
@@ -49,11 +50,11 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from reconciler.lifecycles.mirror import MirrorStatus
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Changes, Entries
+    from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.providers.kafka.links.link_states import States
     from reconciler.providers.kafka.metadata import TopicSeen
@@ -270,9 +271,22 @@ class Changing:
             after = {topic: replace(kept, opening=None, denied=()) for topic, kept in still.items()}
             return {mirror_key(topic): kept.document() for topic, kept in after.items()}
 
+        self._unseal(opened)
         self.may_go_on()
         _lift(self.site, lambda topic, _kept: mirror_key(topic) in opened)
         self.site.ledger.change(writer_of(link), decide)
+
+    def _unseal(self, opened: Collection[Key]) -> None:
+        """Let producers in where a reversal has shut them out: before it is told, or who asks again goes on here."""
+        mirrors = self.site.states().mirrors
+        shut = self.site.ledger.read(SEALED)
+        for _, topic in sorted(opened):
+            kept = mirrors.get(str(topic))
+            if kept is not None and kept.topic_id is not None and seal_key(kept.topic_id) in shut:
+                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
+
+                self.may_go_on()
+                Seals(self.site.client, self.site.ledger).take_off(kept.topic_id)
 
 
 # Mirrors made and deleted: the ledger says first what is to be, so that a topic can be told to be ours.

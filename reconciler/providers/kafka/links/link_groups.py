@@ -63,6 +63,25 @@ def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, G
     return _Bringing(site, groups).brought() if groups else {}
 
 
+def release(site: Site, link: str, topic: str) -> None:
+    """Note that where groups had got to in a topic is as if brought: from here on its source has the last word."""
+    there = _committed(site, _states(site))
+    read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in there.items()}
+    read = {group: of for group, of in read.items() if of}
+
+    def decide(entries: Entries) -> Changes:
+        changes: dict[Key, Any] = {}
+        for group, of in read.items():
+            key = (BROUGHT, link, group)
+            known = _noted(entries.get(key, {}))
+            own = {place: at for place, at in of.items() if not _is_ours(at, known.get(place, ()))}
+            if own:
+                changes[key] = _document({**known, **{place: (at.offset, at.offset) for place, at in own.items()}})
+        return changes
+
+    site.ledger.change(writer_of(link), decide, BROUGHT)
+
+
 @dataclass
 class _Bringing:
     """One look at the ledger and at the groups; each map is read once."""
