@@ -7,6 +7,7 @@ own, where it can be killed at every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -69,6 +70,10 @@ class Ending:
             self._give_up(result, error, began)
         except ReconcilerError as error:
             result = replace(result, unknown=_unknown(error))
+        if result.is_changed:
+            # Whoever hurries leaves it to the next apply.
+            with suppress(StoppedError):
+                await self.setting.effects.call(lambda: self.setting.settle(result.record))
         try:
             serial = await self._commit(result, keeps_lease=keeps_lease)
         except ReconcilerError as error:
@@ -253,6 +258,8 @@ class ToDo:
     """Where the actions come from, if from a plan."""
     options: Mapping[str, Any] | None = None
     """What was typed, so that another machine can plan the same again."""
+    unowned: frozenset[str] = frozenset()
+    """Clusters that do not say yet who owns what of the record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         guards=workspace.spec.guards,
         spark=workspace.spec.spark,
         selection=selection(invocation, work.select, work.folder),
+        me=work.me(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         environment=work.select.environment,
         git_commit=invocation.git_commit(work.folder),
@@ -228,7 +229,8 @@ class BlockedPlanError(BlockedError):
         """Name what is blocked, and the words that would allow it."""
         actions = planned.plan.blocked
         allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
-        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
+        options = " ".join(f"--allow {allow}" for allow in dict.fromkeys(allows))
+        hint = f"Allow once with {options}" if options else "Change the files."
         what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
         super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
         self.planned = planned

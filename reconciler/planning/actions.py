@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirrors import Stretch, length_of
+from reconciler.resources.owners import ResourceOwner
 
 # What an action is expected to cost, and why a guard refuses it.
 
@@ -199,6 +200,8 @@ class _Step:
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or the reviewed allowance that lifted a block."""
+    owner: ResourceOwner | None = None
+    """Another workspace that owns it; `None`: it is free, or ours."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Field path of `after` → where its value comes from, where that is not the resource itself; kept in the record."""
 

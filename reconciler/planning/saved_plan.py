@@ -164,6 +164,15 @@ class BlockDocument(_Part):
     )
 
 
+class OwnerDocument(_Part):
+    """Another workspace that owns a resource."""
+
+    workspace: str
+    environment: str | None
+    lineage: str = Field(description="The lifelong id of its state.")
+    state: str = Field(description="Where its state lies, without credentials.")
+
+
 class ActionDocument(_Part):
     """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant`."""
 
@@ -184,6 +193,9 @@ class ActionDocument(_Part):
     estimate: EstimateDocument
     blocked: BlockDocument | None
     grant: str | None = Field(description="What lifted a block.")
+    owner: OwnerDocument | None = Field(
+        None, description="The other workspace that owns the resource; null: it is free, or ours."
+    )
 
 
 class DriftDocument(_Part):

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         WithDiverged,
     )
     from reconciler.resources.mount import Migration, Mountable, Recoverable, Recoveries
+    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 TopicAddress: TypeAlias = Address
@@ -181,6 +182,16 @@ class Provider(Protocol):
 
         Raises:
             LeaseError: By `may_go_on`; nothing was done since it was last asked.
+        """
+        ...
+
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Write who owns what, and return what of `change.take` another owns: then nothing was written.
+
+        Of two that take the same at once, one wins. Who owns what is observed with the cluster (`Observed.owners`).
+
+        Raises:
+            NotAuthorizedError: Whoever acts may not write it.
         """
         ...
 

@@ -17,6 +17,7 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.owners import Owners
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import Workspace
@@ -230,6 +231,8 @@ class Observed:
     """Of a topic: whether its brokers refuse every record, since it is about to be deleted."""
     becomes: Resource | None = None
     """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
+    owners: Owners | None = None
+    """Of a cluster: which workspace owns what on it; `None`: nothing is owned there."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

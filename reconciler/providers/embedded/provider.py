@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 # The cluster as a whole: made, bound to its object storage, its properties set; and what is seen of that.
@@ -305,12 +306,9 @@ class EmbeddedProvider:
         inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
         inventory |= mountings_in(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
-            inventory = {
-                self._declared.address: observed_cluster(
-                    self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url
-                ),
-                **inventory,
-            }
+            here = observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
+            owners = catalog.owned if catalog.owners else None
+            inventory = {self._declared.address: replace(here, owners=owners), **inventory}
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
         if wanted is None:
@@ -347,6 +345,23 @@ class EmbeddedProvider:
         if rest:
             name, cluster = self._declared.metadata.name, self._cluster()
             yield from carried_out(name, cluster, rest, self.recoverable(asked_in(rest)), may_go_on)
+
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Write who owns what by one commit of the catalog."""
+        refused: dict[str, ResourceOwner] = {}
+
+        def decide(draft: Draft) -> None:
+            nonlocal refused
+            changes, refused = change.on(draft.owned)
+            if refused:
+                return
+            for lineage, owner in change.workspaces_on(draft.owned, changes).items():
+                draft.put_workspace(lineage, owner)
+            for key, owned_by in changes.items():
+                draft.put_owner(key, owned_by)
+
+        self._cluster().catalog.commit(decide)
+        return refused
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""

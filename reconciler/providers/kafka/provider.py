@@ -22,6 +22,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import ClusterIdentity, Observed, Overview, TopicShown
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import Vitals
+from reconciler.resources.owners import Owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,11 +44,14 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures, TopicStorage
     from reconciler.resources.mirrors import SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 # What a cluster has, in four requests whatever the number of its topics, as resources.
 
 
+_IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
+"""Kinds that are kept in the ledger: who has them cannot do without it."""
 _UNAUTHORIZED: Final = 29
 """What brokers answer about a topic that is asked for by name and may not be described, be it there or not."""
 
@@ -242,7 +246,7 @@ class KafkaProvider:
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        entries, sealed = self._kept(topics, configs) if LEDGER in topics else ({}, {})
+        entries, sealed, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, None)
         for name, seal in sealed.items():
             if name in configs:
                 configs[name] = seal.opened(configs[name])
@@ -250,7 +254,7 @@ class KafkaProvider:
         bindings = self._not_ours(every, entries)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            inventory[self._declared.address] = observed_cluster(look, self._declared)
+            inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=owners)
         inventory.update(looking.observed(topics, configs, bindings))
         if LEDGER in topics:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
@@ -502,15 +506,63 @@ class KafkaProvider:
 
     def _kept(
         self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
-    ) -> tuple[Entries, dict[str, Seal]]:
-        """Return what the ledger has of links, and the seals of topics, but those that a person took off."""
-        from reconciler.providers.kafka.ledger import STATES  # noqa: PLC0415 - only who mirrors or moves pays
+    ) -> tuple[Entries, dict[str, Seal], Owners]:
+        """Return what the ledger has of links, the seals of topics but those that a person took off, and owners.
+
+        Raises:
+            NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
+        """
+        from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster has none
         from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, is_sealed, seals_in  # noqa: PLC0415 - as above
 
-        entries = self._ledger.read(*STATES, SEALED)
+        try:
+            entries = self._ledger.read(*STATES, SEALED, OWNER, WORKSPACE)
+        except NotAuthorizedError as error:
+            if any(kind_of(address) in _IN_LEDGER for address in self._known):
+                raise
+            return {}, {}, Owners(unknown=error.message)
         seals = seals_in(entries)
         sealed = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
-        return entries, {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
+        open_seals = {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
+        return entries, open_seals, self._owners_in(entries)
+
+    def _owners_in(self, entries: Entries) -> Owners:
+        """Return who owns what by our names; a namespace is looked for by its prefix."""
+        from reconciler.providers.kafka.ledger import owners_in  # noqa: PLC0415 - as above
+
+        owners, naming = owners_in(entries), self._naming
+        what: dict[str, str] = {}
+        for key, lineage in owners.what.items():
+            kind, _, name = key.partition("/")
+            match kind:
+                case "topic":
+                    what[f"topic/{naming.full_name(name)}"] = lineage
+                case "namespace" if name in naming.prefixes:
+                    what[f"namespace/{naming.prefixes[name]}"] = lineage
+                case "link":
+                    what[key] = lineage
+                case _:
+                    continue  # a namespace that nobody here knows
+        return replace(owners, what=what)
+
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Write who owns what into the ledger, by the names that brokers know."""
+        from reconciler.providers.kafka.ledger import own  # noqa: PLC0415 - plans need none of it
+
+        ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
+        take = {self._key_of(key): other for key, other in change.take.items()}
+        there = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
+        return {ours[key]: other for key, other in own(self._ledger, there).items()}
+
+    def _key_of(self, key: str) -> str:
+        kind, _, name = key.partition("/")
+        match kind:
+            case "topic":
+                return f"topic/{self._naming.physical(name)}"
+            case "namespace":
+                return f"namespace/{self._naming.prefix(name)}"
+            case _:
+                return key
 
     def _not_ours(self, bindings: Sequence[Binding], entries: Entries) -> Sequence[Binding]:
         """Return access rules without those that keep writers out of mirrors: they belong to links."""
