@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.acls import Binding
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
-    from reconciler.resources.inventory import Capabilities, ClusterIdentity, Inventory, Overview
+    from reconciler.resources.inventory import Capabilities, ClusterIdentity, ClusterMetadata, Inventory, Overview
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import (
         AccessRules,
@@ -221,6 +221,16 @@ class Provider(Protocol):
 
         Raises:
             UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
+        """
+        ...
+
+    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:
+        """Return what object storage keeps of one cluster beside segments; `None`: nothing, or nobody knows of which.
+
+        Looks at nothing else, and chooses as `archived` does. Parts that are damaged are told, and the others returned.
+
+        Raises:
+            RetryableError: The object storage cannot be reached.
         """
         ...
 

@@ -15,6 +15,8 @@ ENABLED: Final = "cloud_storage_enabled"
 ALIASES: Final = ("delete_retention_ms", "log_retention_ms")
 """One property by two names."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
+METADATA_UPLOADS: Final = "enable_cluster_metadata_upload_loop"
+METADATA_INTERVAL: Final = "cloud_storage_cluster_metadata_upload_interval_ms"
 
 _SWITCHES: Final = (
     ConfigKey(ENABLED, "boolean", "false", description="Tiered storage at all; off, nothing is uploaded or fetched."),
@@ -30,6 +32,12 @@ _SWITCHES: Final = (
         "boolean",
         "true",
         description="Upload what was compacted once more.",
+    ),
+    ConfigKey(
+        METADATA_UPLOADS,
+        "boolean",
+        "true",
+        description="Keep topics, namespaces, access rules, links and groups in object storage, too.",
     ),
     ConfigKey(
         "kafka_enable_describe_log_dirs_remote_storage", "boolean", "true", description="Show remote bytes of topics."
@@ -72,6 +80,13 @@ _UPLOAD: Final = (
     ),
     ConfigKey(
         "cloud_storage_upload_ctrl_max_shares", "integer", "1000", minimum=1, description="Largest share of uploads."
+    ),
+    ConfigKey(
+        METADATA_INTERVAL,
+        "duration",
+        "3600000",
+        minimum=1,
+        description="How often what is not in segments is looked at, and kept in object storage where it changed.",
     ),
     ConfigKey(
         "cloud_storage_spillover_manifest_size",

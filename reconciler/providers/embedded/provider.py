@@ -30,7 +30,7 @@ from reconciler.planning.actions import Create, Update
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
-from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up
+from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up, metadata_in
 from reconciler.providers.embedded.translate import mountings_in, observed_in
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Marked, go_on, wanted_in
@@ -42,6 +42,7 @@ from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
+    ClusterMetadata,
     Following,
     Observed,
     Overview,
@@ -377,6 +378,10 @@ class EmbeddedProvider:
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
         """Yield every topic in object storage: one listing, a GET for each topic and each of its partitions."""
         return archived_in(self._declared.address, self._storage, cluster_id)
+
+    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:
+        """Return what is kept of a cluster beside segments: a GET, and one for each part; listings without an id."""
+        return metadata_in(self._declared.metadata.name, self._storage, cluster_id)
 
     def mountable(self) -> Sequence[Mountable]:
         """Return what was ever detached in the object storage: one listing, and a GET for each."""

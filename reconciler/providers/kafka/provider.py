@@ -19,7 +19,7 @@ from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Scope, go_on, wanted_in
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import ClusterIdentity, Observed, Overview, TopicShown
+from reconciler.resources.inventory import ClusterIdentity, ClusterMetadata, Observed, Overview, TopicShown
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import Vitals
 from reconciler.resources.owners import Owners
@@ -359,6 +359,10 @@ class KafkaProvider:
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:  # noqa: ARG002 - of the protocol
         """Refuse: its brokers keep their remote segments as they like."""
         raise self._cannot("list what lies in object storage")
+
+    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:  # noqa: ARG002 - of the protocol
+        """Return nothing: its brokers keep what they are told in their own log."""
+        return None
 
     def mountable(self) -> Sequence[Mountable]:
         """Return every topic that was ever detached in the object storage of this cluster."""
