@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.planning.findings import Mark
     from reconciler.planning.plan import PlanInput
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Resource
+    from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Recorded, Resource
     from reconciler.resources.measures import Measure
     from reconciler.resources.owners import ResourceOwner
 
@@ -63,6 +63,16 @@ class WantedResource:
 def unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
     """Return the paths that are declared to be unset."""
     return frozenset(path for path, origin in origins.items() if origin == DEFAULT) if origins else frozenset()
+
+
+ALTERED: Final = "a command"
+"""The origin, in a record, of a field that nothing recorded and that a command set: a plan takes it away again."""
+
+
+def altered_paths(last: Recorded | None) -> frozenset[str]:
+    """Return the paths of a record that a command set, and that were never applied from files."""
+    origins = last.origins if last is not None else {}
+    return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()
 
 
 @dataclass(frozen=True)
