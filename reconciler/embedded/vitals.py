@@ -11,7 +11,18 @@ from reconciler.embedded.segments.head import NEVER_WRITTEN
 from reconciler.embedded.tiered.usage import StorageReport
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.measures import GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.measures import (
+    GROUPS_MEASURED,
+    LAGS_MEASURED,
+    PARTITIONS_MEASURED,
+    TOPICS_MEASURED,
+    GroupLag,
+    PartitionVitals,
+    RemoteVitals,
+    TopicVitals,
+    Vitals,
+    measured_names,
+)
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
@@ -25,11 +36,6 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-TOPICS: Final = 1_000
-PARTITIONS: Final = 10_000
-GROUPS: Final = 1_000
-LAGS: Final = 10_000
-"""What is measured at most; the first by name."""
 _AT_ONCE: Final = 16
 
 
@@ -42,7 +48,7 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
         heads = report.heads(chosen, threads)
         manifests = report.manifests(chosen, heads, threads)
         names = list_groups(store)
-        groups = list(threads.over(lambda name: _group(store, name), names[:GROUPS]))
+        groups = list(threads.over(lambda name: _group(store, name), names[:GROUPS_MEASURED]))
     lags = list(_lags(chosen, heads, dict(zip(names, groups, strict=False))))
     links = {entry.id: entry.source_cluster for entry in catalog.links.values()}
     opened = {name for head in heads.values() for name in head.transactions}
@@ -55,8 +61,8 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
         ],
         unmeasured=len(catalog.topics) - len(chosen),
         groups=len(names),
-        lags=lags[:LAGS],
-        unmeasured_groups=len(names[GROUPS:]),
+        lags=lags[:LAGS_MEASURED],
+        unmeasured_groups=len(names[GROUPS_MEASURED:]),
         open_transactions=len(opened),
         pending_deletions=len(catalog.deletions),
         pending_rewrites=len(catalog.rewrites),
@@ -64,16 +70,9 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
 
 
 def _chosen(catalog: Catalog) -> dict[str, TopicEntry]:
-    """Return the topics that are measured: the first by name, as many as the bounds allow."""
-    chosen: dict[str, TopicEntry] = {}
-    left = PARTITIONS
-    for name, entry in sorted(catalog.topics.items()):
-        if len(chosen) == TOPICS:
-            break
-        if entry.partitions <= left:
-            chosen[name] = entry
-            left -= entry.partitions
-    return chosen
+    sizes = {name: entry.partitions for name, entry in catalog.topics.items()}
+    names = measured_names(sizes, topics=TOPICS_MEASURED, most=PARTITIONS_MEASURED)
+    return {name: catalog.topics[name] for name in names}
 
 
 def _remote(
@@ -112,7 +111,8 @@ def _lags(
 def _topic(
     cluster: str, name: str, entry: TopicEntry, links: Mapping[str, str], heads: Mapping[tuple[str, int], Head]
 ) -> TopicVitals:
-    found = [heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads]
+    written = {number: heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads}
+    found = written.values()
     mirror = entry.follows
     from_cluster = None if mirror is None else links.get(mirror.link_id)
     source = address_of("topic", from_cluster, mirror.source) if mirror is not None and from_cluster else None
@@ -124,4 +124,5 @@ def _topic(
         sum(head.records for head in found),
         sum(head.stored_bytes for head in found),
         source,
+        stands={number: PartitionVitals(head.end, head.newest_ms) for number, head in written.items()},
     )

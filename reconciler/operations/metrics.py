@@ -117,7 +117,7 @@ def of_links(
         for link in found:
             for state, number in sorted(Counter(task_states(link).values()).items()):
                 tasks.add(number, cluster=cluster, link=link.name, state=state)
-    yield from (count, tasks, *_of_mirrors(mirrors), _lag(mirrors, vitals), _link_bytes(totals))
+    yield from (count, tasks, *_of_mirrors(mirrors), *_lags(mirrors, vitals), _link_bytes(totals))
 
 
 def _task_state(link: LinkSeen, task: str, *, is_configured: bool) -> str:
@@ -140,20 +140,28 @@ def _of_mirrors(mirrors: Mapping[str, Sequence[MirrorSeen]]) -> Iterator[Metric]
     yield from (count, stuck)
 
 
-def _lag(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vitals]) -> Metric:
-    metric = Metric(
+def _lags(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+    records = Metric(
         "cluster_link_mirror_topic_offset_lag",
         "Offsets a mirror is behind its source, summed over partitions; of mirrors whose source was measured.",
     )
+    seconds = Metric(
+        "cluster_link_mirror_topic_lag_seconds",
+        "How much older the newest record of a mirror is than that of its source, in its slowest partition; 0: it has "
+        "all. Missing while that partition has no record.",
+    )
     links = {(cluster, each.name): each.link for cluster, found in mirrors.items() for each in found}
-    ends = {topic.address: topic.end for found in vitals.values() for topic in found.measured}
+    sources = {topic.address: topic for found in vitals.values() for topic in found.measured}
     for cluster, one in vitals.items():
         for topic in one.measured:
-            if topic.source is not None and topic.source in ends:
+            source = None if topic.source is None else sources.get(topic.source)
+            if source is not None:
                 name = full_name_of(topic.address)
-                behind = max(0, ends[topic.source] - topic.end)
-                metric.add(behind, cluster=cluster, link=links.get((cluster, name), ""), topic=name)
-    return metric
+                labels = {"cluster": cluster, "link": links.get((cluster, name), ""), "topic": name}
+                records.add(topic.behind(source), **labels)
+                if (behind_ms := topic.behind_ms(source)) is not None:
+                    seconds.add(behind_ms / 1000, **labels)
+    yield from (records, seconds)
 
 
 def _link_bytes(totals: Totals) -> Metric:
@@ -269,10 +277,13 @@ def _of_clusters(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     counts = (
         ("topics", "Topics and mirrors on the cluster."),
         ("partitions", "Partitions of all topics and mirrors."),
-        ("unmeasured", "Topics without series of their own: at most 1,000 topics and 10,000 partitions have them."),
+        (
+            "unmeasured",
+            "Topics without series: beyond 1,000 topics or 10,000 partitions, or without a leader of some partition.",
+        ),
         ("groups", "Consumer groups."),
         ("unmeasured_groups", "Groups without lag: that of at most 1,000 groups is measured."),
-        ("open_transactions", "Transactions open in the partitions of measured topics."),
+        ("open_transactions", "Open transactions: in the partitions of measured topics; on Kafka all."),
         ("pending_deletions", "Topics that are marked for deletion and still take space."),
         ("pending_rewrites", "Topics whose objects are still under a former key."),
     )
@@ -280,7 +291,8 @@ def _of_clusters(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     for field_name, text in counts:
         metric = Metric(f"cluster_{names.get(field_name, field_name)}", text)
         for cluster, found in vitals.items():
-            metric.add(getattr(found, field_name), cluster=cluster)
+            if (value := getattr(found, field_name)) is not None:
+                metric.add(value, cluster=cluster)
         yield metric
 
 
@@ -289,14 +301,19 @@ def _of_topics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
         ("partitions", "topic_partitions", "Partitions of the topic."),
         ("start", "topic_log_start_offset", "First offset that can be read, summed over partitions."),
         ("end", "topic_log_end_offset", "Next offset to be written, summed over partitions."),
-        ("records", "topic_records", "Records the topic holds."),
-        ("bytes", "topic_bytes", "Stored bytes of the topic, without those in object storage."),
+        ("records", "topic_records", "Records the topic holds; on Kafka at most: offsets below the last stable one."),
+        (
+            "bytes",
+            "topic_bytes",
+            "Stored bytes of the topic, without those in object storage; on Kafka of the largest replicas.",
+        ),
     )
     for field_name, name, text in sums:
         metric = Metric(name, text)
         for cluster, found in vitals.items():
             for topic in found.measured:
-                metric.add(getattr(topic, field_name), cluster=cluster, topic=full_name_of(topic.address))
+                if (value := getattr(topic, field_name)) is not None:
+                    metric.add(value, cluster=cluster, topic=full_name_of(topic.address))
         yield metric
 
 

@@ -235,6 +235,17 @@ class RemoteVitals(NamedTuple):
     """Still to be uploaded; `None`: nothing of it is uploaded."""
 
 
+class PartitionVitals(NamedTuple):
+    """Where one partition stands; of a mirror in offsets of its source."""
+
+    end: int
+    newest_ms: int | None = None
+    """The latest timestamp of a record; `None`: it holds none, or its platform does not say."""
+
+
+NO_PARTITIONS: Final[Mapping[int, PartitionVitals]] = MappingProxyType({})
+
+
 class TopicVitals(NamedTuple):
     """One topic or mirror; offsets, records and bytes are sums over its partitions."""
 
@@ -243,11 +254,38 @@ class TopicVitals(NamedTuple):
     start: int
     end: int
     records: int
-    bytes: int
+    """On Kafka at most so many: compaction and transactions leave offsets without a record."""
+    bytes: int | None
+    """`None`: whoever asks may not know."""
     source: Address | None = None
     """Of a mirror: the topic it follows."""
     remote: RemoteVitals | None = None
     """`None`: it was never tiered, or that is not shown."""
+    stands: Mapping[int, PartitionVitals] = NO_PARTITIONS
+    """Of the partitions that were ever written or copied to."""
+
+    def behind(self, source: TopicVitals) -> int:
+        """Return how many offsets a mirror lacks of its source."""
+        return sum(
+            max(0, there.end - (0 if (here := self.stands.get(number)) is None else here.end))
+            for number, there in source.stands.items()
+        )
+
+    def behind_ms(self, source: TopicVitals) -> int | None:
+        """Return how much older a mirror's newest records are, in its slowest partition; `None`: that is not known.
+
+        That of a partition of which nothing was copied yet is not known.
+        """
+        found, is_known = [], True
+        for number, there in source.stands.items():
+            here = self.stands.get(number, PartitionVitals(0))
+            if here.end >= there.end:
+                continue
+            if here.newest_ms is None or there.newest_ms is None:
+                is_known = False
+            else:
+                found.append(max(0, there.newest_ms - here.newest_ms))
+        return max(found, default=0 if is_known else None)
 
 
 class GroupLag(NamedTuple):
@@ -256,6 +294,26 @@ class GroupLag(NamedTuple):
     group: str
     topic: str
     lag: int
+
+
+TOPICS_MEASURED: Final = 1_000
+PARTITIONS_MEASURED: Final = 10_000
+GROUPS_MEASURED: Final = 1_000
+LAGS_MEASURED: Final = 10_000
+"""What is measured of a cluster at most; the first by name."""
+
+
+def measured_names(partitions: Mapping[str, int], *, topics: int, most: int) -> list[str]:
+    """Return the topics that are measured: the first by name, as many as `topics` and `most` partitions allow. Pure."""
+    chosen: list[str] = []
+    left = most
+    for name, count in sorted(partitions.items()):
+        if len(chosen) == topics:
+            break
+        if count <= left:
+            chosen.append(name)
+            left -= count
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +328,8 @@ class Vitals:
     groups: int = 0
     lags: Sequence[GroupLag] = ()
     unmeasured_groups: int = 0
-    open_transactions: int = 0
-    """In the partitions of measured topics."""
+    open_transactions: int | None = 0
+    """In the partitions of measured topics; on Kafka all. `None`: whoever asks may not know."""
     pending_deletions: int = 0
     """Topics that are marked and not yet deleted."""
     pending_rewrites: int = 0

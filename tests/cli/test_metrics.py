@@ -15,7 +15,6 @@ import pytest
 
 from reconciler.cli.metrics_file import metrics_body, put_metrics, totals_in
 from reconciler.cli.text.prometheus import prometheus_text
-from reconciler.embedded import vitals
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
@@ -31,7 +30,7 @@ from reconciler.providers.embedded.measures import report_of
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
-from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, PartitionVitals, RemoteVitals, TopicVitals, Vitals
 from reconciler.resources.mirror_link import AclFilter, AclSyncSpec, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, LinkEntry, LinkSeen, MirrorSeen, SourceTopic, Trouble
 from tests.cli.conftest import Call, Run
@@ -164,12 +163,40 @@ def test_a_metric_without_numbers_is_left_out() -> None:
 # -- what is told
 
 
+def at(end: int, newest_ms: int | None = None) -> PartitionVitals:
+    return PartitionVitals(end, newest_ms)
+
+
+SOURCE = TopicVitals(Address("topic/west/a"), 2, 0, 30, 30, 1, stands={0: at(20, 9_000), 1: at(10, 5_000)})
+
+
+@pytest.mark.parametrize(
+    ("copied", "records", "ms"),
+    [
+        ({0: at(20, 9_000), 1: at(10, 5_000)}, 0, 0),
+        ({0: at(15, 8_000), 1: at(10, 5_000)}, 5, 1_000),
+        ({0: at(15, 8_000), 1: at(1, 1_000)}, 14, 4_000),
+        ({0: at(15, 9_500), 1: at(10, 5_000)}, 5, 0),
+        ({0: at(15, 8_000)}, 15, 1_000),
+        ({1: at(10, 5_000)}, 20, None),
+        ({}, 30, None),
+        ({0: at(25, 9_000), 1: at(10, 5_000)}, 0, 0),
+    ],
+    ids=["whole", "behind", "slowest", "older-came-later", "one-empty", "empty", "nothing", "source-was-cut"],
+)
+def test_a_mirror_is_as_late_as_its_slowest_partition(
+    copied: dict[int, PartitionVitals], records: int, ms: int | None
+) -> None:
+    mirror = TopicVitals(Address("mirror/east/a"), 2, 0, 0, 0, 1, SOURCE.address, stands=copied)
+    assert (mirror.behind(SOURCE), mirror.behind_ms(SOURCE)) == (records, ms)
+
+
 def test_everything_of_a_pass_is_told() -> None:
     source, mirror = Address("topic/west/shop:orders"), Address("mirror/east/orders")
     west = Vitals(
         topics=2,
         partitions=5,
-        measured=[TopicVitals(source, 3, 10, 50, 40, 4000)],
+        measured=[TopicVitals(source, 3, 10, 50, 40, 4000, stands={0: at(30, 9_500), 1: at(20, 4_000)})],
         unmeasured=1,
         groups=2,
         lags=[GroupLag("billing", "shop:orders", 7)],
@@ -178,7 +205,9 @@ def test_everything_of_a_pass_is_told() -> None:
         pending_deletions=3,
         pending_rewrites=4,
     )
-    east = Vitals(topics=1, partitions=3, measured=[TopicVitals(mirror, 3, 10, 45, 35, 3500, source)])
+    # In offsets of its source: what it takes itself may be more, or less.
+    copy = TopicVitals(mirror, 3, 10, 99, 35, 3500, source, stands={0: at(25, 7_250), 1: at(20, 4_000)})
+    east = Vitals(topics=1, partitions=3, measured=[copy])
     broken = RetryableError("no answer", hint="Wait.")
     upkeep = Upkeep(
         (Synced(mirror, 5, 500, 1.5), Synced(Address("mirror/east/b"), 0, 0, 0.5, broken)),
@@ -205,6 +234,7 @@ def test_everything_of_a_pass_is_told() -> None:
     assert {name: read.of(f"topic_{name}", cluster="west", topic="shop:orders") for name in of_topic} == of_topic
     assert read.of("group_lag", cluster="west", group="billing", topic="shop:orders") == 7
     assert read.of("cluster_link_mirror_topic_offset_lag", cluster="east", link="twin", topic="orders") == 5
+    assert read.of("cluster_link_mirror_topic_lag_seconds", cluster="east", link="twin", topic="orders") == 2.25
     jobs = {("sweep", "west"): (1, 12, 1200, 2), ("roll", "west"): (0, 3, 0, 1), ("mirror", "east"): (0, 5, 500, 2)}
     for (job, cluster), (success, done, size, seconds) in jobs.items():
         labels = {"job": job, "cluster": cluster}
@@ -298,25 +328,10 @@ def test_instruments_read_sizes_lags_and_what_is_pending() -> None:
     copy, empty, orders = found.measured
     assert copy[:5] == (Address("mirror/west/copy"), 1, 0, 0, 0)
     assert copy.source == Address("topic/east/copy")
-    assert empty == (Address("topic/west/empty"), 1, 0, 0, 0, 0, None, None)
+    assert empty == (Address("topic/west/empty"), 1, 0, 0, 0, 0, None, None, {})
     assert orders[:5] == (Address("topic/west/orders"), 3, 0, 4, 4)
     assert orders.bytes > 1000
     assert found.lags == [GroupLag("ahead", "orders", 0), GroupLag("billing", "orders", 1)]
-
-
-def test_what_is_measured_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, bound in (("TOPICS", 2), ("PARTITIONS", 3), ("GROUPS", 1), ("LAGS", 1)):
-        monkeypatch.setattr(vitals, name, bound)
-    cluster = cluster_in(MemoryStore())
-    for name, partitions in (("a", 1), ("b", 3), ("c", 2), ("d", 1)):
-        cluster.create_topic(name, partitions=partitions)
-    for group in ("one", "two"):
-        places = {(cluster.topic(name).id, 0): 0 for name in ("a", "c")}
-        commit_offsets(cluster.store, cluster.catalog, group, places, mark="m", now_ms=NOW)
-    found = vitals_of(report_of(cluster), "west")
-    assert [topic.address for topic in found.measured] == ["topic/west/a", "topic/west/c"]
-    assert (found.topics, found.partitions, found.unmeasured) == (4, 7, 2)
-    assert (found.groups, found.unmeasured_groups, len(found.lags)) == (2, 1, 1)
 
 
 # -- the file

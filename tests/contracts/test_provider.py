@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded import vitals as embedded_vitals
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import fields_of
+from reconciler.providers.kafka import vitals as kafka_vitals
 from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
@@ -20,6 +22,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.measures import GroupLag
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
@@ -325,6 +328,35 @@ def test_a_topic_that_was_written_is_measured(provider: Provider) -> None:
     assert {number: (at.start, at.end) for number, at in measure.positions.items()} == {1: (0, 4)}
     standing = provider.standing(orders.address)
     assert {number: each.end for number, each in standing.bounds.items()} == {0: 0, 1: 4, 2: 0}
+
+
+def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(grouped: Provider) -> None:
+    writer = grouped.producer(Address("topic/west/orders"))
+    writer.append(inputs("e", partition=2))
+    writer.flush()
+    vitals = grouped.vitals()
+    assert (vitals.topics, vitals.partitions, vitals.unmeasured) == (2, 6, 0)
+    clicks, orders = vitals.measured
+    assert clicks[:6] == (Address("topic/west/clicks"), 3, 0, 0, 0, 0)
+    assert orders[:5] == (Address("topic/west/orders"), 3, 0, 5, 5)
+    assert (orders.bytes or 0) > 0
+    assert {number: at.end for number, at in orders.stands.items()} == {0: 4, 2: 1}
+    assert all(at.newest_ms is not None and at.newest_ms > NOW - 1000 for at in orders.stands.values())
+    assert clicks.stands == {}
+    assert list(vitals.lags) == [GroupLag("checkout", "clicks", 0), GroupLag("checkout", "orders", 1)]
+    assert (vitals.groups, vitals.unmeasured_groups, vitals.open_transactions) == (1, 0, 0)
+
+
+def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = kafka_vitals if grouped.capabilities.platform == "kafka" else embedded_vitals
+    for name, bound in (("TOPICS", 2), ("PARTITIONS", 4), ("GROUPS", 1), ("LAGS", 1)):
+        monkeypatch.setattr(module, f"{name}_MEASURED", bound)
+    done(grouped, create(topic("a", partitions=1)), create(topic("z", partitions=1)))
+    grouped.groups.commit("other", {("a", 0): 0})
+    found = grouped.vitals()
+    assert [each.address for each in found.measured] == ["topic/west/a", "topic/west/clicks"]
+    assert (found.topics, found.partitions, found.unmeasured) == (4, 8, 2)
+    assert (found.groups, found.unmeasured_groups, list(found.lags)) == (2, 1, [GroupLag("checkout", "clicks", 0)])
 
 
 def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) -> None:

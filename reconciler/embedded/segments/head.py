@@ -109,6 +109,12 @@ class Head:
         """How many records it holds."""
         return sum(page.records for page in self.pages) + sum(entry.digest.records for entry in self.entries)
 
+    @property
+    def newest_ms(self) -> int | None:
+        """The latest timestamp of a record in its parts; `None`: it has none."""
+        times = *(page.max_ts for page in self.pages), *(entry.max_ts for entry in self.entries)
+        return max(times, default=None)
+
     def extended(self, added: Iterable[Entry], *, end: int) -> Head:
         """Return it with parts at its end, which becomes `end`."""
         return replace(self, entries=(*self.entries, *added), end=end)

@@ -10,9 +10,10 @@ from reconciler.errors import BlockedError, UserError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import bounds_of, offsets_at
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, move_of
+from reconciler.resources.measures import GroupLag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.offsets import Place
@@ -82,6 +83,19 @@ class KafkaGroups:
             for name, _ in committed:
                 found[self.naming.full_name(name)].add(group)
         return {name: tuple(sorted(groups)) for name, groups in sorted(found.items())}
+
+    def lags(self, groups: Iterable[str], bounds: Mapping[Place, tuple[int, int]]) -> Iterator[GroupLag]:
+        """Yield how much groups have still to read of each topic of which they have offsets, by name.
+
+        `bounds` are the first and the last stable offset of the partitions that count.
+        """
+        for group, committed in sorted(self._committed(groups).items()):
+            lags: defaultdict[str, int] = defaultdict(int)
+            for place, at in committed.items():
+                if place in bounds:
+                    start, stable = bounds[place]
+                    lags[self.naming.full_name(place[0])] += max(0, stable - max(at.offset, start))
+            yield from (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
 
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
         """Return where a group goes on reading; what it never committed is absent."""

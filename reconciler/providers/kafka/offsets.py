@@ -26,6 +26,8 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
 """First offset on a broker's own disk (3.1)."""
+NEWEST: Final = -3
+"""The record with the latest timestamp (3.0)."""
 TIERED: Final = -5
 """Last offset that was copied to remote storage; -1 where none was."""
 _DELETE_MS: Final = 30_000
@@ -37,6 +39,17 @@ def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_st
 
     `is_stable`: the end is the last stable offset.
     """
+    found = _found_at(client, places, spec, is_stable=is_stable)
+    return {place: answer.offset for place, answer in found.items()}
+
+
+def newest_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
+    """Return the latest timestamp in each partition, in ms; one without a record is absent."""
+    found = _found_at(client, places, NEWEST)
+    return {place: answer.timestamp for place, answer in found.items() if answer.timestamp >= 0}
+
+
+def _found_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False) -> dict[Place, Any]:
     from kafka.structs import TopicPartition  # noqa: PLC0415 - only who connects pays
 
     asked = {TopicPartition(*place): spec for place in places}
@@ -44,7 +57,7 @@ def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_st
         return {}
     isolation = "read_committed" if is_stable else "read_uncommitted"
     found = client.asked("reading offsets", client.admin.list_partition_offsets, asked, isolation_level=isolation)
-    return {(place.topic, place.partition): answer.offset for place, answer in found.items()}
+    return {(place.topic, place.partition): answer for place, answer in found.items()}
 
 
 def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:

@@ -1,0 +1,166 @@
+"""Metrics of a Kafka cluster: sizes, offsets, lags of groups, and how far its mirrors have come."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import NotAuthorizedError, UserError
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, newest_of, offsets_at, sizes_of
+from reconciler.providers.kafka.translate import is_internal
+from reconciler.resources.address import address_of
+from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.measures import (
+    GROUPS_MEASURED,
+    LAGS_MEASURED,
+    PARTITIONS_MEASURED,
+    TOPICS_MEASURED,
+    PartitionVitals,
+    TopicVitals,
+    Vitals,
+    measured_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.groups import KafkaGroups
+    from reconciler.providers.kafka.links.links import KafkaLinks
+    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.offsets import Place
+    from reconciler.providers.kafka.translate import Naming
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import GroupLag
+    from reconciler.resources.mirrors import MirrorSeen, Positions
+
+
+_LOOKS: Final = 2
+"""A topic that is deleted while offsets are read makes the request fail: it is not in the second listing."""
+_ONGOING: Final = "Ongoing"
+
+
+@dataclass(frozen=True, slots=True)
+class _Offsets:
+    """What the partitions of measured topics say."""
+
+    starts: Mapping[Place, int]
+    stable: Mapping[Place, int]
+    ends: Mapping[Place, int]
+    newest: Mapping[Place, int]
+    sizes: Mapping[Place, int] | None
+    """`None`: whoever asks may not describe the brokers' folders."""
+
+
+def vitals_of(client: KafkaClient, naming: Naming, groups: KafkaGroups, links: Callable[[], KafkaLinks]) -> Vitals:
+    """Measure a cluster: about a dozen requests to each broker. `links` gives those it is the destination of.
+
+    Raises:
+        ReconcilerError: It does not answer, or may not be asked for offsets.
+    """
+    topics, chosen, offsets = _looked(client, naming)
+    mirrors, positions = _mirrored(links(), naming, chosen) if LEDGER in topics else ({}, {})
+    shown = {name: seen for name, seen in topics.items() if not is_internal(seen)}
+    names = groups.names()
+    return Vitals(
+        topics=len(shown),
+        partitions=sum(len(seen.replicas) for seen in shown.values()),
+        measured=[
+            _topic(client.name, naming, seen, offsets, mirrors.get(name), positions) for name, seen in chosen.items()
+        ],
+        unmeasured=len(shown) - len(chosen),
+        groups=len(names),
+        lags=_lags(groups, names[:GROUPS_MEASURED], offsets)[:LAGS_MEASURED],
+        unmeasured_groups=len(names[GROUPS_MEASURED:]),
+        open_transactions=_open_transactions(client),
+    )
+
+
+def _looked(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSeen], dict[str, TopicSeen], _Offsets]:
+    """Return every topic, those that are measured, and their offsets."""
+    for look in range(1, _LOOKS + 1):
+        topics = {name: seen for name, seen in client.topics().items() if not seen.error}
+        chosen = _chosen(topics, naming)
+        places = [(name, number) for name, seen in chosen.items() for number in range(len(seen.replicas))]
+        try:
+            return topics, chosen, _offsets(client, chosen, places)
+        except UserError:
+            if look == _LOOKS:
+                raise
+    raise AssertionError
+
+
+def _chosen(topics: Mapping[str, TopicSeen], naming: Naming) -> dict[str, TopicSeen]:
+    """Return the topics that are measured. Of a partition without a leader nobody tells offsets."""
+    names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
+    sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
+    measured = measured_names(sizes, topics=TOPICS_MEASURED, most=PARTITIONS_MEASURED)
+    return {names[full_name]: topics[names[full_name]] for full_name in measured}
+
+
+def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Sequence[Place]) -> _Offsets:
+    starts = offsets_at(client, places, EARLIEST)
+    stable = offsets_at(client, places, LATEST, is_stable=True)
+    ends = offsets_at(client, places, LATEST)
+    newest = newest_of(client, [place for place in places if ends[place] > starts[place]])
+    sizes: Mapping[Place, int] | None = None
+    with suppress(NotAuthorizedError):
+        sizes = sizes_of(client, chosen)
+    return _Offsets(starts, stable, ends, newest, sizes)
+
+
+def _mirrored(
+    links: KafkaLinks, naming: Naming, chosen: Mapping[str, TopicSeen]
+) -> tuple[Mapping[str, MirrorSeen], Mapping[str, Positions]]:
+    """Return the measured topics that are mirrors, and how far they have come, by the names their brokers give them."""
+    every = {naming.physical(each.name): each for each in links.mirrors() if each.status is not MirrorStatus.STOPPED}
+    mirrors = {name: each for name, each in every.items() if name in chosen}
+    positions = links.positions_of([each.name for each in mirrors.values()]) if mirrors else {}
+    return mirrors, {naming.physical(full_name): found for full_name, found in positions.items()}
+
+
+def _topic(
+    cluster: str,
+    naming: Naming,
+    seen: TopicSeen,
+    offsets: _Offsets,
+    mirror: MirrorSeen | None,
+    positions: Mapping[str, Positions],
+) -> TopicVitals:
+    places = [(seen.name, number) for number in range(len(seen.replicas))]
+    sizes, copied = offsets.sizes, positions.get(seen.name)
+    ends = (
+        {number: offsets.ends[seen.name, number] for _, number in places}
+        if copied is None
+        else {number: position.end for number, position in copied.items()}
+    )
+    source: Address | None = None
+    if mirror is not None and mirror.source_cluster:
+        source = address_of("topic", mirror.source_cluster, mirror.source)
+    return TopicVitals(
+        address_of("topic" if mirror is None else "mirror", cluster, naming.full_name(seen.name)),
+        len(places),
+        sum(offsets.starts[place] for place in places),
+        sum(offsets.ends[place] for place in places),
+        sum(max(0, offsets.stable[place] - offsets.starts[place]) for place in places),
+        None if sizes is None else sum(sizes.get(place, 0) for place in places),
+        source,
+        stands={
+            number: PartitionVitals(end, offsets.newest.get((seen.name, number))) for number, end in ends.items() if end
+        },
+    )
+
+
+def _lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> list[GroupLag]:
+    return list(groups.lags(names, {place: (start, offsets.stable[place]) for place, start in offsets.starts.items()}))
+
+
+def _open_transactions(client: KafkaClient) -> int | None:
+    """Return how many transactions are open, of those that whoever asks may describe."""
+    try:
+        found = client.asked("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
+    except NotAuthorizedError:
+        return None
+    return sum(len(listed) for listed in found.values())
