@@ -207,6 +207,10 @@ class Summary:
     """Among the failed: nobody knows whether they happen."""
     ran: Ran = NOWHERE
     """Where its jobs ran."""
+    approved_by: tuple[str, ...] = ()
+    """Who approved it."""
+    pull_request: str | None = None
+    """Address of the pull request in which they approved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,10 @@ class Spool(Protocol):
         ...
 
 
+def _settles_nothing(_record: Record) -> None:
+    """Tell no cluster who owns what."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """Where a run happens: everything it is given before it has a lease."""
@@ -139,6 +143,8 @@ class Setting:
     report: Callable[[Event], None]
     stop: Stopping
     spool: Spool
+    settle: Callable[[Record], None] = _settles_nothing
+    """Takes the record as a run leaves it, under the lease: clusters are told what of it is ours. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

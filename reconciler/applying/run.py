@@ -7,6 +7,7 @@ own, where it can be killed at every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -52,7 +53,12 @@ class Ending:
     setting: Setting
     lease: Lease
     journal: Journal
-    run: str
+    file: RunFile
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.file.run
 
     async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
         """Record what came of the run, close it unless something is left, and say so.
@@ -69,6 +75,10 @@ class Ending:
             self._give_up(result, error, began)
         except ReconcilerError as error:
             result = replace(result, unknown=_unknown(error))
+        if result.is_changed:
+            # Whoever hurries leaves it to the next apply.
+            with suppress(StoppedError):
+                await self.setting.effects.call(lambda: self.setting.settle(result.record))
         try:
             serial = await self._commit(result, keeps_lease=keeps_lease)
         except ReconcilerError as error:
@@ -168,6 +178,8 @@ class Ending:
                 failures=alike(result.failed),
                 in_doubt=tuple(action.id for action in result.in_doubt),
                 ran=result.ran,
+                approved_by=self.file.approved_by,
+                pull_request=self.file.pull_request,
             )
         )
 
@@ -253,6 +265,8 @@ class ToDo:
     """Where the actions come from, if from a plan."""
     options: Mapping[str, Any] | None = None
     """What was typed, so that another machine can plan the same again."""
+    unowned: frozenset[str] = frozenset()
+    """Clusters that do not say yet who owns what of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,11 +413,12 @@ class Run:
             return None
         if not self._wish.options.leaves_jobs:
             await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
-        await lease.begin(self._run_file(run, todo, basis, lease))
+        file = self._run_file(run, todo, basis, lease)
+        await lease.begin(file)
         journal = Journal(lease, self._effects, run)
         result = await self._do(lease, journal, todo, basis.snapshot.record)
         keeps_lease = not basis.is_again and self._has_to_look_again(result, basis.settled)
-        ending = Ending(self._setting, lease, journal, run)
+        ending = Ending(self._setting, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
@@ -470,8 +485,20 @@ class Run:
 
     def _tell_nothing(self, lease: Lease, run: str) -> None:
         """Say how a run ended that had nothing to do: whoever reads events waits for its summary."""
-        seconds, serial = self._effects.now() - self._began, lease.lockfile.serial
-        self._setting.report(Summary(run, done=0, failed=0, skipped=0, not_started=0, seconds=seconds, serial=serial))
+        options = self._wish.options
+        self._setting.report(
+            Summary(
+                run,
+                done=0,
+                failed=0,
+                skipped=0,
+                not_started=0,
+                seconds=self._effects.now() - self._began,
+                serial=lease.lockfile.serial,
+                approved_by=options.approved_by,
+                pull_request=options.pull_request,
+            )
+        )
 
     def _check_stop(self) -> None:
         if self._setting.stop.is_requested:

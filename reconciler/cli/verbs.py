@@ -85,6 +85,7 @@ def asked(
     timeout: str | None = None,
     at: Mapping[str, str] | None = None,
     dry_run: bool = False,
+    keeps_diverged: bool = False,
 ) -> None:
     """Ask a verb of mirrors and show what came of each; `yes`: whether that was confirmed, `None`: nobody has to."""
     from reconciler.cli.text.mirrors_text import asking_text
@@ -106,6 +107,7 @@ def asked(
             confirm=None if yes is None else confirm,
             timeout_ms=wait_ms,
             is_rehearsal=dry_run,
+            keeps_diverged=keeps_diverged,
         )
     show(answers, form)
 

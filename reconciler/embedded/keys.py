@@ -31,11 +31,15 @@ TOPIC_MANIFEST: Final = "topic.json"
 MOUNTABLE: Final = "mountable/"
 """In object storage: who owns each topic that was ever detached."""
 
+CLUSTER_METADATA: Final = "metadata/"
+"""In object storage: what clusters have beside segments, by cluster id."""
+
 _PIECES_OF_PAGE: Final = 4
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
 _PIECES_OF_MOUNTABLE: Final = 4
 """Below `mountable/`: one tier at least, or `_`, the topic, the cluster, the revision."""
+_PIECES_OF_METADATA: Final = 3
 _SHORT: Final = 8
 _LONG: Final = 16
 _LONGEST_ENCODED: Final = 249
@@ -168,6 +172,28 @@ def location_of_topic_manifest(key: str) -> tuple[str, int] | None:
     pieces = key.split("/")
     is_one = key.startswith(REMOTE_TOPICS) and len(pieces) == _PIECES_OF_LOCATION and pieces[-1] == TOPIC_MANIFEST
     return (pieces[1], int(pieces[2])) if is_one and pieces[2].isdecimal() else None
+
+
+def cluster_metadata_prefix(cluster_id: str) -> str:
+    """Return what the keys of a cluster's kept metadata begin with, in object storage."""
+    return f"{CLUSTER_METADATA}{cluster_id}/"
+
+
+def cluster_metadata_key(cluster_id: str) -> str:
+    """Return the key of the register that names the parts of a cluster's kept metadata."""
+    return f"{cluster_metadata_prefix(cluster_id)}metadata.json"
+
+
+def metadata_part_key(cluster_id: str, part: str) -> str:
+    """Return a fresh name for one part of a cluster's kept metadata."""
+    return f"{cluster_metadata_prefix(cluster_id)}{part}-{nonce()[:_LONG]}.json.gz"
+
+
+def cluster_of_metadata(key: str) -> str | None:
+    """Return the id of the cluster whose kept metadata an object is of; `None`: it is none."""
+    pieces = key.split("/")
+    is_one = key.startswith(CLUSTER_METADATA) and len(pieces) == _PIECES_OF_METADATA and pieces[1]
+    return pieces[1] if is_one else None
 
 
 def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:

@@ -24,10 +24,16 @@ RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 def put_gzipped(store: ObjectStore, key: str, value: dict[str, Any]) -> str:
     """Store `value` under a fresh key and return the sha256 of the object."""
+    body, sha256 = gzipped(value)
+    store.put(key, body)
+    return sha256
+
+
+def gzipped(value: dict[str, Any]) -> tuple[bytes, str]:
+    """Return the object that `put_gzipped` stores, and its sha256; the same value gives the same."""
     # Level 1: three times as fast as the default, and catalogs repeat themselves so much that little is lost.
     body = gzip.compress(orjson.dumps(value), compresslevel=1, mtime=0)
-    store.put(key, body)
-    return hashlib.sha256(body).hexdigest()
+    return body, hashlib.sha256(body).hexdigest()
 
 
 def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
@@ -42,14 +48,14 @@ def missing_offsets(store: ObjectStore, key: str, first: int, last: int) -> Miss
     return error
 
 
-def get_gzipped(store: ObjectStore, key: str, sha256: str) -> dict[str, Any]:
-    """Return what `put_gzipped` stored.
+def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
+    """Return what `put_gzipped` stored; `what` is lost with it.
 
     Raises:
         MissingObjectError: It is not there.
         UserError: It is not what was stored.
     """
-    body = existing(store, key, "the catalog")
+    body = existing(store, key, what)
     found = hashlib.sha256(body).hexdigest()
     if found != sha256:
         raise damaged(store, key, f"its sha256 is {found[:12]}…, not {sha256[:12]}…")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.records.log import OffsetRange, SourceSeen, check_followed
+from reconciler.records.log import Bounds, OffsetRange, SourceSeen, check_followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.jobs.progress import Report
-    from reconciler.records.log import Bounds, Extent, SinkPosition, StagedSink, TopicLog, TransactionalSink
+    from reconciler.records.log import Extent, SinkPosition, StagedSink, TopicLog, TransactionalSink
 
 
 # What a copy has to move, cut along what is stored, and dealt out to rounds and tasks. Pure.
@@ -192,13 +192,15 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Gained:
-    """What one partition got, where it ends now, and how many offsets it is behind its source."""
+    """What one partition got, where it ends now, how many offsets it is behind its source, and where that begins."""
 
     records: int = 0
     bytes: int = 0
     offsets: int = 0
     end: int = 0
     lag: int = 0
+    source_start: int = 0
+    """The first offset that its source has, as last seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,10 +335,11 @@ class Following:
 
     def copy(self) -> Copy:
         """Return what it got so far."""
-        ends = {partition: bounds.end for partition, bounds in self._seen.items()}
+        nowhere = Bounds(0, 0, 0, 0)
         partitions = {
-            partition: replace(gained, lag=max(0, ends.get(partition, 0) - gained.end))
+            partition: replace(gained, lag=max(0, seen.end - gained.end), source_start=seen.start)
             for partition, gained in self._gained.items()
+            for seen in (self._seen.get(partition, nowhere),)
         }
         return Copy(
             sum(gained.records for gained in partitions.values()),

@@ -511,3 +511,63 @@ def _hashes(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[tup
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
             yield offset, bytes(row)
+
+
+# Up to where a source and a copy with a map still agree: the end of what was copied is compared, and what lies before
+# it where that differs.
+
+
+_WINDOW: Final = 4096
+"""So many offsets before where both should agree are read first."""
+
+
+def agreed_by_map(source: TopicLog, copy: TopicLog, partition: int, offsets: OffsetMap, upto: int) -> int:
+    """Return the first offset, at most `upto`, of a source whose record is not what was copied from there.
+
+    The last records are compared; only where one of them differs, what lies before is, too. What either let go of by
+    retention or compaction counts for nothing.
+    """
+    bounds = source.bounds([partition])[partition], copy.bounds([partition])[partition]
+    is_compacted = any(compacted_to(log, partition) > 0 for log in (source, copy))
+    low = max(bounds[0].start, offsets.source_of(bounds[1].start))
+    found, stop, window = upto, upto, _WINDOW
+    while stop > low:
+        within = OffsetRange(max(low, stop - window), stop)
+        wrong = _first_unlike((source, copy), partition, offsets, within, is_compacted=is_compacted)
+        if wrong is None:
+            return found
+        found = wrong
+        if wrong > within.start:
+            return found
+        stop, window = within.start, 2 * window
+    return found
+
+
+def _first_unlike(
+    logs: tuple[TopicLog, TopicLog], partition: int, offsets: OffsetMap, within: OffsetRange, *, is_compacted: bool
+) -> int | None:
+    source, copy = logs
+    ours = _hashed(source, partition, within)
+    pieces = [each for each in offsets if each.source < within.stop and each.source_end > within.start]
+    theirs: dict[int, bytes] = {}
+    if pieces:
+        there = OffsetRange(pieces[0].target, pieces[-1].target_end)
+        found = _hashed(copy, partition, there)
+        sources = offsets.sources_of(np.fromiter(found, np.int64, len(found)))
+        theirs = {
+            int(at): value
+            for at, value in zip(sources, found.values(), strict=True)
+            if within.start <= at < within.stop
+        }
+    wrong = {at for at in ours.keys() & theirs.keys() if ours[at] != theirs[at]}
+    if not is_compacted:
+        wrong |= ours.keys() ^ theirs.keys()
+    return min(wrong, default=None)
+
+
+def _hashed(log: TopicLog, partition: int, offsets: OffsetRange) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for batch in log.read(partition, offsets):
+        hashes = map(bytes, hashes_of(batch))
+        found.update(zip(batch.column("offset").to_pylist(), hashes, strict=True))
+    return found

@@ -39,6 +39,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Placing, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
 from reconciler.operations.steps.workspace import open_state, open_work
+from reconciler.planning.record import unowned_clusters
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.mirror_link import MirrorLink
@@ -211,6 +212,8 @@ class _Applying:
         if planned.plan.is_empty:
             # What an earlier run left is settled also where the plan is empty.
             is_settled = not decided.remembered.has_open_run
+            # Nor did an older version say who owns what.
+            is_settled = is_settled and not unowned_clusters(decided.recorded, decided.seen.inventory)
             return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
         if not self._options.leaves_jobs:
             site = self._work
@@ -227,7 +230,7 @@ class _Applying:
             self._check_errors(planned)
             if basis.is_again:
                 _check_blocked(planned)
-                return self._to_do(planned)
+                return self._to_do(planned, decided)
             held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
                 rest = rest_of(basis.settled, planned.plan, _found(decided))
@@ -239,7 +242,7 @@ class _Applying:
             self._check_approvers(planned, () if basis.settled is None else basis.settled.run.file.approved_by)
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
-            return self._to_do(planned)
+            return self._to_do(planned, decided)
 
         wish = RunRequest(
             command=self._command,
@@ -282,11 +285,12 @@ class _Applying:
         doing = "destroy" if self._wanted.is_destroy else "apply"
         return doing if back_to is None else f"{doing}, back to #{back_to}"
 
-    def _to_do(self, planned: Planned) -> ToDo:
+    def _to_do(self, planned: Planned, decided: Decided) -> ToDo:
         work, plan = self._work, planned.plan
         kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        return ToDo(plan.actions, plan.digest, plan, options)
+        unowned = unowned_clusters(decided.recorded, decided.seen.inventory)
+        return ToDo(plan.actions, plan.digest, plan, options, unowned)
 
     def _plan(self, snapshot: Snapshot | None) -> tuple[Decided, Planned]:
         started_ms = self._work.invocation.now_ms()

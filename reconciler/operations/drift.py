@@ -24,6 +24,7 @@ from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan_rows import fingerprint, moves_of, plain
 from reconciler.planning.resolve.mirror_sources import commanded
+from reconciler.planning.situation import taken_over
 from reconciler.resources.address import Address, cluster_address, matches
 from reconciler.state.lockfile import KEY
 
@@ -147,6 +148,9 @@ def is_renewed(store: ObjectStore, lockfile: Lockfile) -> bool:
 # One file may serve many: each workspace, environment and state has marks of its own in it, and hides nothing of
 # another.
 
+
+OWNER: Final = "owner"
+"""The path of drift of who owns a resource."""
 
 FORMAT: Final = "reconciler.known-drift/2"
 _UNNAMED: Final = "reconciler.known-drift/1"
@@ -485,7 +489,8 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     decided = decide_unlocked(work)
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
-    findings = without_doubtful(sort_out(planned.plan, _roles(work, decided, select)), doubtful)
+    taken = _taken_over(work, decided, _chosen(select))
+    findings = without_doubtful((*taken, *sort_out(planned.plan, _roles(work, decided, select))), doubtful)
     unknown, lost = _unknown_run(work, decided), _lost(decided)
     told = None
     if known is not None:
@@ -513,6 +518,25 @@ def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...
     is_chosen = _chosen(select)
     found = commanded(work.loaded.desired, decided.recorded, decided.seen.inventory)
     return tuple(each for each in found if is_chosen(each.mirror.address))
+
+
+def _taken_over(work: Work, decided: Decided, is_looked_at: Callable[[Address], bool]) -> tuple[DriftItem, ...]:
+    """Return what is recorded here and another workspace owns by now."""
+    me = work.me(decided.snapshot.lineage if decided.snapshot else "")
+    found = taken_over(decided.recorded, decided.seen.inventory, me)
+    return tuple(
+        DriftItem(
+            "drift",
+            address,
+            f"it is owned by {other} now",
+            fingerprint([address, OWNER, other.to_json()]),
+            path=OWNER,
+            recorded=str(me),
+            observed=str(other),
+        )
+        for address, other in found
+        if is_looked_at(address)
+    )
 
 
 def _unknown_run(work: Work, decided: Decided) -> Finding | None:
@@ -574,11 +598,13 @@ def _way_on(plan: Plan, fails: Sequence[DriftItem]) -> str:
     accepting = "take it into the files: reconciler drift --accept ADDR"
     refused = {finding.address for finding in plan.errors}
     moved = [found for found in fails if found.kind in {"drift", "missing"}]
-    back = [found for found in moved if found.path != "incarnation"]
+    back = [found for found in moved if found.path not in {"incarnation", OWNER}]
     if any(found.address in refused for found in moved):
         return f"Not all of it can be set back: `reconciler plan` says why. Or {accepting}"
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {accepting}"
+    if lost := [found for found in moved if found.path == OWNER]:
+        return f"Take it back with: reconciler apply --allow adopt:{lost[0].address}. Or take it out of the files"
     if moved:
         return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
     ways: dict[DriftClass, str] = {

@@ -38,6 +38,7 @@ from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.plan_rows import moves_of, plain
 from reconciler.planning.resolve.mirror_sources import commanded, link_of
 from reconciler.resources.acls import rule_fields
+from reconciler.planning.situation import ALTERED
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
@@ -393,7 +394,7 @@ class _Accepting:
             return None
         last = self._decided.recorded.get(found.address)
         origin = change.origin if change is not None else last.origins.get(found.path) if last else None
-        return None if origin in {DEFAULT, found.address} else origin
+        return None if origin in {DEFAULT, ALTERED, found.address} else origin
 
     def _accept_missing(self, address: Address) -> None:
         if self.manifests.is_dropped(address):

@@ -212,6 +212,8 @@ class Exported:
     is_archived: bool = False
     unsaid: tuple[LeftOut, ...] = ()
     """What is there and has no words in manifests: it stays as it is."""
+    now_ms: int = 0
+    """When object storage was looked at: how old what it has is."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -243,15 +245,21 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
     if work.invocation.principal is not None:
         raise UserError("what lies in object storage is the super user's to read", hint="Leave --principal out.")
-    archives = archives_in(cluster, work.providers[cluster].archived(options.cluster_id or _own_id(work, cluster)))
+    cluster_id, provider = options.cluster_id or _own_id(work, cluster), work.providers[cluster]
+    archives = archives_in(work.clusters[cluster], provider.archived(cluster_id), provider.metadata(cluster_id))
 
     def above(address: Address) -> str:
+        if address in archives.empty:
+            return "# It comes back empty: none of its records were in object storage.\n"
         found = archives.found.get(address)
         return "" if found is None else f"# Next offset: {ends_text(found)}. Records from there on were not uploaded.\n"
 
     files = written(archives.inventory, options.out, above, is_forced=options.is_forced)
     addresses = tuple(sorted(archives.inventory))
-    return Exported(cluster, files, addresses, archives, archives.left_out, is_archived=True)
+    now_ms = work.invocation.now_ms()
+    return Exported(
+        cluster, files, addresses, archives, archives.left_out, is_archived=True, unsaid=archives.unsaid, now_ms=now_ms
+    )
 
 
 def _own_id(work: Work, cluster: str) -> str | None:

@@ -127,6 +127,10 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
         measures = measure(
             work.providers, asked, with_groups=True, committed=cut, may_lack=lost, tell=work.invocation.tell
         )
+        if cut:
+            from reconciler.operations.steps.transitions import with_diverged  # noqa: PLC0415 - few plans need it
+
+            measures = with_diverged(work.providers, draft.actions, measures)
     found = planner.judge(draft, measures)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
     return Decided(placed, snapshot, record, seen, remembered)
@@ -147,6 +151,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         guards=workspace.spec.guards,
         spark=workspace.spec.spark,
         selection=selection(invocation, work.select, work.folder),
+        me=work.me(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         environment=work.select.environment,
         git_commit=invocation.git_commit(work.folder),
@@ -224,7 +229,8 @@ class BlockedPlanError(BlockedError):
         """Name what is blocked, and the words that would allow it."""
         actions = planned.plan.blocked
         allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
-        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
+        options = " ".join(f"--allow {allow}" for allow in dict.fromkeys(allows))
+        hint = f"Allow once with {options}" if options else "Change the files."
         what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
         super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
         self.planned = planned

@@ -19,13 +19,14 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Create, Transition, Update
 from reconciler.planning.saved_plan import PlanDocument, read_document
 from reconciler.resources.acls import rule_path
-from reconciler.resources.address import Address, cluster_of, kind_of, rank
+from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.inventory import Declared
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.owners import owned_as
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import DriftFinding, Waiting
     from reconciler.resources.inventory import Desired, Observed, Record, Recorded, Resource
+    from reconciler.resources.owners import ResourceOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,10 @@ class Shown:
 
     asleep: Asleep | None = None
     """Of a topic that is not there: that a mounting has unmounted it."""
+    owner: ResourceOwner | None = None
+    """The workspace that owns it, as its cluster says; `None`: nobody does."""
+    is_ours: bool = False
+    """Whether `owner` is this workspace."""
 
     @property
     def is_known(self) -> bool:
@@ -116,11 +122,17 @@ def declared(desired: Desired) -> Desired:
 
 
 def sides_of(
-    address: Address, desired: Desired, recorded: Record, seen: ObservedClusters, sleeping: Mapping[Address, Asleep]
+    address: Address,
+    desired: Desired,
+    recorded: Record,
+    seen: ObservedClusters,
+    sleeping: Mapping[Address, Asleep],
+    me: ResourceOwner,
 ) -> Shown:
     """Return one address in all three inventories."""
     item = desired.get(address)
     is_there = address in seen.inventory or address in seen.hidden
+    owner = _owner(address, item.resource if item else None, recorded, seen)
     return Shown(
         address,
         item.resource if item else None,
@@ -129,7 +141,18 @@ def sides_of(
         item.source if item else None,
         seen.hidden.get(address),
         None if is_there else sleeping.get(address),
+        owner,
+        owner is not None and owner.is_same(me),
     )
+
+
+def _owner(address: Address, wanted: Resource | None, recorded: Record, seen: ObservedClusters) -> ResourceOwner | None:
+    cluster = seen.inventory.get(cluster_address(cluster_of(address) or ""))
+    if cluster is None or cluster.owners is None:
+        return None
+    last = recorded.get(address)
+    key = owned_as(address, wanted or (last.resource if last else None))
+    return None if key is None else cluster.owners.of(key)
 
 
 def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
@@ -140,7 +163,8 @@ def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     desired = declared(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
     sleeping = sleeping_topics(desired, recorded)
-    return tuple(sides_of(address, desired, recorded, seen, sleeping) for address in addresses)
+    me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
+    return tuple(sides_of(address, desired, recorded, seen, sleeping, me) for address in addresses)
 
 
 # `explain`: where each value of one address comes from, how it acts, and why something is planned for it.
@@ -179,7 +203,9 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     decided = decide_unlocked(work)
     asked = Address(address)
     desired = declared(work.loaded.desired)
-    shown = sides_of(asked, desired, decided.recorded, decided.seen, sleeping_topics(desired, decided.recorded))
+    sleeping = sleeping_topics(desired, decided.recorded)
+    me = work.me(decided.snapshot.lineage if decided.snapshot else "")
+    shown = sides_of(asked, desired, decided.recorded, decided.seen, sleeping, me)
     plan = decided.plan
     if not shown.is_known and not any(action.address == asked for action in plan.actions):
         raise unknown_address(address)

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirrors import Stretch, length_of
+from reconciler.resources.owners import ResourceOwner
 
 # What an action is expected to cost, and why a guard refuses it.
 
@@ -44,6 +45,16 @@ class RoleCost:
     """Consumer groups that have read beyond where a restore cuts; `None`: we cannot tell."""
     timeout_ms: int | None = None
     """A promotion is given up where what is behind does not shrink for so long."""
+    records: int | None = None
+    """How many records are lost or kept by a restore, where they were counted; `None`: offsets say it."""
+    since_ms: int | None = None
+    """The earliest time of one of them; `None`: we cannot tell."""
+    kept: tuple[Stretch, ...] = ()
+    """What only this topic has and a restore keeps."""
+    kept_in: str | None = None
+    """The full name of the topic that keeps it."""
+    copied_afresh: tuple[int, ...] = ()
+    """The partitions that a restore empties and copies anew, as no broker cuts the end of a log."""
 
     @property
     def lost_offsets(self) -> int | None:
@@ -189,6 +200,8 @@ class _Step:
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or the reviewed allowance that lifted a block."""
+    owner: ResourceOwner | None = None
+    """Another workspace that owns it; `None`: it is free, or ours."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Field path of `after` → where its value comes from, where that is not the resource itself; kept in the record."""
 

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Selection
     from reconciler.planning.situation import Review
+    from reconciler.resources.address import Address
     from reconciler.resources.workspace import Guards
 
 
 CONNECT: Final = "connect"
 """What lets a secret go to a new address; it is no action, and needed before there is a plan."""
+
+
+ADOPT: Final = "adopt"
+"""What lets a workspace own what another owns, whatever it does with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,12 @@ class Allowed:
 
     def covers(self, action: Action) -> bool:
         """Tell whether it names an action, by its verb or by what kind of action it is."""
-        return self.verb in {action.verb, name_of(action)} and matches(self.pattern, action.address)
+        is_taken = self.verb == ADOPT and action.owner is not None
+        return (is_taken or self.verb in {action.verb, name_of(action)}) and matches(self.pattern, action.address)
+
+    def takes(self, address: Address) -> bool:
+        """Tell whether an address may be owned although another workspace owns it."""
+        return self.verb == ADOPT and matches(self.pattern, address)
 
 
 def allowances(guards: Guards, selection: Selection) -> tuple[Allowed, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.resources.acls import rule_fields
+from reconciler.resources.acls import DENIED, denial_path, rule_fields
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.inventory import Resource
@@ -26,6 +26,7 @@ QUOTAS: Final = "quotas."
 OBJECT_STORAGE: Final = "objectStorage.url"
 """What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
 
+KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
     "paused": "paused",
     "autoCreate": "auto-create",
@@ -35,6 +36,8 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
     "startOffset": "start-offset",
     "retryTimeout": "retry-timeout",
     "metadataInterval": "metadata-interval",
+    "protect": "protect",
+    "keepDiverged": KEEP_DIVERGED,
 }
 """Fields of a link → the feature a platform needs for them."""
 
@@ -49,7 +52,8 @@ def fields_of(resource: Resource) -> dict[str, Value]:
         case MirrorLink():
             return dict(_flat("", resource.spec.model_copy(update={"mirror_topics": (), "moved_from": None}).to_json()))
         case MirrorTopic():
-            return {CONFIGS + key: value for key, value in resource.configs.items()}
+            configs: dict[str, Value] = {CONFIGS + key: value for key, value in resource.configs.items()}
+            return {**configs, **{denial_path(principal): DENIED for principal in resource.denied}}
         case Cluster():
             return _cluster(resource)
         case Mounting() | TieringPolicy():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.mount import Mounts, Recoveries
+    from reconciler.resources.owners import ResourceOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class PlanInput:
     """The clusters that could not be read and are done without, and why each."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The consumer groups there are, by cluster, where the filters of a link are about them."""
+    me: ResourceOwner | None = None
+    """Who plans, as clusters say who owns what; `None`: all that is owned is another's."""
     base: Base | None = None
     environment: str | None = None
     git_commit: str | None = None

@@ -144,6 +144,7 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
         },
         "blocked": _block(action),
         "grant": action.granted_by,
+        "owner": None if action.owner is None else action.owner.to_json(),
     }
 
 

@@ -18,7 +18,7 @@ from reconciler.planning.checks.guards import guard
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
-from reconciler.planning.diff.decide import decide_wanted, unmanaged
+from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import say_under_way
 from reconciler.planning.diff.removals import decide_removed
@@ -68,6 +68,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     decision = Decision(errors=findings)
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
+    take_back(situation, decision)
     say_under_way(situation, decision)
     if given.is_only_drift:
         only_drift(decision, situation)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 from reconciler.lifecycles.mount import MOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.resolve.mirror_sources import peer_of, without_marks
-from reconciler.planning.situation import mounted_by
-from reconciler.resources.address import Address
-from reconciler.resources.inventory import Ownership, Record, Recorded
+from reconciler.planning.situation import IMPLIED, mounted_by
+from reconciler.resources.address import Address, cluster_address, cluster_of
+from reconciler.resources.inventory import Inventory, Ownership, Record, Recorded
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.owners import owned_as
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -91,8 +92,11 @@ def _recorded(
     run: str,
 ) -> Recorded:
     is_new = last is None or isinstance(action, Create)
+    resource = action.after
+    if isinstance(resource, MirrorTopic) and resource.denied:  # Passes of `run` change that, too: clusters say it.
+        resource = resource.model_copy(update={"denied": ()})
     return Recorded(
-        resource=action.after,
+        resource=resource,
         incarnation=_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
         physical_name=_known(done.physical_name if done else None, last.physical_name if last else None),
         ownership=ownership if is_new or not last else last.ownership,
@@ -197,3 +201,29 @@ def _protect(after: Resource, last: Recorded | None) -> bool:
 
 def _known(now: str | None, before: str | None) -> str | None:
     return now if now is not None else before
+
+
+# What of a record its workspace owns, as clusters say it.
+
+
+def owned_keys(record: Record, cluster: str) -> list[str]:
+    """Return the keys of all that is recorded on a cluster and has an owner: tiers that namespaces imply are shared."""
+    return [
+        key
+        for address, last in record.items()
+        if cluster_of(address) == cluster and IMPLIED not in last.origins
+        if (key := owned_as(address, last.resource)) is not None
+    ]
+
+
+def unowned_clusters(record: Record, inventory: Inventory) -> frozenset[str]:
+    """Return the clusters that have something of the record and do not say who owns it: recorded by older versions."""
+    found: set[str] = set()
+    for address, last in record.items():
+        cluster = cluster_of(address)
+        if cluster is None or cluster in found or address not in inventory or IMPLIED in last.origins:
+            continue
+        key, seen = owned_as(address, last.resource), inventory.get(cluster_address(cluster))
+        if key is not None and seen is not None and (seen.owners is None or seen.owners.is_free(key)):
+            found.add(cluster)
+    return frozenset(found)

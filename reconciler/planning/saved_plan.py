@@ -113,6 +113,13 @@ class RoleCostDocument(_Part):
     timeout_ms: int | None = Field(
         None, description="A promotion is given up where what is behind does not shrink for so long."
     )
+    records: int | None = Field(
+        None, description="How many records a restore loses or keeps, where they were counted. Null: offsets say it."
+    )
+    since_ms: int | None = Field(None, description="The earliest time of one of them. Null: we cannot tell.")
+    kept: tuple[StretchDocument, ...] = Field((), description="What only this topic has, and a restore keeps.")
+    kept_in: str | None = Field(None, description="Full name of the topic that keeps it.")
+    copied_afresh: tuple[int, ...] = Field((), description="Partitions that a restore empties and copies anew.")
 
 
 class EstimateDocument(_Part):
@@ -157,6 +164,15 @@ class BlockDocument(_Part):
     )
 
 
+class OwnerDocument(_Part):
+    """Another workspace that owns a resource."""
+
+    workspace: str
+    environment: str | None
+    lineage: str = Field(description="The lifelong id of its state.")
+    state: str = Field(description="Where its state lies, without credentials.")
+
+
 class ActionDocument(_Part):
     """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant`."""
 
@@ -177,6 +193,9 @@ class ActionDocument(_Part):
     estimate: EstimateDocument
     blocked: BlockDocument | None
     grant: str | None = Field(description="What lifted a block.")
+    owner: OwnerDocument | None = Field(
+        None, description="The other workspace that owns the resource; null: it is free, or ours."
+    )
 
 
 class DriftDocument(_Part):

@@ -53,7 +53,14 @@ def half_of(link: MirrorLink, source: str) -> WantedResource:
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":
-        same = ("paused", "retry_timeout", "metadata_interval", "consumer_offset_sync", "topic_config_sync")
+        same = (
+            "paused",
+            "retry_timeout",
+            "metadata_interval",
+            "consumer_offset_sync",
+            "topic_config_sync",
+            "keep_diverged",
+        )
         half = half.model_copy(update={name: getattr(spec, name) for name in same})
     metadata = link.metadata.model_copy(update={"cluster": spec.source})
     other = link.model_copy(update={"metadata": metadata, "spec": half})

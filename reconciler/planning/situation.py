@@ -7,20 +7,22 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from reconciler.resources.address import Address, address_of, cluster_of, tiers_of
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, rank, tiers_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
+from reconciler.resources.owners import owned_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
     from reconciler.planning.findings import Mark
     from reconciler.planning.plan import PlanInput
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Resource
+    from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Recorded, Resource
     from reconciler.resources.measures import Measure
+    from reconciler.resources.owners import ResourceOwner
 
 
 IMPLIED: Final = ""
@@ -63,6 +65,16 @@ def unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
     return frozenset(path for path, origin in origins.items() if origin == DEFAULT) if origins else frozenset()
 
 
+ALTERED: Final = "a command"
+"""The origin, in a record, of a field that nothing recorded and that a command set: a plan takes it away again."""
+
+
+def altered_paths(last: Recorded | None) -> frozenset[str]:
+    """Return the paths of a record that a command set, and that were never applied from files."""
+    origins = last.origins if last is not None else {}
+    return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()
+
+
 @dataclass(frozen=True)
 class Situation:
     """The three inventories side by side."""
@@ -96,6 +108,27 @@ class Situation:
     def nearest(self, cluster: str, namespace: str) -> tuple[Address, ...]:
         """Return the addresses of a namespace's tiers, nearest first."""
         return tuple(address_of("namespace", cluster, tier) for tier in reversed(tiers_of(namespace)))
+
+    @cached_property
+    def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
+        """Return what other workspaces own, by cluster and key: mostly nothing."""
+        me = self.given.me
+        found: dict[str, Mapping[str, ResourceOwner]] = {}
+        for cluster in self.trusted:
+            seen = self.observed.get(cluster_address(cluster))
+            if seen is None or seen.owners is None:
+                continue
+            owners = seen.owners
+            strange = {name: each for name, each in owners.who.items() if me is None or not each.is_same(me)}
+            if strange:
+                found[cluster] = {key: strange[name] for key, name in owners.what.items() if name in strange}
+        return found
+
+    def other_owner(self, address: Address, resource: object = None) -> ResourceOwner | None:
+        """Return which other workspace owns a resource."""
+        others = self.others.get(cluster_of(address) or "")
+        key = owned_as(address, resource) if others else None
+        return None if not others or key is None else others.get(key)
 
     @cached_property
     def mirrors(self) -> Mapping[Address, MirrorTopic]:
@@ -177,6 +210,20 @@ def mounted_by(mounting: Mounting) -> Address:
 def mirror_at(topic: Address) -> Address:
     """Return the address a topic would have if it were a mirror."""
     return Address("mirror/" + topic.partition("/")[2])
+
+
+def taken_over(
+    record: Record, inventory: Inventory, me: ResourceOwner | None
+) -> Iterator[tuple[Address, ResourceOwner]]:
+    """Yield what is recorded and another workspace owns, by address."""
+    for address in sorted(record, key=rank):
+        last, cluster = record[address], inventory.get(cluster_address(cluster_of(address) or ""))
+        if cluster is None or cluster.owners is None or IMPLIED in last.origins:
+            continue
+        key = owned_as(address, last.resource)
+        other = None if key is None else cluster.owners.other(key, me)
+        if other is not None:
+            yield address, other
 
 
 # What a check of a whole plan looks at: its situation, actions and measures.

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.acls import Binding
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
-    from reconciler.resources.inventory import Capabilities, ClusterIdentity, Inventory, Overview
+    from reconciler.resources.inventory import Capabilities, ClusterIdentity, ClusterMetadata, Inventory, Overview
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import (
         AccessRules,
+        Diverged,
         GroupOffsets,
         GroupOffsetsResult,
         LinkSeen,
@@ -51,8 +52,10 @@ if TYPE_CHECKING:
         SourceTopic,
         Trouble,
         Truncated,
+        WithDiverged,
     )
     from reconciler.resources.mount import Migration, Mountable, Recoverable, Recoveries
+    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 TopicAddress: TypeAlias = Address
@@ -182,6 +185,16 @@ class Provider(Protocol):
         """
         ...
 
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Write who owns what, and return what of `change.take` another owns: then nothing was written.
+
+        Of two that take the same at once, one wins. Who owns what is observed with the cluster (`Observed.owners`).
+
+        Raises:
+            NotAuthorizedError: Whoever acts may not write it.
+        """
+        ...
+
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return sizes of topics, without Spark; what could not be measured is absent."""
         ...
@@ -208,6 +221,16 @@ class Provider(Protocol):
 
         Raises:
             UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
+        """
+        ...
+
+    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:
+        """Return what object storage keeps of one cluster beside segments; `None`: nothing, or nobody knows of which.
+
+        Looks at nothing else, and chooses as `archived` does. Parts that are damaged are told, and the others returned.
+
+        Raises:
+            RetryableError: The object storage cannot be reached.
         """
         ...
 
@@ -376,11 +399,13 @@ class LinksOfCluster(Protocol):
         operation: str,
         verb: str,
         may_go_on: Callable[[], None] = go_on,
+        diverged: WithDiverged = "refuse",
     ) -> MirrorSeen:
         """Let an ordinary topic become the mirror of `of`, its own mirror on the peer: it takes no records any more.
 
         `verb` is that of the operation: a reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. What
-        is open of transactions is aborted.
+        is open of transactions is aborted. `diverged`: what a restore does with records that `of` never got, where the
+        platform does not simply cut them off; the first one counts.
 
         Raises:
             UserError: There is no link half of that name here, or the topic is a mirror already.
@@ -407,8 +432,26 @@ class LinksOfCluster(Protocol):
         """Cut what a restore has to cut (`operation.ends`), and return what was cut, by partition."""
         ...
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[Diverged] | None:
+        """Return what a topic has from where its mirror agrees with it last, by records; `None`: its offsets say it."""
+        ...
+
+    def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
+        """Return where records of its source lie in a mirror, stopped or not; `None`: at the same offsets."""
+        ...
+
+    def stand(
+        self,
+        full_name: str,
+        source_topic_id: str,
+        bounds: Mapping[int, Bounds],
+        *,
+        operation: str,
+        maps: Mapping[int, OffsetMap] | None = None,
+    ) -> None:
         """Note that a new mirror equals its source up to its own ends: roles were swapped, or all else was cut.
+
+        `maps`: where the source's records lie that it has from here, if their offsets are others.
 
         Raises:
             UserError: That operation is not under way.
@@ -818,6 +861,16 @@ class SyncsOfCluster(Protocol):
 
         Those that the link brought before and that are not among them go; all others stay. Return how many places
         changed.
+        """
+        ...
+
+    def protect(self, link: str) -> int:
+        """Keep writers out of the mirrors of a link, as it says (`protect`), and return how many mirrors changed.
+
+        Nothing is done where the platform refuses producers itself.
+
+        Raises:
+            UserError: It is not possible there, or not with these access rules.
         """
         ...
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from reconciler.resources.base import Many, Model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 
 def folded(value: object) -> object:
@@ -142,6 +142,16 @@ def rule_path(rule: TopicAcl) -> str:
     return ACLS + " ".join(parts)
 
 
+DENIED: Final = ("write",)
+"""What a protected mirror denies."""
+EVERYONE: Final = "User:*"
+
+
+def denial_path(principal: str) -> str:
+    """Return the path of the rule that keeps a principal from writing to a mirror."""
+    return f"{ACLS}deny {_token(principal)}"
+
+
 def rule_at(path: str, operations: Iterable[object]) -> NamespaceAcl:
     """Return the rule of a path; one of a topic is about topics, whatever they are named."""
     words = _words(path.removeprefix(ACLS))
@@ -227,3 +237,39 @@ class Binding:
         where = "" if self.host == "*" else f" from {self.host}"
         name = f"{self.name}*" if self.is_prefix else self.name
         return f"{self.permission} {self.principal}{where} {self.operation} on {self.resource} {name}"
+
+
+# Whom a mirror is protected from: everyone whom a rule lets write to it, but its link.
+
+
+_WRITING: Final = frozenset({"all", "write"})
+
+
+def denial(topic: str, principal: str) -> Binding:
+    """Return the binding that keeps a principal from writing to a topic, by its flat name."""
+    return Binding(
+        "topics", topic, is_prefix=False, principal=principal, host="*", operation="write", permission="deny"
+    )
+
+
+def allowances_to_write(bindings: Iterable[Binding], topic: str) -> Iterator[Binding]:
+    """Yield the bindings that let somebody write to a topic: by its flat name, by a prefix of it, or to all topics."""
+    for each in bindings:
+        is_about = topic.startswith(each.name) if each.is_prefix else each.name in {"*", topic}
+        if is_about and each.resource == "topics" and each.permission == "allow" and each.operation in _WRITING:
+            yield each
+
+
+def is_about_writing(each: Binding) -> bool:
+    """Tell whether a binding lets somebody write to topics, or denies that."""
+    return each.resource == "topics" and each.operation in _WRITING
+
+
+def writers(bindings: Collection[Binding], topic: str, *, own: str, denied: Collection[str]) -> tuple[str, ...]:
+    """Return the principals that a protected mirror denies WRITE, sorted.
+
+    `own` is the principal of its link. `denied` are those that the protection denies by now: whoever is denied by the
+    same binding and is not among them was denied by somebody else, whose rule that stays.
+    """
+    found = {each.principal for each in allowances_to_write(bindings, topic)} - {own}
+    return tuple(sorted(each for each in found if each in denied or denial(topic, each) not in bindings))

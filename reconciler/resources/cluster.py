@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from reconciler.resources.acls import folded
+from reconciler.resources.acls import Principal, folded
 from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
@@ -183,6 +183,12 @@ class SecuritySpec(Model):
     client_id: str | None = Field(default=None, description="OAuth client.", examples=["reconciler"])
     client_secret: SecretReference | None = Field(default=None, description="Reference to its secret.")
     scope: str | None = Field(default=None, description="OAuth scope.", examples=["kafka"])
+    principal: Principal | None = Field(
+        default=None,
+        description="As whom the brokers know us, where that is not `User:` and the username: with a certificate or "
+        "OAUTHBEARER. Links with `protect: acl` need it.",
+        examples=["User:CN=reconciler"],
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> SecuritySpec:

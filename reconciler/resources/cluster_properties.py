@@ -17,6 +17,8 @@ _FORMER_PAGE: Final = "cloud_storage_target_manifest_size_bytes"
 ALIASES: Final = (("delete_retention_ms", "log_retention_ms"), (_PAGE, _FORMER_PAGE))
 """One property by two names each."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
+METADATA_UPLOADS: Final = "enable_cluster_metadata_upload_loop"
+METADATA_INTERVAL: Final = "cloud_storage_cluster_metadata_upload_interval_ms"
 
 _SWITCHES: Final = (
     ConfigKey(ENABLED, "boolean", "false", description="Tiered storage at all; off, nothing is uploaded or fetched."),
@@ -32,6 +34,12 @@ _SWITCHES: Final = (
         "boolean",
         "true",
         description="Upload what was compacted once more.",
+    ),
+    ConfigKey(
+        METADATA_UPLOADS,
+        "boolean",
+        "true",
+        description="Keep topics, namespaces, access rules, links and groups in object storage, too.",
     ),
     ConfigKey(
         "kafka_enable_describe_log_dirs_remote_storage", "boolean", "true", description="Show remote bytes of topics."
@@ -97,6 +105,13 @@ _UPLOAD: Final = (
         "cloud_storage_upload_ctrl_max_shares", "integer", "1000", minimum=1, description="Largest share of uploads."
     ),
     ConfigKey(_FORMER_PAGE, "size", minimum=1024, description=f"Another name of {_PAGE}."),
+    ConfigKey(
+        METADATA_INTERVAL,
+        "duration",
+        "3600000",
+        minimum=1,
+        description="How often what is not in segments is looked at, and kept in object storage where it changed.",
+    ),
     ConfigKey(
         _PAGE,
         "size",

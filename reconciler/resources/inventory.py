@@ -9,13 +9,15 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.owners import Owners
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import Workspace
@@ -52,6 +54,10 @@ class Capabilities:
     mirrors_read_only: bool = True
     """False: a mirror takes records of others, too; the plan warns of it once a cluster."""
     acls: bool = False
+    write_rules: frozenset[Binding] = frozenset()
+    """The rules about writing to topics, as they were when this was asked: from whom mirrors can be protected."""
+    principal: str | None = None
+    """As whom the platform knows whoever acts; `None`: that cannot be told."""
     acl_hosts_are_addresses: bool = False
     """Hosts of ACLs are compared with the address of a connection: a name, or a range, would never be met."""
     denies_are_final: bool = False
@@ -225,11 +231,57 @@ class Observed:
     """Of a topic: whether its brokers refuse every record, since it is about to be deleted."""
     becomes: Resource | None = None
     """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
+    owners: Owners | None = None
+    """Of a cluster: which workspace owns what on it; `None`: nothing is owned there."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]
 Record: TypeAlias = Mapping[Address, Recorded]
 Inventory: TypeAlias = Mapping[Address, Observed]
+
+
+# What object storage keeps of a cluster beside segments, so that a lost one comes back whole.
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPart:
+    """One part of it: topics, namespaces with access rules and quotas, links, groups, the cluster's properties."""
+
+    name: str
+    entries: int
+    bytes: int
+    written_ms: int
+    """When it was written; a part that does not change is not written again."""
+    error: UserError | None = None
+    """Why it is no use; `None`: it is whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    """What is kept of one cluster, as far as it is whole."""
+
+    cluster_id: str
+    parts: tuple[MetadataPart, ...] = ()
+    error: UserError | None = None
+    """Why none of it is of use; `None`: each part says it of itself."""
+    revision: int = 0
+    """The initial revision that the last new topic had: one with a higher revision was made later."""
+    inventory: Inventory = field(default_factory=dict)
+    """Namespaces, topics, links and live mirrors."""
+    left_out: tuple[tuple[str, UserError], ...] = ()
+    """Addresses of what was kept and cannot be declared, and why."""
+    places: Mapping[str, Address] = field(default_factory=dict)
+    """By the key of its `topic.json`, be it there or not: a topic or mirror."""
+    recovering: Mapping[Address, str] = field(default_factory=dict)
+    """Topics that were being made themselves, and the location they were made from."""
+    groups: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
+    """Group → key of a `topic.json` → partition → the next offset it wants to read."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of the cluster."""
+
+    def has(self, part: str) -> bool:
+        """Tell whether a part is whole."""
+        return any(each.name == part and each.error is None for each in self.parts)
 
 
 # What a cluster has, at a glance: names and shapes, light enough for tens of thousands of topics.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from reconciler.resources.address import Address
-from reconciler.resources.mirrors import Positions
+from reconciler.resources.mirrors import Diverged, Positions
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
@@ -45,6 +45,8 @@ class Measure:
     """Where its partitions stand that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Where each consumer group goes on reading, by partition; `None`: not asked for, or we cannot tell."""
+    diverged: tuple[Diverged, ...] | None = None
+    """What it has from where its own mirror agrees with it last, by records; `None`: its offsets say it."""
     newest_ms: int | None = None
     """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
 

@@ -111,6 +111,9 @@ class MirrorTopic(Model):
     name: FullName = Field(description="Full name on the destination, prefix included.")
     state: MirrorState = Field(default="mirroring", description="The role wanted of it.")
     configs: Configs = Field(default_factory=dict, description="Its own configs, none of which is synced.")
+    denied: Many[str] = Field(
+        default=(), description="Principals that its link keeps from writing to it (`protect: acl`); never declared."
+    )
     partitions: Count | None = Field(
         default=None, description="The source's, told to the destination when the mirror is made; never declared."
     )
@@ -328,6 +331,18 @@ class MirrorLinkSpec(Model):
         default=None,
         description="Which configs follow the source; absent: the default list.",
         examples=[{"include": list(SYNCED_BY_DEFAULT)}],
+    )
+    protect: Annotated[Literal["acl", "warn"], BeforeValidator(folded)] = Field(
+        default="warn",
+        description="On platforms where producers can write to mirrors: `acl` denies WRITE on each mirror to everyone "
+        "whom an access rule lets write, but the link; `warn` says in plans that they can.",
+        examples=["acl"],
+    )
+    keep_diverged: Flag | None = Field(
+        default=None,
+        description="Whether records that a mirror never got are kept in a topic `NAME.diverged` when its original "
+        "source is restored, not given up; Kafka only.",
+        examples=[True],
     )
     metadata_interval: DurationMs = Field(
         default=300_000, description="How often the link looks for new topics and configs.", examples=["5m"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.resources.acls import rule_at, rule_fields
-from reconciler.resources.address import join_name, split_name
+from reconciler.resources.address import address_of, join_name, split_name
 from reconciler.resources.mirror_link import (
     ALWAYS_SYNCED,
     SYNCED_BY_DEFAULT,
@@ -21,6 +21,7 @@ from reconciler.resources.mirror_link import (
     is_never_synced,
     takes_name,
 )
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl
@@ -146,6 +147,8 @@ class Position:
     source_topic_id: str | None = None
     source_epochs: tuple[tuple[int, int], ...] = ()
     fetched: int = NEVER_FETCHED
+    is_renumbered: bool = False
+    """Whether its own offsets, from `start` to `end`, are others than those of its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,32 @@ class Truncated:
     offset: int
     """Where it ends now."""
     records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """What one partition of an original source has that its mirror never got: records, not offsets."""
+
+    partition: int
+    start: int
+    stop: int
+    records: int
+    since_ms: int | None = None
+    """The earliest time of one of them; `None`: we cannot tell."""
+
+
+SIDE: Final = ".diverged"
+
+
+def side_topic(full_name: str) -> str:
+    """Return the full name of the topic that keeps what the mirror of a topic never got."""
+    return full_name + SIDE
+
+
+WithDiverged: TypeAlias = Literal["refuse", "drop", "keep"]
+"""What a restore does with records that the mirror never got: end with an error, give them up, or keep them in a topic
+of their own.
+"""
 
 
 def agreed_to(kept: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
@@ -204,15 +233,18 @@ class OperationEntry:
     id: str
     verb: str
     ends: Mapping[int, int] | None = None
+    diverged: WithDiverged | None = None
+    """What a restore does with records that the mirror never got; `None`: it cuts them off, as its platform can."""
 
     def to_json(self) -> Json:
         """Return what is kept."""
-        return {"id": self.id, "verb": self.verb, "ends": _kept(self.ends)}
+        kept: Json = {"id": self.id, "verb": self.verb, "ends": _kept(self.ends)}
+        return kept if self.diverged is None else {**kept, "diverged": self.diverged}
 
     @classmethod
     def from_json(cls, kept: Json) -> OperationEntry:
         """Read it back."""
-        return cls(kept["id"], kept["verb"], _offsets(kept["ends"]))
+        return cls(kept["id"], kept["verb"], _offsets(kept["ends"]), kept.get("diverged"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -811,7 +843,9 @@ def cuts(topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: s
     found: dict[int, int] = {}
     for partition, here in topic.items():
         there = mirror.get(partition)
-        agreed = 0 if there is None else max(_copied(there, here, topic_id), _copied(here, there, mirror_id))
+        agreed = 0 if there is None else _copied(there, here, topic_id)
+        if there is not None and not here.is_renumbered:  # Else what it knows is in offsets of the other.
+            agreed = max(agreed, _copied(here, there, mirror_id))
         found[partition] = min(here.end, agreed)
     return found
 
@@ -824,6 +858,23 @@ def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
         for partition, start in begins.items()
         if start < topic[partition].end
     )
+
+
+_FEW: Final = 8
+
+
+def diverged_error(cluster: str, full_name: str, found: Iterable[Diverged]) -> UserError:
+    """Return what is said of records that a restore would lose, and nobody gave up."""
+    each = list(found)
+    parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in each]
+    total = counted(sum(one.records for one in each), "record")
+    message = f"topic {full_name} of cluster {cluster} has {total} that its mirror never got"
+    address = address_of("mirror", cluster, full_name)
+    hint = (
+        f"To keep them: reconciler mirror restore {address} --keep-diverged. "
+        f"To give them up in a plan: --allow truncate-and-restore:{address}"
+    )
+    return UserError(f"{message}: {first_few(parts, _FEW, grouping='')}", hint=hint)
 
 
 def _reached(copy: Position, source: Position) -> int:
@@ -839,7 +890,8 @@ def _copied(copy: Position, source: Position, source_topic_id: str | None) -> in
     """Return up to which offset one log is known to be a copy of another as it is now."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
-    return agreed_to(copy.source_epochs, source.epochs, min(copy.fetched, copy.end, source.end))
+    reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
+    return agreed_to(copy.source_epochs, source.epochs, min(reached, source.end))
 
 
 # The ACL filters of a link against access rules: what of a rule a filter is about is taken, the rest is left. Pure.

@@ -125,6 +125,33 @@ class Recoverable:
     """Of `configs`, those that it said itself."""
     initial: Mapping[str, str] = field(default_factory=dict)
     """Of `configs`, or hidden by them, what the defaults of its cluster gave it when it was made."""
+    uploaded_ms: int | None = None
+    """When a segment of it was uploaded last, by the clock of records; `None`: never."""
+    groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Group → partition → the next offset it wants to read, as far as that was kept with the cluster that is lost."""
+    groups_lost: UserError | None = None
+    """Why that is no use."""
+
+    def clamped(self) -> tuple[ClampedOffset, ...]:
+        """Return the offsets that lie beyond what was uploaded: they are set back to its end."""
+        ends = {number: end for number, (_, end) in self.ends.items()}
+        return tuple(
+            ClampedOffset(group, number, offset, ends.get(number, 0))
+            for group, offsets in sorted(self.groups.items())
+            for number, offset in sorted(offsets.items())
+            if offset > ends.get(number, 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedOffset:
+    """A committed offset that what is restored does not reach."""
+
+    group: str
+    partition: int
+    committed: int
+    offset: int
+    """What it is set back to: the end of what was uploaded."""
 
 
 Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]

@@ -42,6 +42,20 @@ def planned(forge: ForgeServer, call: Call, tmp_path: Path) -> Said:
     return forge.says(text)
 
 
+def test_the_last_lines_name_who_approved_it_and_where(forge: ForgeServer, planned: Said, call: Call) -> None:
+    del planned
+    forge.merged_as = MERGE
+    forge.reviews = [Review("anna"), Review("carla")]
+    first = call("apply", "--approved-in", "auto")
+    said = first.out.splitlines()[-1]
+    assert said.startswith("Approved: by anna, carla in http")
+    assert str(NUMBER) in said
+    again = call("apply", "--approved-in", "auto", "--format", "json")
+    summary = json.loads(again.out.splitlines()[-1])
+    assert (summary["event"], summary["done"]) == ("summary", 0)
+    assert (summary["approved_by"], str(NUMBER) in summary["pull_request"]) == (["anna", "carla"], True)
+
+
 def apply(call: Call, *options: str) -> tuple[int, str]:
     done = call("apply", "--approved-in", "auto", *options)
     assert TOKEN not in done.out + done.err

@@ -83,7 +83,7 @@ _ABOUT_ENVIRONMENT: Final = """\
 Buckets are reached with the variables that AWS's own tools read, such as `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
 `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_PROFILE` and `AWS_ENDPOINT_URL`; those of Google and Azure with the variables of
 their tools, such as `GOOGLE_APPLICATION_CREDENTIALS`, `STORAGE_EMULATOR_HOST`, `AZURE_STORAGE_ACCOUNT` and
-`AZURE_STORAGE_CONNECTION_STRING`: see [Object storage](../guides/s3.md).
+`AZURE_STORAGE_CONNECTION_STRING`: see [Object storage](../guides/object-storage.md).
 
 A manifest names a secret as `${env:NAME}` or `${file:/path}`. Which names it may use is said in
 [`spec.references`](manifests/workspace.md) of the workspace.

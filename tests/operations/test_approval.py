@@ -175,7 +175,7 @@ def test_a_plan_of_a_state_that_was_replaced_is_refused(applied: Bench, tmp_path
 
 def test_a_plan_of_another_environment_is_that_environments(applied: Bench) -> None:
     applied.write("overlays/prod/refunds.yaml", REFUNDS)
-    applied.plan(Select(environment="prod"), out=Path("p.json"))
+    applied.plan(Select(environment="prod", allow=("adopt:*",)), out=Path("p.json"))
     other = applied.write("q.json", (applied.folder / "p.json").read_text().replace('"environment":"prod"', '"x":1', 1))
     with pytest.raises(UserError):
         applied.apply(options=ApplyOptions(file=other))

@@ -54,7 +54,7 @@ def somebody_else(bench: Bench, *documents: str, allow: tuple[str, ...] = ()) ->
     there = bench.with_(workspace=other).invocation
     done = apply(
         there,
-        Select(allow=("update:*", *allow)),
+        Select(allow=("update:*", "adopt:*", *allow)),
         ApplyOptions(yes=True),
         Hooks(lambda _planned: True, lambda _event: None, Stop()),
     )

@@ -12,6 +12,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DamagedObjectError, MissingObjectError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
 from reconciler.operations.clusters.namespaces import list_namespaces
 from reconciler.operations.clusters.topics import alter_topic, describe_topic, list_topics
@@ -269,14 +270,68 @@ def test_a_topic_is_described_with_what_acts_on_it(applied: Bench) -> None:
     assert rows["cleanup.policy"] == ("delete", "default")
 
 
-def test_altering_is_a_run_that_the_next_plan_would_undo(applied: Bench) -> None:
+def drifted(bench: Bench) -> dict[str, tuple[str, object, object]]:
+    found = drift(bench.invocation, Select())
+    assert (found.verdict is not None) == any(row.kind == "drift" for row in found.findings)
+    return {row.path: (row.kind, row.recorded, row.observed) for row in found.findings}
+
+
+def test_altering_is_a_run_that_is_drift_until_the_next_plan_undoes_it(applied: Bench) -> None:
     altered = alter(applied, {"retention.ms": "2d"}, delete=["segment.ms"])
     assert [(change.path, change.before, change.after) for change in altered.changes] == [
         ("configs.retention.ms", "604800000", "172800000")
     ]
-    found = drift(applied.invocation, Select())
-    assert [row.kind for row in found.findings] == ["pending"]
+    assert applied.plan().header.serial == 2
+    assert drifted(applied) == {"configs.retention.ms": ("drift", "604800000", "172800000")}
     applied.apply()
+    assert applied.plan().plan.is_empty
+
+
+@pytest.mark.parametrize("only_drift", [True, False])
+def test_a_config_that_no_file_names_is_drift_once_altered_and_is_taken_away_again(
+    applied: Bench, only_drift: bool
+) -> None:
+    alter(applied, {"max.message.bytes": "2000000"})
+    alter(applied, {"max.message.bytes": "3000000"})
+    assert drifted(applied) == {"configs.max.message.bytes": ("drift", None, "3000000")}
+    applied.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
+    assert drifted(applied) == {}
+    assert applied.plan().plan.is_empty
+
+
+def test_what_was_altered_and_altered_back_is_no_drift(applied: Bench) -> None:
+    alter(applied, {"retention.ms": "2d", "max.message.bytes": "2000000"})
+    alter(applied, {"retention.ms": "7d"}, delete=["max.message.bytes"])
+    assert drifted(applied) == {}
+    assert applied.plan().plan.is_empty
+
+
+def test_what_was_altered_and_taken_away_by_hand_leaves_a_mark_that_the_next_apply_takes(applied: Bench) -> None:
+    alter(applied, {"max.message.bytes": "2000000"})
+    alter(applied, {}, delete=["max.message.bytes"], no_state=True)
+    assert {kind for kind, *_ in drifted(applied).values()} <= {"pending"}
+    applied.apply()
+    assert applied.plan().plan.is_empty
+
+
+def test_what_was_altered_is_pending_once_the_files_say_the_same(applied: Bench) -> None:
+    alter(applied, {"retention.ms": "2d", "max.message.bytes": "2000000"})
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("retention.ms: 7d", "retention.ms: 2d, max.message.bytes: 2000000"))
+    assert {kind for kind, *_ in drifted(applied).values()} == {"pending"}
+    applied.apply()
+    assert drifted(applied) == {}
+    assert applied.plan().plan.is_empty
+
+
+def test_altering_what_a_namespace_declares_is_drift_and_goes_back_to_it(applied: Bench) -> None:
+    path = applied.folder / "manifests/west.yaml"
+    path.write_text(path.read_text() + "spec: {configs: {max.message.bytes: 2000000}}\n")
+    applied.apply()
+    alter(applied, {"max.message.bytes": "3000000"})
+    assert drifted(applied) == {"configs.max.message.bytes": ("drift", "2000000", "3000000")}
+    applied.apply()
+    assert drifted(applied) == {}
     assert applied.plan().plan.is_empty
 
 

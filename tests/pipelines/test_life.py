@@ -122,6 +122,7 @@ def test_a_change_is_planned_approved_applied_and_watched(repository: Repository
     applied = it.run("apply", "push")
     assert applied.code == 0, applied.log
     assert "it is done" in applied.summary
+    assert "Approved: by bob in http" in applied.summary
     assert (it.folder / ".clusters" / "west").is_dir()
 
     # Nothing has drifted: there is no issue. Then somebody changes a topic by hand.

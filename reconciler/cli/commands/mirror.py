@@ -206,13 +206,24 @@ def restore_command(
     place: Place,
     addresses: Choice = None,
     links: Links = None,
+    keep_diverged: Annotated[
+        bool, Option("--keep-diverged", help="On Kafka: keep what only they have in a topic NAME.diverged.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
     """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
     asked(
-        acting, files, place, "truncate-and-restore", choice_of(addresses, links), dry_run=dry_run, yes=yes, form=form
+        acting,
+        files,
+        place,
+        "truncate-and-restore",
+        choice_of(addresses, links),
+        dry_run=dry_run,
+        yes=yes,
+        form=form,
+        keeps_diverged=keep_diverged,
     )
 
 

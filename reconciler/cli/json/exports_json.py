@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
+from reconciler.operations.export_layout import NEVER_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.importers.base import NotImported
     from reconciler.operations.export import Exported
-    from reconciler.operations.export_layout import LeftOut
+    from reconciler.operations.export_layout import GroupReturn, LeftOut
     from reconciler.operations.imports import Imported
     from reconciler.resources.mount import Recoverable
 
@@ -35,6 +36,8 @@ class RecoveryPart(Part):
     bytes: int
     ends: tuple[PartitionEndPart, ...] = Field(description="Partitions of which something was uploaded.")
     older: tuple[str, ...] = Field(description="Locations of topics that had its name before.")
+    uploaded_ms: int | None = Field(description="When a record of it was uploaded last. Null: never.")
+    age_ms: int | None = Field(description="How long that was ago.")
 
 
 class ExportedPart(Part):
@@ -42,6 +45,9 @@ class ExportedPart(Part):
 
     address: str
     recovery: RecoveryPart | None
+    comes_back_empty: bool = Field(
+        default=False, description="A topic whose records were not in object storage: its definition was."
+    )
 
 
 class LeftOutPart(Part):
@@ -50,6 +56,73 @@ class LeftOutPart(Part):
     place: str = Field(description="Its key in object storage, its address, or the access rule.")
     message: str
     hint: str
+
+
+class KeptPart(Part):
+    """One part of what object storage keeps of a cluster beside segments."""
+
+    name: Literal["cluster", "namespaces", "topics", "links", "groups"] = Field(
+        description="cluster: its properties; access rules are parts of namespaces and topics."
+    )
+    entries: int
+    bytes: int
+    written_ms: int = Field(description="A part that does not change is not written again.")
+    age_ms: int = Field(description="How long that was ago: what changed since is lost.")
+    message: str | None = Field(description="Why it is no use. Null: it is whole.")
+
+
+class ClampedPart(Part):
+    """A committed offset that what is restored does not reach."""
+
+    address: str
+    partition: int
+    committed: int
+    offset: int = Field(description="What it is set back to.")
+
+
+class ReturningGroupPart(Part):
+    """What becomes of the committed offsets of a consumer group."""
+
+    group: str
+    offsets: int = Field(description="Partitions that it goes on with, once their topics are recovered.")
+    clamped: tuple[ClampedPart, ...] = Field(description="Of these, those set back to the end of what was uploaded.")
+    lost: tuple[str, ...] = Field(description="Topics that come back without the records its offsets are about.")
+
+
+class KeptMetadataPart(Part):
+    """What object storage keeps of a cluster beside segments."""
+
+    cluster_id: str
+    message: str | None = Field(description="Why none of it is of use. Null: each part says it of itself.")
+    parts: tuple[KeptPart, ...]
+    groups: tuple[ReturningGroupPart, ...]
+    lost: tuple[str, ...] = Field(description="What is never kept.")
+
+    @classmethod
+    def of(cls, exported: Exported) -> KeptMetadataPart | None:
+        """Say how old each part is."""
+        kept = exported.archives.metadata
+        if kept is None:
+            return None
+        return cls(
+            cluster_id=kept.cluster_id,
+            message=None if kept.error is None else kept.error.message,
+            parts=tuple(
+                KeptPart.model_validate(
+                    {
+                        "name": part.name,
+                        "entries": part.entries,
+                        "bytes": part.bytes,
+                        "written_ms": part.written_ms,
+                        "age_ms": max(0, exported.now_ms - part.written_ms),
+                        "message": None if part.error is None else part.error.message,
+                    }
+                )
+                for part in kept.parts
+            ),
+            groups=tuple(map(_returning, exported.archives.groups)),
+            lost=NEVER_KEPT,
+        )
 
 
 class ExportDocument(Document):
@@ -64,31 +137,49 @@ class ExportDocument(Document):
     unsaid: tuple[LeftOutPart, ...] = Field(
         description="What is there and has no words in manifests, such as access rules on the cluster: it stays."
     )
+    metadata: KeptMetadataPart | None = Field(
+        default=None, description="Of object storage: what it keeps beside segments. Null: nothing, or not asked for."
+    )
 
     @classmethod
     def of(cls, exported: Exported) -> ExportDocument:
         """Say all of it."""
-        archives = exported.archives
+        archives, now_ms = exported.archives, exported.now_ms
         return cls(
             cluster=exported.cluster,
             source="object-storage" if exported.is_archived else "cluster",
             files=tuple(map(str, exported.files)),
             exported=tuple(
                 ExportedPart(
-                    address=address, recovery=_recovery(archives.found.get(address), archives.older.get(address, ()))
+                    address=address,
+                    recovery=_recovery(archives.found.get(address), archives.older.get(address, ()), now_ms),
+                    comes_back_empty=address in archives.empty,
                 )
                 for address in exported.addresses
             ),
             left_out=tuple(map(_left_out, exported.left_out)),
             unsaid=tuple(map(_left_out, exported.unsaid)),
+            metadata=KeptMetadataPart.of(exported),
         )
+
+
+def _returning(group: GroupReturn) -> ReturningGroupPart:
+    return ReturningGroupPart(
+        group=group.group,
+        offsets=group.offsets,
+        clamped=tuple(
+            ClampedPart(address=address, partition=each.partition, committed=each.committed, offset=each.offset)
+            for address, each in group.clamped
+        ),
+        lost=group.lost,
+    )
 
 
 def _left_out(left: LeftOut) -> LeftOutPart:
     return LeftOutPart(place=left.place, message=left.error.message, hint=left.error.hint)
 
 
-def _recovery(found: Recoverable | None, older: Sequence[str]) -> RecoveryPart | None:
+def _recovery(found: Recoverable | None, older: Sequence[str], now_ms: int) -> RecoveryPart | None:
     if found is None:
         return None
     return RecoveryPart(
@@ -101,6 +192,8 @@ def _recovery(found: Recoverable | None, older: Sequence[str]) -> RecoveryPart |
             for number, (start, end) in sorted(found.ends.items())
         ),
         older=tuple(older),
+        uploaded_ms=found.uploaded_ms,
+        age_ms=None if found.uploaded_ms is None else max(0, now_ms - found.uploaded_ms),
     )
 
 

@@ -67,6 +67,16 @@ class ObservedPart(Part):
         )
 
 
+class OwnerPart(Part):
+    """The workspace that owns a resource, as its cluster says."""
+
+    workspace: str
+    environment: str | None
+    lineage: str = Field(description="The lifelong id of its state.")
+    state: str = Field(description="Where its state lies, without credentials.")
+    ours: bool = Field(description="Whether it is this workspace.")
+
+
 class ShownPart(Part):
     """One address, three times."""
 
@@ -78,6 +88,7 @@ class ShownPart(Part):
     hidden: str | None = Field(
         default=None, description="Why the principal may not see the resource; `observed` is null then, too."
     )
+    owner: OwnerPart | None = Field(default=None, description="Null: nobody owns it, or such resources are shared.")
 
     @classmethod
     def of(cls, shown: Shown) -> ShownPart:
@@ -89,6 +100,7 @@ class ShownPart(Part):
             recorded=RecordedPart.of(shown.recorded) if shown.recorded else None,
             observed=ObservedPart.of(shown.observed) if shown.observed else None,
             hidden=shown.hidden.message if shown.hidden else None,
+            owner=OwnerPart(**shown.owner.to_json(), ours=shown.is_ours) if shown.owner else None,
         )
 
 

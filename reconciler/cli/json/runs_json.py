@@ -307,6 +307,8 @@ class SummaryEvent(_Event):
     in_doubt: tuple[str, ...] = Field(description="Ids of failed actions whose result is unknown; the run stays open.")
     engine: str | None = Field(description=_ENGINE)
     spark_tasks: int = Field(description=_SPARK_TASKS)
+    approved_by: tuple[str, ...] = Field((), description="Who is said to have approved it.")
+    pull_request: str | None = Field(None, description="Address of the pull request in which they approved.")
 
 
 class ResultMissingEvent(_Event):
@@ -399,6 +401,8 @@ def _said(event: Event) -> AnyEvent:
                 in_doubt=event.in_doubt,
                 engine=event.ran.engine or None,
                 spark_tasks=event.ran.spark_tasks,
+                approved_by=event.approved_by,
+                pull_request=event.pull_request,
             )
         case ResultMissing():
             return ResultMissingEvent(run=event.run, error=event.error, serial=event.serial)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.text.amounts import change_text, change_texts, configs_text, field_name, is_nested, value_text
 from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT
 from reconciler.lifecycles.tiered import TIERING
@@ -222,10 +223,36 @@ def _restore(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.unknown is not None:
         yield f"cannot tell what is cut off: {cost.unknown}", Tone.DANGER
         return
+    if cost.records is not None:
+        yield from _failback(cost)
+        return
     if not cost.lost:
         yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
         return
     yield f"{_listed(cost.lost, has_starts=True)} cut off for good, which only it has", Tone.DANGER
+    yield from _set_back(cost)
+
+
+def _failback(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+    if not cost.records:
+        yield "nothing diverged as of now: only what is new is copied back", Tone.QUIET
+        return
+    parts = _few(f"partition {each.partition} from offset {each.start} on" for each in (*cost.lost, *cost.kept))
+    since = "" if cost.since_ms is None else f" since {time_text(cost.since_ms)}"
+    found = f"{counted(cost.records, 'record')}{since} ({parts}) never reached its mirror"
+    if cost.kept_in is not None:
+        yield f"{found}: kept in {cost.kept_in}", Tone.CHANGE
+    else:
+        yield f"{found}: given up for good", Tone.DANGER
+    afresh = counted(len(cost.copied_afresh), "partition")
+    yield (
+        f"emptied and copied afresh, as no broker cuts a log: {afresh} ({_few(map(str, cost.copied_afresh))})",
+        Tone.CHANGE,
+    )
+    yield from _set_back(cost)
+
+
+def _set_back(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.groups_set_back is None:
         yield "cannot tell which groups are set back", Tone.CHANGE
     elif cost.groups_set_back:
@@ -432,7 +459,8 @@ def summary(resource: Resource) -> str:
             prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
-            return f"mirror of {resource.source_cluster}/{resource.source}"
+            denied = f", acl deny {', '.join(resource.denied)}: write" if resource.denied else ""
+            return f"mirror of {resource.source_cluster}/{resource.source}{denied}"
         case TieringPolicy():
             return "policy"
         case _:

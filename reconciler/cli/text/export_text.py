@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.operations.export_layout import ends_text
-from reconciler.runtime.text import bytes_text, counted
+from reconciler.cli.text.topics_text import time_text
+from reconciler.operations.export_layout import NEVER_KEPT, ends_text
+from reconciler.runtime.text import bytes_text, counted, took
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 50
 _FILES_SHOWN: Final = 8
-_NOT_THERE: Final = (
+_NOT_KEPT: Final = (
     "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
-    "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups."
+    "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster keeps "
+    "them there while `reconciler run` runs."
 )
 
 
@@ -37,11 +39,49 @@ def export_text(exported: Exported) -> list[Line]:
         lines.append(line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}"))
         lines.append(line(f"    {left.error.hint}"))
     lines += _unsaid(exported)
-    if exported.is_archived and exported.addresses:
-        lines += [line(""), line(_NOT_THERE)]
+    if exported.is_archived:
+        lines += _beside_segments(exported)
     if exported.files:
         lines.append(line(f"Wrote {counted(len(exported.addresses), 'manifest')}: {_named(exported.files)}"))
     return lines
+
+
+def _beside_segments(exported: Exported) -> Iterator[Line]:
+    """Say what was kept beside segments, how old each part is, and what is lost all the same."""
+    archives, kept = exported.archives, exported.archives.metadata
+    if kept is None:
+        if exported.addresses:
+            yield line("")
+            yield line(_NOT_KEPT)
+        return
+    yield line("")
+    if kept.parts:
+        yield line(f"Kept of cluster {kept.cluster_id} beside segments:")
+    for part in kept.parts:
+        named = f"  {part.name:<10}  {counted(part.entries, 'entry', 'entries')}, written "
+        said = "" if part.error is None else " (no use: see above)"
+        yield line(f"{named}{_aged(part.written_ms, exported.now_ms)}{said}")
+    going_on = [group for group in archives.groups if group.offsets]
+    if archives.groups:
+        yield line(f"Consumer groups: {len(going_on):,} of {len(archives.groups):,} go on where they were.")
+    clamped = [(group.group, address, each) for group in archives.groups for address, each in group.clamped]
+    for group, address, each in clamped[:_SHOWN]:
+        where = f"{address}, partition {each.partition}"
+        yield line(
+            Span("! ", Tone.CHANGE), f"{group}: {where}: {each.committed} is beyond the end: set to {each.offset}"
+        )
+    lost = [(group.group, address) for group in archives.groups for address in group.lost]
+    for name, address in lost[:_SHOWN]:
+        yield line(Span("! ", Tone.CHANGE), f"{name}: its offsets of {address} are lost with the records")
+    more = max(0, len(clamped) - _SHOWN) + max(0, len(lost) - _SHOWN)
+    if more:
+        yield line(f"and {more:,} more (--format json has all)")
+    yield line("Never kept, and lost:")
+    yield from (line(f"  {said}") for said in NEVER_KEPT)
+
+
+def _aged(at_ms: int, now_ms: int) -> str:
+    return f"{time_text(at_ms)}, {took(max(0, now_ms - at_ms) // 1000)} ago"
 
 
 def _unsaid(exported: Exported) -> Iterator[Line]:
@@ -70,6 +110,10 @@ def _one(exported: Exported, address: Address) -> Iterator[Line]:
         )
         yield line(f"    from {found.location}: {size}")
         yield line(f"    next offset: {ends_text(found)}; what came from there on is lost")
+        if found.uploaded_ms is not None:
+            yield line(f"    last upload {_aged(found.uploaded_ms, exported.now_ms)}")
+    if address in exported.archives.empty:
+        yield line("    comes back empty: none of its records were in object storage")
     for location in exported.archives.older.get(address, ()):
         yield line(f"    an older topic of this name is left there: {location}")
 

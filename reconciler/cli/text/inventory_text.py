@@ -40,7 +40,10 @@ def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
     ticks = [
         (row.address, _tick(row.desired), _tick(row.recorded), _tick(row.observed), row.source or "") for row in rows
     ]
-    return table(("address", "files", "state", "cluster", "declared in"), ticks)
+    if not any(row.owner is not None and not row.is_ours for row in rows):
+        return table(("address", "files", "state", "cluster", "declared in"), ticks)
+    owned = [(*tick, _owner_name(row)) for tick, row in zip(ticks, rows, strict=True)]
+    return table(("address", "files", "state", "cluster", "declared in", "owner"), owned)
 
 
 def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[Line]:
@@ -157,7 +160,12 @@ def facts_of(shown: Shown) -> dict[str, str]:
         "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
         "observed": _seen(shown),
         "id": (shown.observed and shown.observed.incarnation) or "",
+        "owner": _owner_name(shown),
     }
+
+
+def _owner_name(shown: Shown) -> str:
+    return "" if shown.owner is None else "this workspace" if shown.is_ours else str(shown.owner)
 
 
 def _seen(shown: Shown) -> str:

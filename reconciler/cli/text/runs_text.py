@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Ran, Summary
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import Applied
+    from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
     from reconciler.operations.plan import Planned
     from reconciler.operations.verify import Verified
@@ -190,7 +191,8 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     result = applied.result
     if result is None:
         waiting = len(applied.planned.plan.waiting)
-        return [*lines, line(f"Nothing was done: {count_text(waiting)} waiting." if waiting else "Nothing to do.")]
+        nothing = f"Nothing was done: {count_text(waiting)} waiting." if waiting else "Nothing to do."
+        return [*lines, line(nothing), *_approval(summary)]
     lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_counts(applied, result, summary))))
     done = set(result.done)
     lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
@@ -198,7 +200,19 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     lines += _failures(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
     lines += _skipped(result)
     lines += _in_doubt(result)
+    lines += _approval(summary)
     return lines
+
+
+def approved_text(given: HistoryRow | Summary) -> str:
+    """Return who approved a run, and where: `anna, bob in https://…`; empty where neither is known."""
+    where = f" in {given.pull_request}" if given.pull_request else ""
+    return f"{', '.join(given.approved_by)}{where}".strip()
+
+
+def _approval(summary: Summary | None) -> Iterator[Line]:
+    if summary is not None and (said := approved_text(summary)):
+        yield line(Span("Approved: ", Tone.STRONG), f"by {said}" if summary.approved_by else said)
 
 
 def _not_needed(skipped: Sequence[str]) -> Iterator[Line]:

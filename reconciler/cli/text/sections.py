@@ -34,6 +34,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.base import NameOnly
 from reconciler.resources.inventory import RESOURCE, Resource
 from reconciler.resources.mirrors import Stretch
+from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.runtime.text import first_few
 
@@ -332,6 +333,7 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
         "precondition": document.precondition,
         "blocked": Block(blocked.guard, blocked.message, blocked.allow, blocked.instead) if blocked else None,
         "granted_by": document.grant,
+        "owner": None if document.owner is None else ResourceOwner(**document.owner.model_dump()),
     }
 
 
@@ -345,6 +347,11 @@ def _role(cost: RoleCostDocument | None) -> RoleCost | None:
         cost.fetched,
         cost.groups_set_back,
         cost.timeout_ms,
+        cost.records,
+        cost.since_ms,
+        _stretches(cost.kept),
+        cost.kept_in,
+        cost.copied_afresh,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.cli.text.amounts import change_texts, field_name, is_nested, leaves, moved_text, value_text
 from reconciler.cli.text.inventory_text import fields_of
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, plain_table, table
+from reconciler.cli.text.runs_text import approved_text
 from reconciler.planning.same_or_less import Why, loss_words, missing_words
 from reconciler.runtime.text import bytes_text, count_text, counted
 
@@ -178,12 +179,6 @@ def recorded_text(address: str, recorded: Recorded) -> list[Line]:
         *(line(Span(f"  {word:<12}", Tone.QUIET), said) for word, said in facts.items() if said),
         *([EMPTY, *table(("field", "value", "comes from"), cells)] if cells else []),
     ]
-
-
-def approved_text(row: HistoryRow) -> str:
-    """Return who approved what made a state, and where."""
-    where = f" in {row.pull_request}" if row.pull_request else ""
-    return f"{', '.join(row.approved_by)}{where}".strip()
 
 
 def history_text(history: History) -> list[Line]:

@@ -412,6 +412,7 @@ _LINK: Final = {
     "rules?": {str: _RULES},
 }
 _NAMED: Final = {"name": str}
+_WORKSPACE: Final = {"workspace": str, "environment": (None, str), "lineage": str, "state": str}
 _DELETION: Final = {"name": str, "location?": str}
 _CLUSTER: Final = {"properties?": _CONFIGS, "storage_id?": str}
 
@@ -427,6 +428,8 @@ COMMIT: Final = {
         "rewrites?": {str: (None, _NAMED)},
         "clusters?": {str: (None, _CLUSTER)},
         "migrations?": {str: (None, _MIGRATION)},
+        "owners?": {str: (None, str)},
+        "workspaces?": {str: (None, _WORKSPACE)},
     },
     "key?": str,
     "sha256?": str,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.embedded.catalog.model import (
     ClusterEntry,
@@ -21,6 +21,7 @@ from reconciler.embedded.catalog.model import (
 from reconciler.errors import InvalidNamespaceError, QuotaExceededError, UserError
 from reconciler.resources.address import check_full_name, split_name, tiers_of
 from reconciler.resources.mirrors import LinkEntry
+from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -110,8 +111,44 @@ def _counted(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, 
     )
 
 
-Entry = ClusterEntry | NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry | MigrationEntry
-E = TypeVar("E", ClusterEntry, NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry, MigrationEntry)
+class OwnerEntry(str):
+    """The lineage of the state that owns something: plain text in JSON, for there may be as many as topics."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """Return what the catalog keeps."""
+        return str(self)
+
+    @classmethod
+    def from_json(cls, kept: Any) -> OwnerEntry:
+        """Read it back."""
+        return cls(kept)
+
+
+Entry = (
+    ClusterEntry
+    | NamespaceEntry
+    | TopicEntry
+    | LinkEntry
+    | DeletionEntry
+    | RewriteEntry
+    | MigrationEntry
+    | OwnerEntry
+    | ResourceOwner
+)
+E = TypeVar(
+    "E",
+    ClusterEntry,
+    NamespaceEntry,
+    TopicEntry,
+    LinkEntry,
+    DeletionEntry,
+    RewriteEntry,
+    MigrationEntry,
+    OwnerEntry,
+    ResourceOwner,
+)
 
 _THE_CLUSTER: Final = "cluster"
 """The one key of the table `clusters`."""
@@ -136,6 +173,15 @@ class Catalog:
     """One entry, where anything was ever set."""
     migrations: Mapping[str, MigrationEntry] = field(default_factory=dict)
     """By id, in decimal digits."""
+    owners: Mapping[str, OwnerEntry] = field(default_factory=dict)
+    """By what is owned: `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
+    workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
+    """Who owns something, by the lineage of the state."""
+
+    @property
+    def owned(self) -> Owners:
+        """Who owns what."""
+        return Owners(self.workspaces, self.owners)
 
     @property
     def cluster(self) -> ClusterEntry:
@@ -156,6 +202,8 @@ class Catalog:
                 "rewrites": {name: entry.to_json() for name, entry in self.rewrites.items()},
                 "clusters": {name: entry.to_json() for name, entry in self.clusters.items()},
                 "migrations": {name: entry.to_json() for name, entry in self.migrations.items()},
+                "owners": dict(self.owners),
+                "workspaces": {name: entry.to_json() for name, entry in self.workspaces.items()},
             },
         }
 
@@ -178,6 +226,8 @@ class Catalog:
             rewrites=_after(self.rewrites, tables.get("rewrites"), RewriteEntry),
             clusters=_after(self.clusters, tables.get("clusters"), ClusterEntry),
             migrations=_after(self.migrations, tables.get("migrations"), MigrationEntry),
+            owners=_after(self.owners, tables.get("owners"), OwnerEntry),
+            workspaces=_after(self.workspaces, tables.get("workspaces"), ResourceOwner),
         )
 
 
@@ -208,6 +258,8 @@ class Draft:
         self.rewrites = dict(base.rewrites)
         self.clusters = dict(base.clusters)
         self.migrations = dict(base.migrations)
+        self.owners = dict(base.owners)
+        self.workspaces = dict(base.workspaces)
         self._usages = Usages()
         self._changes: dict[str, dict[str, Entry | None]] = {}
 
@@ -254,6 +306,19 @@ class Draft:
     def put_migration(self, migration: int, entry: MigrationEntry | None) -> None:
         """Set a migration, or remove its record."""
         self._put("migrations", self.migrations, str(migration), entry)
+
+    @property
+    def owned(self) -> Owners:
+        """Who owns what."""
+        return Owners(self.workspaces, self.owners)
+
+    def put_owner(self, key: str, lineage: str | None) -> None:
+        """Say which state owns something, or that it is free."""
+        self._put("owners", self.owners, key, None if lineage is None else OwnerEntry(lineage))
+
+    def put_workspace(self, lineage: str, entry: ResourceOwner | None) -> None:
+        """Say who owns something, or that they own nothing more."""
+        self._put("workspaces", self.workspaces, lineage, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
         if table.get(key) == entry:
@@ -303,6 +368,8 @@ class Draft:
             rewrites=self.rewrites,
             clusters=self.clusters,
             migrations=self.migrations,
+            owners=self.owners,
+            workspaces=self.workspaces,
         )
 
 

@@ -21,10 +21,11 @@ from reconciler.embedded.maintenance.compaction import (
 )
 from reconciler.embedded.maintenance.local_space import Retaining, Trimming
 from reconciler.embedded.maintenance.roll import merge_limits, merges, runs_of
-from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey
+from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey, remember, remembered
 from reconciler.embedded.maintenance.uploads import describe, describe_anew
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataKept
 from reconciler.embedded.tiered.idle_work import Tidying
 from reconciler.embedded.tiered.manifest import ManifestSwap, check_not_behind, check_own, purge, read_manifest
 from reconciler.embedded.tiered.remote_retention import disk_under
@@ -32,7 +33,7 @@ from reconciler.embedded.tiered.remote_tier import check_storage, remote_partiti
 from reconciler.embedded.tiered.scrub import Scrub
 from reconciler.errors import ReconcilerError
 from reconciler.records.log import OffsetRange
-from reconciler.resources.cluster_properties import ENABLED, property_of
+from reconciler.resources.cluster_properties import ENABLED, METADATA_INTERVAL, METADATA_UPLOADS, property_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -157,6 +158,28 @@ class Upkeep:
             giving_way = replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())
             giving_way._merge(merges, spread, tended)  # noqa: SLF001 - it is ourselves
         return tended
+
+    def keep_metadata(self, *, is_named: bool = False) -> MetadataKept:
+        """Keep in object storage what is not in segments, where the interval is over or (`is_named`) it was asked for.
+
+        Raises:
+            UserError: What is kept there is of a newer catalog, or another object storage lies there.
+        """
+        properties, remote = self.catalog.read().cluster.properties, self.remote
+        switches = (ENABLED, METADATA_UPLOADS)
+        if remote is None or any(property_of(properties, name) != "true" for name in switches):
+            return MetadataKept()
+        _, notes = remembered(self.store, "metadata")
+        now_ms, interval_ms = self.now_ms(), int(property_of(properties, METADATA_INTERVAL) or 0)
+        looked_ms = notes.get("looked_ms")
+        is_due = not isinstance(looked_ms, int) or not looked_ms <= now_ms < looked_ms + interval_ms
+        if self.is_stopped() or not (is_due or is_named):
+            return MetadataKept()
+        check_storage(remote.storage, self.catalog.known().cluster.storage_id)
+        keeper = MetadataKeeper(self.store, remote.storage, self.catalog, self.cluster_id, self.now_ms, self.may_go_on)
+        kept = keeper.keep(checks=is_named)
+        remember(self.store, "metadata", {}, {"looked_ms": now_ms})
+        return kept
 
     def _merge(self, merges: Merges, spread: Spread | None, tended: MaintenanceResult) -> None:
         found = _all_of(self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import Kind, Operation
+from reconciler.embedded.catalog.migration_tables import LOGGER
 from reconciler.embedded.catalog.tables import names_by_id, topic_with_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
 from reconciler.embedded.catalog.topic_configs import key_of, set_configs
@@ -18,15 +19,19 @@ from reconciler.embedded.catalog.topics import TopicShape, recovered
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import copied_segment_key, index_key, location_prefix, part_key
 from reconciler.embedded.segments.gate import remove_partition
+from reconciler.embedded.segments.groups import bounds_at, bring_offsets
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, read_head
 from reconciler.embedded.segments.pages import Spill, all_entries
+from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
 from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_of
 from reconciler.embedded.tiered.recoverable import check_named, located, location_named, recoverable
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
-from reconciler.runtime.threads import SideBySide
+from reconciler.resources.address import split_name
+from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.threads import Memo, SideBySide, all_side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.entries import Entry
+    from reconciler.embedded.segments.groups import Committed
     from reconciler.embedded.tiered.manifest import RemotePartition
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
@@ -271,6 +277,8 @@ class Recoveries:
     """Asked before each copy and each swap, from any thread; may raise, and the rest is done by the next process."""
     copied: Callable[[Entry], object] = lambda _segment: None
     """Told, from any thread, of each segment that was copied."""
+    _kept: Memo = field(default_factory=Memo)
+    """What object storage has of the groups of lost clusters, by cluster id."""
 
     def finish(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
         """Finish the topics that are being recovered and are wanted, by full name.
@@ -316,10 +324,50 @@ class Recoveries:
         with ThreadPoolExecutor(PARTITIONS, thread_name_prefix="recovery") as threads:
             for _ in SideBySide(threads, _WAITING).over(recover, range(source.partitions)):
                 self.may_go_on()
+        self._bring_groups(remote, full_name, topic, source.location)
         self._say(remote, topic)
         after = self.catalog.commit(lambda draft: recovered(draft, topic.id), may_go_on=self.may_go_on)
         if topic_with_id(after, topic.id, full_name) is None:
             self._discard(remote, topic, tiering.location, source.partitions)
+
+    def _bring_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
+        """Let groups go on where they were, as far as that was kept, and within what the log holds now.
+
+        The topic is closed meanwhile: no group has read with it here yet. Onto the cluster that made the source a copy
+        is made, and its groups stay with the source.
+        """
+        if source.cluster_id == remote.cluster_id:
+            return
+        kept, why = self._kept.get(source.cluster_id, lambda: kept_groups(remote.storage, source.cluster_id))
+        if why is not None:
+            LOGGER.warning("topic %s: the offsets of its groups do not come along: %s", full_name, why.message)
+        if kept is None:
+            return
+        offsets = kept.offsets_of(place_of(source.cluster_id, source.revision))
+        bounds = {number: bounds_at(self.store, (topic.id, number)) for number in range(topic.partitions)}
+        spaces = self.catalog.read().namespaces
+        mark, clamped = f"recover-{topic.id}", list[str]()
+
+        def bring(group: str) -> None:
+            self.may_go_on()
+            brought: dict[tuple[str, int], Committed] = {}
+            for number, each in offsets[group].items():
+                if number in bounds:
+                    within = replace(each, at_ms=None, epoch=None).clamped(bounds[number])
+                    brought[topic.id, number] = within
+                    if within.offset < each.offset:
+                        clamped.append(f"{group}, partition {number}: {each.offset} → {within.offset}")
+            bring_offsets(self.store, self.catalog.read, group, brought, mark=mark)
+
+        named = [group for group in offsets if not (space := split_name(group)[0]) or space in spaces]
+        all_side_by_side(bring, named, name="groups")
+        staying_out = sorted(offsets.keys() - set(named))
+        if staying_out:
+            said = "topic %s: groups %s have no namespace here: their offsets do not come along"
+            LOGGER.warning(said, full_name, first_few(staying_out))
+        if clamped:
+            said = "topic %s: %s beyond what was uploaded set back to its end: %s"
+            LOGGER.warning(said, full_name, counted(len(clamped), "committed offset"), first_few(sorted(clamped)))
 
     def _say(self, remote: RemoteTier, topic: TopicEntry) -> None:
         """Let object storage say what was made, so that it can be recovered in turn."""

@@ -241,6 +241,7 @@ def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str |
         tuple((each.max_ts, each.bytes) for manifest in manifests.values() for each in _named(manifest)),
         found.configs,
         found.initial,
+        max((manifest.uploaded_ms for manifest in manifests.values() if manifest.uploaded_ms), default=None),
     )
 
 

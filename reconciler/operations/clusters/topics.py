@@ -15,6 +15,7 @@ from reconciler.operations.steps.observe import AT_ONCE, check_answers, look_ove
 from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Update
 from reconciler.planning.diff.converge import precondition
+from reconciler.planning.situation import ALTERED
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
     Address,
@@ -292,14 +293,24 @@ def _check_switching(provider: Provider, action: Update, observed: Inventory) ->
 
 
 def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> Update:
-    """Return the action as it changes the record: what is recorded, with the same configs set and reset."""
+    """Return the action as it changes the record: that goes on saying what was applied, so that the change is drift.
+
+    A config that nothing recorded is marked as set by a command; without the mark nothing would tell of it.
+    """
     recorded = record.get(action.address)
     if recorded is None:
         raise UserError(
             f"{action.address} is not owned by this workspace",
             hint="Declare it, or change it without remembering that: --no-state",
         )
-    return replace(action, after=_with_configs(recorded.resource, wanted), origins=recorded.origins)
+    origins, applied = dict(recorded.origins), configs_of(recorded.resource)
+    for key, value in wanted.items():
+        path = f"configs.{key}"
+        if value is None and origins.get(path) == ALTERED:
+            del origins[path]
+        elif value is not None and key not in applied:
+            origins.setdefault(path, ALTERED)
+    return replace(action, after=recorded.resource, origins=origins)
 
 
 def _with_configs(resource: Resource, wanted: Mapping[str, str | None]) -> Resource:

@@ -103,6 +103,7 @@ OF_CLUSTERS: Final = (
     "compact",
     "merge",
     "scrub",
+    "metadata",
     "sweep",
 )
 """What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once,

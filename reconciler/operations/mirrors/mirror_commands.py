@@ -118,6 +118,7 @@ class _Asking:
     site: Site
     verb: Verb
     timeout_ms: int | None
+    keeps_diverged: bool = False
     ready: dict[Named, Ready] = field(default_factory=dict)
     refused: dict[Named, ReconcilerError] = field(default_factory=dict)
     left: dict[Named, MirrorStatus] = field(default_factory=dict)
@@ -160,7 +161,7 @@ class _Asking:
         for named in names:
             by_cluster.setdefault(named.cluster, set()).add(named.name)
         many = {cluster: frozenset(its) for cluster, its in by_cluster.items() if len(its) > _FEW}
-        return Readying(self.site, self.verb, self.timeout_ms, many)
+        return Readying(self.site, self.verb, self.timeout_ms, self.keeps_diverged, many)
 
     def _looked(self, readying: Readying, names: Sequence[Named]) -> Iterator[tuple[Named, Ready | ReconcilerError]]:
         def look(named: Named) -> Ready | ReconcilerError:
@@ -260,7 +261,10 @@ class _Asking:
             from_state=ready.status.value,
             to_state=ENDS.get(self.verb, end).value,
             after=mirror,
-            parameters={} if entry is None else {"entry": entry, "role": _ROLES_OF_ENTRY[self.verb]},
+            parameters={
+                **({} if entry is None else {"entry": entry, "role": _ROLES_OF_ENTRY[self.verb]}),
+                **({} if ready.diverged is None else {"diverged": ready.diverged}),
+            },
             risk=_RISKS.get(self.verb, Risk.DISRUPTIVE),
             reasons=(Reason.ROLE_WANTED,),
             origins=self._origins(last, mirror.state) if entry is None else self._origins_of(entry, record),
@@ -281,7 +285,7 @@ class _Asking:
         return [waiting, replace(asked, depends_on=(waiting.id,))]
 
 
-def ask_mirrors(
+def ask_mirrors(  # noqa: PLR0913 - each is an option of a verb, and has a default
     emergency: Emergency,
     verb: Verb,
     choice: MirrorChoice,
@@ -289,11 +293,12 @@ def ask_mirrors(
     confirm: Callable[[Answers], bool] | None = None,
     timeout_ms: int | None = None,
     is_rehearsal: bool = False,
+    keeps_diverged: bool = False,
 ) -> Answers:
     """Ask a verb of mirrors, and return what came of each.
 
     `confirm` is asked once, and given what would come of each, where at least one may be asked. A rehearsal returns
-    just that, takes no lease and changes nothing.
+    just that, takes no lease and changes nothing. `keeps_diverged`: a restore keeps what only original sources have.
 
     Raises:
         UsageError: An address is none of a mirror.
@@ -301,7 +306,7 @@ def ask_mirrors(
         LeaseError: Someone else is applying.
     """
     check_typed(choice)
-    asking = _Asking(emergency, emergency.open(), verb, timeout_ms)
+    asking = _Asking(emergency, emergency.open(), verb, timeout_ms, keeps_diverged)
     if not emergency.no_state:
         _check_state(asking.site)
     which = chosen(asking.site, choice, verb)

@@ -26,6 +26,7 @@ from reconciler.planning.actions import NO_COST, Estimate
 from reconciler.planning.checks.mirror_checks import (
     away,
     cost_of_catching_up,
+    cost_of_failback,
     cost_of_failover,
     cost_of_restore,
     estimate_of,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import MirrorState
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Positions
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Positions, WithDiverged
 
 
 Verb: TypeAlias = Literal[
@@ -96,6 +97,8 @@ class Ready:
     """What a restore cuts off."""
     estimate: Estimate = NO_COST
     """What it costs, as a plan says it."""
+    diverged: WithDiverged | None = None
+    """What a restore does with records that only the original source has; `None`: it cuts them off."""
     lost_ms: int | None = None
     """By a failover: how much older its newest record is than that of its source; `None`: we cannot tell."""
 
@@ -103,6 +106,8 @@ class Ready:
     def lost_records(self) -> int | None:
         """How many offsets a failover or a restore loses; `None`: none by what it asks, or we cannot tell."""
         cost = self.estimate.role
+        if cost is not None and cost.records is not None and self.verb in LOSING:
+            return cost.records if cost.lost else 0
         return cost.lost_offsets if cost is not None and self.verb in LOSING else None
 
     @property
@@ -119,6 +124,8 @@ class Readying:
     verb: Verb
     timeout_ms: int | None = None
     """How long a promotion waits for lag that does not shrink; `None`: as its link says."""
+    keeps_diverged: bool = False
+    """Whether a restore keeps what only the original source has, whatever its link says."""
     many: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Clusters of which so many mirrors are looked at that they are read together, and these."""
     memo: Memo = field(default_factory=Memo)
@@ -258,7 +265,15 @@ class Readying:
             partitions=peer.partitions,
         )
         cuts = driver.cuts(named.cluster, named.name, peer)
-        cost = cost_of_restore(positions, cuts, committed_of(self.site.providers[named.cluster], named.name))
+        committed = committed_of(self.site.providers[named.cluster], named.name)
+        diverged = links.diverged(named.name, cuts)
+        declared = next((link.declared.spec for link in links.links() if link.name == peer.link), None)
+        keeps = self.keeps_diverged or (declared is not None and bool(declared.keep_diverged))
+        if diverged is None:
+            self._check_keeps(named)
+            cost = cost_of_restore(positions, cuts, committed)
+        else:
+            cost = cost_of_failback(diverged, committed, named.name, keeps=keeps)
         return Ready(
             named=named,
             verb=self.verb,
@@ -269,7 +284,13 @@ class Readying:
                 for part, cut in sorted(cuts.items())
             ),
             estimate=estimate_of(cost, None),
+            diverged=None if diverged is None else "refuse" if not diverged else "keep" if keeps else "drop",
         )
+
+    def _check_keeps(self, named: Named) -> None:
+        if self.keeps_diverged:
+            message = f"{named.address}: --keep-diverged is for Kafka clusters: an embedded one cuts its log"
+            raise UserError(message, hint="Copy what is shown to be cut off elsewhere first: reconciler topic consume.")
 
     def is_as_wanted(self, named: Named) -> MirrorStatus | None:
         """Return the state of a mirror that is as the verb would leave it; `None`: it is not, or that is not known."""

@@ -179,13 +179,14 @@ def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
 def rule(sides: LinkView) -> TaskDone:
     """Bring the access rules of a source to the mirrors and namespaces of a destination."""
     asked, name = sides.spec.acl_sync, sides.link.name
-    if asked is None or sides.spec.prefix:
-        return TaskDone()  # With a prefix they would be about other topics.
+    below = sides.destination.links.syncs
+    if asked is None or not asked.enabled or sides.spec.prefix:  # With a prefix they would be about other topics.
+        return TaskDone(below.protect(name))
     if not asked.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="Say in aclSync.filters which rules it brings.")
-        return TaskDone(0, error, MISCONFIGURATION)
+        return TaskDone(below.protect(name), error, MISCONFIGURATION)
     rules = taken_rules(asked.filters, sides.source.links.syncs.rules())
-    return TaskDone(sides.destination.links.syncs.bring_rules(name, rules))
+    return TaskDone(below.bring_rules(name, rules) + below.protect(name))
 
 
 # Mirrors and their sources, all of a link at once: partitions and configs follow, and a source that is lost is told.
@@ -355,7 +356,8 @@ class _Tasks:
             and groups is not None
             and self._is_due(CONSUMER_OFFSET_SYNC, groups.interval)
         )
-        self.rules = self._is_on(ACL_SYNC, is_enabled=rules is not None and rules.enabled)
+        are_protected = spec.protect == "acl" or not self.sides.destination.capabilities.mirrors_read_only
+        self.rules = self._is_on(ACL_SYNC, is_enabled=are_protected or (rules is not None and rules.enabled))
 
     def needs_offers(self, version: str) -> bool:
         """Tell whether anything is to be done about topics, where the source has this version."""

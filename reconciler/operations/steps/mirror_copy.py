@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
@@ -72,14 +72,32 @@ class Copier:
         return outcome.copy
 
     def copies(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
-        """Copy many side by side and return what came of each; what fails for one does not stop the others."""
+        """Copy many side by side and return what came of each; what fails for one does not stop the others.
+
+        What their sources have deleted is deleted from them then (F-C-054).
+        """
         from reconciler.jobs.copy import Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
 
         flows = list(side_by_side(self._flow, wanted, name="open"))
         ready = [flow for flow in flows if isinstance(flow, Flow)]
         copied = iter(mirrors(ready, self.engine))
-        return [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
+        found = [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
+        return list(side_by_side(self._shortened, list(zip(wanted, found, strict=True)), name="starts"))
+
+    def _shortened(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
+        """Delete from a mirror what its source has deleted, and return the outcome with what kept it from that."""
+        mirror, outcome = done[0].mirror, done[1]
+        starts = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
+        if outcome.error is not None or not any(starts.values()):
+            return outcome
+        try:
+            self._provider(mirror.cluster).links.follow_starts(mirror.name, starts)
+        except NotAuthorizedError as error:  # It is no trouble of the source, and copying goes on.
+            return replace(outcome, error=UserError(error.message, hint=error.hint))
+        except ReconcilerError as error:
+            return replace(outcome, error=error)
+        return outcome
 
     def _flow(self, wanted: MirrorToCopy) -> Flow | ReconcilerError:
         try:

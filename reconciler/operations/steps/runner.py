@@ -17,7 +17,7 @@ from reconciler.applying.engine import JOBS, is_called, lane_of
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, RunRequest, ToDo
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StalePlanError, UserError
 from reconciler.manifests.load import explain_origin
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
@@ -25,8 +25,20 @@ from reconciler.operations.steps.observe import check_answers, refuse_another_cl
 from reconciler.operations.steps.workspace import open_at, open_site, open_work
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
+from reconciler.planning.record import owned_keys
+from reconciler.planning.situation import IMPLIED
 from reconciler.providers.protocol import Done, Failed
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.owners import OwnerChange, owned_as
 from reconciler.runtime.text import no_json, refusal
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.journal import AnyEntry, Entry
@@ -46,6 +58,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Record
+    from reconciler.resources.owners import ResourceOwner
     from reconciler.state.snapshots import Snapshot
 
 
@@ -159,6 +172,7 @@ def run_under_lease(
         IncompleteError: What an earlier run left in doubt cannot be settled, or the state can no longer be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
+    owning = _Owning(site)
     try:
         with SparkJobs(site.providers, site.spark, site.invocation.environ) as jobs, stop.ends(effects.hurry):
             setting = Setting(
@@ -169,10 +183,98 @@ def run_under_lease(
                 report=report,
                 stop=stop,
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
+                settle=owning.settle,
             )
-            return _ended(Run(setting, _caller(site), wish).run(decide))
+            return _ended(Run(setting, _caller(site), wish).run(owning.deciding(decide)))
     finally:
         effects.close()
+
+
+class _Owning:
+    """Tells clusters what a run owns: what it is about to change before it begins, and the whole record at its end."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._basis: Basis | None = None
+        self._touched: dict[str, bool] = {}
+        """The clusters that a run acts on, and whether they were looked at for its plan."""
+        self._warned: set[str] = set()
+
+    def deciding(self, decide: Decide) -> Decide:
+        """Return what decides the same, and takes what is to be changed.
+
+        Raises:
+            StalePlanError: Another workspace owns some of it since it was planned; nothing was taken or done.
+        """
+
+        def decide_and_take(basis: Basis) -> ToDo:
+            todo = decide(basis)
+            self._basis = basis
+            is_planned = todo.plan is not None
+            self._touched |= {action.cluster: is_planned for action in todo.actions if action.cluster is not None}
+            if is_planned:
+                self._take(basis, todo)
+            return todo
+
+        return decide_and_take
+
+    def settle(self, record: Record) -> None:
+        """Let clusters say that all that is recorded is ours, and that the rest of what was ours is free."""
+        if self._basis is None:
+            return
+        me = self._site.me(self._basis.snapshot.lineage)
+        for cluster, is_planned in sorted(self._touched.items()):
+            try:
+                if is_planned or self._is_recorded(cluster):
+                    self._site.providers[cluster].own(OwnerChange(me, keep=owned_keys(record, cluster), is_whole=True))
+            except ReconcilerError as error:
+                self._warn(cluster, error)
+
+    def _take(self, basis: Basis, todo: ToDo) -> None:
+        made = {action.cluster for action in todo.actions if isinstance(action, Create) and _is_cluster(action)}
+        taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
+        for action in todo.actions:
+            match action:
+                case Create() | Update() | Adopt() | Transition():
+                    key = None if IMPLIED in action.origins else owned_as(action.address, action.after)
+                    if key is not None and action.cluster is not None and action.cluster not in made:
+                        taken.setdefault(action.cluster, {})[key] = action.owner
+                case Delete() | Forget() | RunJob():
+                    pass
+                case _:
+                    assert_never(action)
+        me = self._site.me(basis.snapshot.lineage)
+        for cluster, keys in sorted(taken.items()):
+            keep = owned_keys(basis.snapshot.record, cluster)
+            try:
+                refused = self._site.providers[cluster].own(OwnerChange(me, keys, keep))
+            except UserError as error:
+                self._warn(cluster, error)
+                continue
+            for key, owner in refused.items():
+                kind, _, name = key.partition("/")
+                raise StalePlanError(
+                    f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
+                    hint="Nothing was done. Look what is left to do with: reconciler plan",
+                )
+
+    def _is_recorded(self, cluster: str) -> bool:
+        """Tell whether the cluster that answers is the one the state is about."""
+        last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
+        found = self._site.providers[cluster].identify()
+        return found is not None and last is not None and last.incarnation == found.cluster_id
+
+    def _warn(self, cluster: str, error: ReconcilerError) -> None:
+        if cluster not in self._warned:
+            self._warned.add(cluster)
+            self._site.invocation.warn(
+                f"cluster {cluster} was not told what this workspace owns: {error.message}. "
+                "Nothing else depends on it, but other workspaces do not see who owns it."
+            )
+
+
+def _is_cluster(action: Action) -> bool:
+    return kind_of(action.address) == "cluster"
 
 
 def _ended(run: Coroutine[object, object, Ended]) -> Ended:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
@@ -13,18 +13,21 @@ from reconciler.planning.actions import Transition
 from reconciler.providers.protocol import go_on
 from reconciler.resources import mirrors
 from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, Trouble
 from reconciler.runtime.text import counted
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Literal
 
     from reconciler.planning.actions import Action
     from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.records.log import Bounds
     from reconciler.resources.address import Address
-    from reconciler.resources.mirrors import MirrorSeen, Operation, Truncated
+    from reconciler.resources.measures import Measures
+    from reconciler.resources.mirrors import MirrorSeen, Operation, Truncated, WithDiverged
 
 
 # Original sources of stopped mirrors: which may be restored, from what, and where the two agree last.
@@ -101,11 +104,53 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
-    """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
-    provider = provider_of(providers, cluster)
-    topic_id = provider.source_topic(address_of("topic", cluster, full_name)).incarnation
-    theirs = provider_of(providers, peer.cluster).links.positions(peer.name)
-    return mirrors.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
+    """Return where each partition of an original source is to be cut: where it and its mirror agree last.
+
+    Where the mirror has a map of offsets, the last records that both should have are compared.
+    """
+    provider, topic = provider_of(providers, cluster), address_of("topic", cluster, full_name)
+    topic_id = provider.source_topic(topic).incarnation
+    other = provider_of(providers, peer.cluster)
+    theirs, maps = other.links.positions(peer.name), other.links.offset_maps(peer.name)
+    if maps is None:
+        return mirrors.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
+    from reconciler.jobs.ordered import agreed_by_map  # noqa: PLC0415 - brings Arrow
+
+    logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
+    own = {
+        number: mirrors.Position(at.start, at.end, at.epochs, is_renumbered=True)
+        for number, at in logs[0].bounds().items()
+    }
+    found = mirrors.cuts(own, topic_id, theirs, peer.topic_id)
+    return {number: agreed_by_map(*logs, number, maps[number], at) if at else at for number, at in found.items()}
+
+
+def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
+    """Return what was measured, with the records that only the topics have that are restored.
+
+    That is where offsets do not say it; what cannot be compared is not measured.
+    """
+    asked = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
+    restored = [mirror for mirror in asked if isinstance(mirror, MirrorTopic)]
+
+    def looked(mirror: MirrorTopic) -> Sequence[mirrors.Diverged] | ReconcilerError | None:
+        links = providers[mirror.cluster].links
+        try:
+            if links.diverged(mirror.name, {}) is None:
+                return None
+            peer = provider_of(providers, mirror.source_cluster).links.mirror(mirror.source)
+            return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
+        except ReconcilerError as error:
+            return error
+
+    found = dict(measures)
+    for mirror, seen in zip(restored, side_by_side(looked, restored, name="compare"), strict=True):
+        topic = address_of("topic", mirror.cluster, mirror.name)
+        if isinstance(seen, ReconcilerError):
+            found.pop(topic, None)
+        elif seen is not None and topic in found:
+            found[topic] = replace(found[topic], diverged=tuple(seen))
+    return found
 
 
 # What must be true before a transition begins, or a mirror opens: looked at on the other side.
@@ -246,10 +291,13 @@ class Driver:
         ended(self.drive(cluster, full_name), REVERSALS)
         return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
 
-    def restore(self, cluster: str, full_name: str) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
+    def restore(
+        self, cluster: str, full_name: str, diverged: WithDiverged = "refuse"
+    ) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
         """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
 
-        Return the mirror, and what was cut off each partition.
+        Return the mirror, and what was cut off each partition. `diverged`: what becomes of records that only this topic
+        has, where no platform simply cuts them off.
 
         Raises:
             UserError: Nothing that is stopped was a mirror of it, or the link is not bidirectional.
@@ -259,9 +307,24 @@ class Driver:
         here = mirror_at(self._links(cluster), full_name)
         begun = None if here is None or here.operation is None else here.operation
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
-        self._links(cluster).join(full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on)
+        if begun is None or begun.id != operation:
+            self._check_diverged(cluster, full_name, peer, diverged)
+        self._links(cluster).join(
+            full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on, diverged=diverged
+        )
         cut: dict[int, Truncated] = {}
         return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
+
+    def _check_diverged(self, cluster: str, full_name: str, peer: MirrorSeen, diverged: WithDiverged) -> None:
+        """Refuse, before anything is begun, to lose records that nobody gave up.
+
+        Raises:
+            UserError: There are some.
+        """
+        links = self._links(cluster)
+        found = links.diverged(full_name, self.cuts(cluster, full_name, peer)) if diverged == "refuse" else None
+        if found:
+            raise mirrors.diverged_error(cluster, full_name, found)
 
     def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
         """Return the stopped mirror whose original source a topic is.
@@ -349,7 +412,8 @@ class Driver:
             return links.mirror(here.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
             raise broken_off(here, peer)
-        links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id)
+        maps = self._links(here.source_cluster).offset_maps(here.source)
+        links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id, maps=maps)
         return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
     def _set_up(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
@@ -365,8 +429,13 @@ class Driver:
         # Sealed once more: who let producers in, and comes late, may have done that since.
         links.join(here.name, self._peer(here), operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)
         cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
+        source = here.source_topic_id or ""
+        maps = self._links(here.source_cluster).offset_maps(here.source)
+        if maps is not None:  # Groups are brought by what it knows then of offsets.
+            links.stand(here.name, source, self._bounds(here), operation=operation.id, maps=maps)
         self.sync(here)
-        links.stand(here.name, here.source_topic_id or "", self._bounds(here), operation=operation.id)
+        if maps is None:
+            links.stand(here.name, source, self._bounds(here), operation=operation.id)
         return self._advance(links, here, _M.ACTIVE)
 
     def _go_on_there(self, here: MirrorSeen) -> None:
@@ -451,7 +520,8 @@ def drive(driver: Driver, action: Transition) -> MirrorSeen:
                 _check_ended(driver.reverse(cluster, name, is_paused=verb == "reverse-and-pause"))
             driver.drive(cluster, name)
         case "truncate-and-restore":
-            _check_ended(driver.restore(cluster, name)[0])
+            diverged = cast("WithDiverged", action.parameters.get("diverged", "refuse"))
+            _check_ended(driver.restore(cluster, name, diverged)[0])
         case _:
             assert_never(verb)
     found = driver.providers[cluster].links.mirror(name)

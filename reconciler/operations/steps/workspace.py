@@ -22,6 +22,7 @@ from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import SparkSpec
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import read_snapshot, snapshot_of
@@ -157,6 +158,10 @@ class Site:
 
     def _check_state(self) -> None:
         """Let the state be opened, as above."""
+
+    def me(self, lineage: str) -> ResourceOwner:
+        """Return whose this is, as clusters say who owns what; `lineage` is that of the state."""
+        return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def warn_about_local_state(self) -> None:
         """Tell a pipeline that its state will be gone with the machine it runs on."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.allowances import warnings_of_unused
 from reconciler.planning.checks.cluster_checks import check_properties, check_storage
-from reconciler.planning.checks.guards import warnings_of_approvals, warnings_of_return
+from reconciler.planning.checks.guards import warnings_of_approvals, warnings_of_owners, warnings_of_return
 from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_insync, warnings_of_quotas
 from reconciler.planning.checks.mirror_checks import check_link, check_links, warnings_of_links
 from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
@@ -89,6 +89,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_unmatched_rules,
     warnings_of_quotas,
     warnings_of_return,
+    warnings_of_owners,
     warnings_of_approvals,
     warnings_of_switching,
     warnings_of_tiering,

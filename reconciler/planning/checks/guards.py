@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
-from reconciler.planning.allowances import Allowed, granted_by
+from reconciler.planning.allowances import ADOPT, Allowed, granted_by
 from reconciler.planning.checks.offline import violations
 from reconciler.planning.diff.removals import Holding
 from reconciler.planning.fields import fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import Switched
 from reconciler.planning.resolve.limits import FIXED
-from reconciler.resources.address import address_of, cluster_of, full_name_of, kind_of, matches, split_name
+from reconciler.planning.situation import IMPLIED, taken_over
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+    split_name,
+)
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
@@ -28,8 +38,8 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Review, Situation
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired
+    from reconciler.resources.owners import ResourceOwner
     from reconciler.resources.workspace import Guards
 
 
@@ -94,6 +104,8 @@ _COPIED: Final = (
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
 DATA_BEARING: Final = frozenset({"topic", "mirror"})
+OWNER: Final = "owner"
+"""The guard of what another workspace owns."""
 
 
 def guard(
@@ -115,11 +127,17 @@ def guard(
 
 def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Allowed]) -> Action:
     grant: str | None = None
+    other = _other_owner(action, situation)
+    if other is not None:
+        action = replace(action, owner=other)
     for refuses in guards:
         block = refuses(action, situation)
         if block is None:
             continue
-        found = granted_by(action, allowed) if block.allow else None
+        if block.guard == OWNER:
+            found = next((each.origin for each in allowed if each.takes(action.address)), None)
+        else:
+            found = granted_by(replace(action, owner=None), allowed) if block.allow else None
         if found is None:
             return replace(action, blocked=block)
         grant = grant or found
@@ -161,6 +179,31 @@ def _of_fixed_link(action: Action, situation: Situation) -> Block | None:
 def _empty(action: Action, _situation: Situation) -> Block | None:
     message = "the files declare nothing any more; put the clusters back and `reconciler destroy` removes everything"
     return Block("empty", message, f"{action.verb}:{action.address}")
+
+
+def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
+    """Return the other workspace that owns what an action changes; who lets go of it asks nobody."""
+    if not situation.others or IMPLIED in action.origins:
+        return None
+    match action:
+        case Create() | Update() | Adopt():
+            return situation.other_owner(action.address, action.after)
+        case Delete():
+            return situation.other_owner(action.address, action.before)
+        case Transition():
+            old = action.parameters.get("from") if action.machine == "topic" else None
+            moved = situation.other_owner(Address(old)) if isinstance(old, str) else None
+            return moved or situation.other_owner(action.address, action.after)
+        case Forget() | RunJob():
+            return None
+        case _:
+            assert_never(action)
+
+
+def _owned(action: Action, _situation: Situation) -> Block | None:
+    if action.owner is None:
+        return None
+    return Block(OWNER, f"it is owned by {action.owner}", f"{ADOPT}:{action.address}")
 
 
 def _data_bearing(action: Action, situation: Situation) -> Block | None:
@@ -209,7 +252,7 @@ def _rules(action: Action, situation: Situation) -> Block | None:
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 
-_LIFTABLE: Final[tuple[Guard, ...]] = (_data_bearing, _hiding, _deletion_protection, _data_loss, _rules)
+_LIFTABLE: Final[tuple[Guard, ...]] = (_owned, _data_bearing, _hiding, _deletion_protection, _data_loss, _rules)
 
 
 def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
@@ -298,3 +341,32 @@ def warnings_of_return(review: Review) -> Iterator[Finding]:
 
 def _held_records(action: Create) -> bool:
     return kind_of(action.address) in DATA_BEARING and not action.parameters
+
+
+# What another workspace owns, and this one remembers as its own.
+
+
+def warnings_of_owners(review: Review) -> Iterator[Finding]:
+    """Yield, for each workspace that took over what is recorded here, what that is; and where nobody can tell."""
+    situation, given = review.situation, review.situation.given
+    for cluster in sorted(situation.trusted):
+        seen = situation.observed.get(cluster_address(cluster))
+        if seen is not None and seen.owners is not None and seen.owners.unknown is not None:
+            message = f"which workspace owns what on it is not known: {seen.owners.unknown}"
+            hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
+            yield Finding(seen.resource.address, None, message, hint)
+    told = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
+    taken: dict[ResourceOwner, list[Address]] = {}
+    found = taken_over(situation.recorded, situation.observed, given.me) if situation.others else ()
+    for address, owner in found:
+        if address not in told and situation.is_decidable(address):
+            taken.setdefault(owner, []).append(address)
+    for owner, addresses in sorted(taken.items(), key=lambda each: each[1]):
+        allow = f"{ADOPT}:{addresses[0]}"
+        yield Finding(
+            None,
+            None,
+            f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
+            f"Take it back with: reconciler apply --allow {allow}. "
+            f"To leave it to that workspace, take it out of the files and run: reconciler state rm {addresses[0]}",
+        )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Estimate, Reason, RoleCost, RunJob, Transition
+from reconciler.planning.actions import Estimate, Reason, Risk, RoleCost, RunJob, Transition
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import beyond
-from reconciler.planning.resolve.mirror_sources import topics_on
+from reconciler.planning.resolve.mirror_sources import link_of, topics_on
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
-from reconciler.resources.mirrors import cut_off, cuts, lacking, last_fetched, length_of
+from reconciler.resources.mirrors import Stretch, cut_off, cuts, lacking, last_fetched, length_of, side_topic
 from reconciler.runtime.text import did_you_mean, first_few, nearest
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import NameFilter
-    from reconciler.resources.mirrors import Positions, Stretch
+    from reconciler.resources.mirrors import Diverged, Positions, WithDiverged
 
 
 _FAILOVER: Final = "failover"
@@ -70,6 +70,34 @@ def cost_of_restore(
     return RoleCost(lost=lost, groups_set_back=tuple(sorted(beyond)))
 
 
+def cost_of_failback(
+    found: Sequence[Diverged], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
+) -> RoleCost:
+    """Return what becomes of what only a topic has, on a platform that copies its partitions anew; `name`: its own."""
+    beyond = tuple(Stretch(each.partition, each.start, each.stop) for each in found)
+    starts = {each.partition: each.start for each in beyond}
+    groups = {
+        group
+        for group, offsets in (committed or {}).items()
+        if any(offset > starts[number] for number, offset in offsets.items() if number in starts)
+    }
+    return RoleCost(
+        lost=() if keeps else beyond,
+        kept=beyond if keeps else (),
+        kept_in=side_topic(name) if keeps and beyond else None,
+        records=sum(each.records for each in found),
+        since_ms=min((each.since_ms for each in found if each.since_ms is not None), default=None),
+        copied_afresh=tuple(sorted(starts)),
+        groups_set_back=None if committed is None and beyond else tuple(sorted(groups)),
+    )
+
+
+def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether the link of a mirror keeps what only its original source has."""
+    item = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
+    return item is not None and isinstance(item.resource, MirrorLink) and bool(item.resource.spec.keep_diverged)
+
+
 def away(mirror: Positions, why: str) -> RoleCost:
     """Return all that is known of a failover whose source cannot be asked."""
     return RoleCost(unknown=why, fetched=last_fetched(mirror))
@@ -94,6 +122,8 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         cost, moved = _failover(mirror, here, there, situation), there
     elif here is None or there is None:
         cost, moved = RoleCost(unknown=_NOT_MEASURED), None
+    elif action.verb == _RESTORE and here.diverged is not None:
+        return _failback(action, here, keeps=keeps_diverged(mirror, situation))
     elif action.verb == _RESTORE:
         ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
         at = cuts(here.positions, ids[0], there.positions, ids[1])
@@ -103,6 +133,18 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         cost, moved = cost_of_catching_up(here.positions, there.positions, *of), there
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
     return replace(action, reasons=reasons, estimate=estimate_of(cost, moved))
+
+
+def _failback(action: Transition, here: Measure, *, keeps: bool) -> Transition:
+    """Return a restore that loses nothing but what it names: what it finds beside that ends it."""
+    cost = cost_of_failback(here.diverged or (), here.committed, full_name_of(action.address), keeps=keeps)
+    asked: WithDiverged = "refuse" if not here.diverged else "keep" if keeps else "drop"
+    return replace(
+        action,
+        parameters={**action.parameters, "diverged": asked},
+        risk=action.risk if cost.lost else Risk.DISRUPTIVE,
+        estimate=estimate_of(cost, here),
+    )
 
 
 def is_wait(action: RunJob) -> bool:
@@ -191,13 +233,24 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
         if cluster in told or not situation.is_decidable(address):
             continue
         told.add(cluster)
-        if not situation.capabilities(cluster).mirrors_read_only:
+        link = situation.wanted[address].resource
+        is_open = not situation.capabilities(cluster).mirrors_read_only
+        if is_open and isinstance(link, MirrorLink) and link.spec.protect == "acl":
+            if situation.capabilities(cluster).open_without_acls:
+                yield Finding(
+                    address,
+                    situation.wanted[address].source,
+                    f"a mirror on cluster {cluster} that no access rule is about is open to every producer: "
+                    "`protect: acl` denies those whom a rule lets write",
+                    "Let a rule allow WRITE on it, or set allow.everyone.if.no.acl.found=false at the brokers.",
+                )
+        elif is_open:
             yield Finding(
                 address,
                 situation.wanted[address].source,
                 f"other producers can write to mirrors on cluster {cluster}: nothing there keeps them read-only, and "
                 "what is written to one is not in its source",
-                "Allow only the principal of the link to write there, or deny write to the others.",
+                "Say `protect: acl` in the link, or allow only its principal to write there.",
             )
 
 
@@ -270,6 +323,12 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
+    if spec.protect == "acl" and not capabilities.mirrors_read_only:
+        if not capabilities.acls:
+            yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
+        elif capabilities.principal is None:
+            message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
+            yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
     defaults = type(spec)(source=spec.source)
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 def access_reason(action: Update, situation: Situation) -> Reason | None:
     """Return how an update opens or closes what it changes to everyone; `None` where it does neither."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
-    if not changes:
+    if not changes or isinstance(action.after, MirrorTopic):  # Of a mirror they only keep out whom a rule lets write.
         return None
     before = {path for path in fields_of(action.before) if path.startswith(ACLS)}
     after = {path for path in before if changes.get(path, path) is not None}

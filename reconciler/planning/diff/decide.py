@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from reconciler.planning.actions import Adopt, Reason
+from reconciler.planning.allowances import ADOPT, allowances
 from reconciler.planning.diff.converge import AddressView, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
 from reconciler.planning.diff.mirror_changes import decide_freed, decide_mirror, is_mirror, was_mirror
@@ -21,7 +23,7 @@ from reconciler.planning.diff.mount_changes import (
 from reconciler.planning.diff.moves import decide_moved, hand_over, implied_moves, is_namespace_refused, readdressed
 from reconciler.planning.resolve.acting_configs import hiding
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
-from reconciler.planning.situation import STOPPED, Situation, mirror_at
+from reconciler.planning.situation import STOPPED, Situation, mirror_at, taken_over
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -211,3 +213,30 @@ def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
     """Tell whether a mirror belongs to a link of ours, be it one that its link made by itself."""
     link = link_of(mirror)
     return link in situation.wanted or link in situation.recorded
+
+
+# What is recorded here and another workspace owns: taken back where that is allowed.
+
+
+def take_back(situation: Situation, decision: Decision) -> None:
+    """Adopt again what another workspace took over, where nothing else is done about it and it is allowed by name."""
+    allowed = [each for each in allowances(situation.given.guards, situation.given.selection) if each.verb == ADOPT]
+    if not allowed or not situation.others:
+        return
+    changed = {action.address for action in decision.actions}
+    for address, _ in taken_over(situation.recorded, situation.observed, situation.given.me):
+        last, seen = situation.recorded[address], situation.observed.get(address)
+        is_ours = address in situation.wanted and address not in changed and situation.is_decidable(address)
+        if seen is not None and is_ours and any(each.takes(address) for each in allowed):
+            decision.actions.append(
+                Adopt(
+                    address=address,
+                    source=situation.wanted[address].source,
+                    observed=seen.resource,
+                    after=last.resource,
+                    incarnation=last.incarnation,
+                    physical_name=last.physical_name,
+                    reasons=(Reason.RECORD_ONLY,),
+                    origins=last.origins,
+                )
+            )

@@ -10,11 +10,12 @@ from reconciler.planning.diff.converge import precondition
 from reconciler.planning.fields import fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import check_changes
+from reconciler.planning.situation import altered_paths
 from reconciler.resources.address import cluster_of, matches
 from reconciler.resources.mirror_link import MirrorTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     from datetime import date
 
@@ -143,12 +144,18 @@ def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[
         action,
         changes=changes,
         after=last.resource,
-        origins=last.origins,
+        origins=_without_altered(last, changes),
         reasons=(Reason.DRIFTED,),
         precondition=precondition(
             action.address, situation.observed.get(action.address), (change.path for change in changes)
         ),
     )
+
+
+def _without_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
+    """Return the origins of a record once what a command set is taken away."""
+    back = altered_paths(last) & {change.path for change in changes}
+    return {path: origin for path, origin in last.origins.items() if path not in back}
 
 
 def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decision) -> None:

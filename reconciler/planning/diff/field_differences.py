@@ -11,7 +11,7 @@ from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
 from reconciler.planning.plan import DriftFinding
 from reconciler.planning.plan_rows import fingerprint, plain
-from reconciler.planning.situation import WantedResource, unset_paths
+from reconciler.planning.situation import ALTERED, WantedResource, altered_paths, unset_paths
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 KEPT: Final = ("replicationFactor", "partitions")
 """What has no value to be reset to: no longer naming it leaves it alone."""
 
+
+_UNSET: Final = frozenset({DEFAULT, ALTERED})
+"""Origins of fields that are recorded without a value: one that is there has moved."""
 
 STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
 """States of a topic that is not half-way through anything."""
@@ -74,7 +77,9 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
         return False
     if goal.acls or record.acls or before.state not in STEADY:
         return False
-    if last.incarnation != before.incarnation or DEFAULT in wanted.origins.values() or DEFAULT in last.origins.values():
+    if last.incarnation != before.incarnation or DEFAULT in wanted.origins.values():
+        return False
+    if not _UNSET.isdisjoint(last.origins.values()):
         return False
     there = live.configs
     return there == goal.configs or all(there.get(key) == value for key, value in goal.configs.items())
@@ -89,7 +94,8 @@ def differences(
     fields = _Fields(address, want, was, seen, wanted, last, before)
     changes: list[Change] = []
     drift: list[DriftFinding] = []
-    for path in sorted({*want, *was, *unset_paths(wanted.origins)}):
+    paths = {*want, *was, *unset_paths(wanted.origins), *altered_paths(last)} - {each.path for each in how.hiding}
+    for path in sorted(paths):
         if not how.is_compared(path) or how.is_recorded(path):
             continue
         rule = how.ignored(address, path)
@@ -153,7 +159,7 @@ class _Fields:
         """Tell whether the record has to learn something, ignored fields aside."""
         if self.last is None:
             return False
-        unset = unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)
+        unset = (unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)) | altered_paths(self.last)
         moved = {path for path in {*self.want, *self.was} if self.want.get(path) != self.was.get(path)}
         return any(
             how.is_compared(path)
@@ -177,7 +183,7 @@ class _Fields:
     def _was_ours(self, path: str) -> bool:
         if path == OBJECT_STORAGE:
             return False  # bound or not: what lies behind a URL is told by its id, not by what was recorded
-        return path in self.was or (self.last is not None and self.last.origins.get(path) == DEFAULT)
+        return path in self.was or (self.last is not None and self.last.origins.get(path) in _UNSET)
 
     def _is_kept(self, path: str) -> bool:
         return path in KEPT and path not in self.want
@@ -186,6 +192,8 @@ class _Fields:
         """Tell whether the files ask for what they asked for when we last applied them."""
         if self.last is None or not self._was_ours(path):
             return False
+        if goal is None and self.last.origins.get(path) == ALTERED:
+            return True
         if goal is None:
             return self.wanted.origins.get(path) == DEFAULT and self.last.origins.get(path) == DEFAULT
         return self.was.get(path) == goal

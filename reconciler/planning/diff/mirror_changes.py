@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition
+from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.allowances import allowances, granted_by
 from reconciler.planning.diff.converge import (
     AddressView,
@@ -33,12 +33,14 @@ from reconciler.planning.resolve.mirror_sources import (
     is_marked,
     link_of,
     peer_of,
+    protected_from,
     said_then,
     status_of,
     taken_from_source,
     way_of,
 )
 from reconciler.planning.situation import COPYING, WantedResource, is_live, mirror_at, source_of, topic_of
+from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.topic import Topic
@@ -111,6 +113,8 @@ def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decis
     parameters = taken_from_source(mirror, situation)
     partitions = parameters.get("partitions")
     made = mirror.model_copy(update={"partitions": partitions}) if isinstance(partitions, int) else mirror
+    denied = protected_from(mirror, (), situation)
+    made = made.model_copy(update={"denied": denied}) if denied else made
     wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
     create(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
     if mirror.state == "paused":
@@ -172,6 +176,7 @@ def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: S
     before = sides.before
     if before is not None:
         _own(sides, mirror, before, situation, decision)
+        _protect(sides, mirror, before, situation, decision)
         if not way.steps:
             _remember(sides, mirror, before, decision)
     for step in way.steps:
@@ -189,6 +194,36 @@ def _own(sides: AddressView, mirror: MirrorTopic, before: Observed, situation: S
         converge(sides, situation, decision)
     elif sides.last is None:
         decision.actions.append(adopt(sides, before, Differences(), Reason.ALREADY_EXISTS))
+
+
+def _protect(
+    sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
+) -> None:
+    """Deny writing to whom rules let write by now, and to nobody else; the end of mirroring takes it back itself."""
+    seen = before.resource
+    if not isinstance(seen, MirrorTopic) or not is_live(before) or mirror.state not in COPYING:
+        return
+    wanted = protected_from(mirror, seen.denied, situation)
+    found = [Change(denial_path(each), DENIED, None) for each in seen.denied if each not in wanted]
+    found += [Change(denial_path(each), None, DENIED) for each in wanted if each not in seen.denied]
+    if not found:
+        return
+    changes = tuple(sorted(found, key=lambda change: change.path))
+    for at, action in enumerate(decision.actions):
+        if isinstance(action, Update) and action.address == sides.address:
+            decision.actions[at] = replace(action, changes=(*action.changes, *changes))
+            return
+    decision.actions.append(
+        Update(
+            address=sides.address,
+            before=seen,
+            after=mirror,
+            changes=changes,
+            reasons=(Reason.CHANGED,),
+            source=sides.wanted.source,
+            precondition=precondition(sides.address, before),
+        )
+    )
 
 
 def _remember(sides: AddressView, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:

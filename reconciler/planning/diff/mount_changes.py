@@ -32,6 +32,7 @@ from reconciler.resources.inventory import Observed, RemoteLegacy
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable
 from reconciler.resources.tiering_policy import switches_in, targets_in
 from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -393,6 +394,21 @@ def recover(sides: AddressView, topic: Topic, situation: Situation, decision: De
     configs = {key: (value, "") for key, value in {**found.configs, **topic.spec.configs}.items()}
     _warn_of_switches(sides, configs, decision)
     _warn_of_age(sides, configs, found, situation.given.now_ms, decision)
+    _warn_of_groups(sides, found, decision)
+
+
+def _warn_of_groups(sides: AddressView, found: Recoverable, decision: Decision) -> None:
+    """Say which committed offsets do not come along as they were."""
+    if found.groups_lost is not None:
+        message = f"the offsets of its consumer groups do not come along: {found.groups_lost.message}"
+        decision.warn(sides.address, sides.wanted.source, message, found.groups_lost.hint)
+    clamped = found.clamped()
+    if clamped:
+        named = [f"{each.group}, partition {each.partition}: {each.committed} → {each.offset}" for each in clamped]
+        count = counted(len(clamped), "committed offset")
+        message = f"{count} beyond what was uploaded will be set back to its end: {first_few(named)}"
+        hint = "Those groups read on from there. What they had read beyond is lost with the cluster."
+        decision.warn(sides.address, sides.wanted.source, message, hint)
 
 
 def _warn_of_age(sides: AddressView, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:

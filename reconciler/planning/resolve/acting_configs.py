@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding
-from reconciler.planning.situation import unset_paths
+from reconciler.planning.situation import altered_paths, unset_paths
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -126,7 +126,7 @@ class ActingConfigs:
         if goal == live:
             return dict(goal)
         ours = {*(_own(last.resource) if last is not None else ())}
-        ours |= {path.partition(".")[2] for path in unset_paths(wanted.origins)}
+        ours |= {path.partition(".")[2] for path in unset_paths(wanted.origins) | altered_paths(last)}
         ours |= reset_keys(situation, wanted, last, seen)
         return {**{key: value for key, value in live.items() if key not in ours}, **goal}
 
@@ -181,7 +181,7 @@ def hiding(
     if not situation.capabilities(topic.cluster).inherits_configs:
         return ()
     ours = last.resource.spec.configs if last is not None and isinstance(last.resource, Topic) else {}
-    unset = {} if last is None else last.origins
+    unset = {} if last is None else last.origins.keys() - altered_paths(last)
     named = {*topic.spec.configs, *ours, *(path.removeprefix(CONFIGS) for path in (*wanted.origins, *unset))}
     strange = sorted(live.spec.configs.keys() - named)
     found = (_hidden_by(situation, topic, key, live.spec.configs[key]) for key in strange)

@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mirror import (
@@ -22,7 +23,9 @@ from reconciler.lifecycles.mirror import (
 )
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import beyond, check_configs
+from reconciler.planning.resolve.physical_names import physical_name, prefix_of
 from reconciler.planning.situation import COPYING, is_live, mirror_at, mounted_by, source_of, topic_of
+from reconciler.resources.acls import EVERYONE, Binding, writers
 from reconciler.resources.address import address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
@@ -31,12 +34,13 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from reconciler.lifecycles.mirror import Verdict
     from reconciler.planning.actions import Value
     from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.address import Address
+    from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
 
 
@@ -380,6 +384,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         return
     yield from check_configs(mirror.configs, capabilities)
     yield from _check_source(mirror, situation)
+    yield from _check_protection(mirror, situation)
     seen = situation.observed.get(mirror.address)
     if seen is not None and isinstance(seen.resource, MirrorTopic):
         is_same = (mirror.link, mirror.source_cluster, mirror.source) == (
@@ -393,6 +398,40 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
                 f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
                 f"Set it back. To follow another: {another}.",
             )
+
+
+def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
+    """Return the principals that a link with `protect: acl` keeps from writing to a mirror; `denied`: it does by now.
+
+    What namespaces of this plan allow counts as if it were there.
+    """
+    link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
+    spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
+    if spec is None or spec.protect != "acl" or capabilities.mirrors_read_only or not capabilities.principal:
+        return ()
+    cluster = situation.clusters[mirror.cluster]
+    rules = capabilities.write_rules | frozenset(_rules_of_namespaces(cluster, situation))
+    return writers(rules, physical_name(cluster, mirror.name), own=capabilities.principal, denied=denied)
+
+
+def _rules_of_namespaces(cluster: Cluster, situation: Situation) -> Iterator[Binding]:
+    for item in situation.wanted.values():
+        namespace = item.resource
+        if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
+            continue
+        prefix = prefix_of(cluster, namespace.metadata.name)
+        for rule in namespace.spec.acls:
+            for name, operation in product(rule.names if "topics" in rule.resources else (), rule.operations):
+                where = ("topics", prefix + name.removesuffix("*"), name.endswith("*"))
+                yield Binding(*where, rule.principal, rule.host, operation, rule.permission)
+
+
+def _check_protection(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
+    if mirror.state in COPYING and EVERYONE in protected_from(mirror, (), situation):
+        yield (
+            f"it cannot be protected (protect: acl): an access rule lets {EVERYONE} write to it",
+            "Name principals in that rule: a rule that denies everyone would keep the link out, too.",
+        )
 
 
 def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:

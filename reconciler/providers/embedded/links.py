@@ -17,6 +17,7 @@ from reconciler.embedded.link_side import (
     rules_in,
 )
 from reconciler.embedded.segments.head import position_of, read_heads
+from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_in
 from reconciler.providers.protocol import go_on
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.link_side import Linking
     from reconciler.errors import ReconcilerError
     from reconciler.records.log import Bounds
+    from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.mirrors import (
         AccessRules,
         GroupOffsets,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         Position,
         SourceTopic,
         Truncated,
+        WithDiverged,
     )
 
 
@@ -109,9 +112,17 @@ class EmbeddedLinks:
         return self.mirror(full_name)
 
     def join(
-        self, full_name: str, of: MirrorSeen, *, operation: str, verb: str, may_go_on: Callable[[], None] = go_on
+        self,
+        full_name: str,
+        of: MirrorSeen,
+        *,
+        operation: str,
+        verb: str,
+        may_go_on: Callable[[], None] = go_on,
+        diverged: WithDiverged = "drop",
     ) -> MirrorSeen:
-        """Let an ordinary topic become the mirror of `of`, its own mirror on the peer."""
+        """Let an ordinary topic become the mirror of `of`, its own mirror on the peer; a restore cuts it there."""
+        del diverged
         self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), verb, operation=operation)
         return self.mirror(full_name)
 
@@ -133,8 +144,25 @@ class EmbeddedLinks:
         """Cut what a restore has to cut."""
         return self._linking(may_go_on).truncate(full_name, operation=operation)
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> None:
+        """Return nothing: what lies from the cuts on is what diverged, offset by offset."""
+
+    def offset_maps(self, full_name: str) -> None:
+        """Return nothing: records of mirrors lie at the offsets of their sources."""
+
+    def stand(
+        self,
+        full_name: str,
+        source_topic_id: str,
+        bounds: Mapping[int, Bounds],
+        *,
+        operation: str,
+        maps: Mapping[int, OffsetMap] | None = None,
+    ) -> None:
         """Note that a new mirror equals its source up to its own ends."""
+        if maps is not None:
+            message = f"mirror {full_name} cannot go on: its source has the records at other offsets"
+            raise UserError(message, hint="Delete the topic, and mirror it afresh.")
         self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
@@ -273,6 +301,10 @@ class EmbeddedSyncs:
     def bring_rules(self, link: str, rules: AccessRules) -> int:
         """Give mirrors and namespaces the access rules of a source."""
         return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
+
+    def protect(self, link: str) -> int:  # noqa: ARG002 - as the platform is
+        """Do nothing: producers cannot write to a mirror."""
+        return 0
 
     def _commit(self, what: str, decide: Callable[[Draft], R]) -> R:
         self.cluster.permissions.check_super_user(what)

@@ -67,6 +67,7 @@ def jobs_of(
         "compact": lambda: _tended(tidy.compact(means.spread)),
         "merge": lambda: _tended(tidy.merge(means.spread)),
         "scrub": lambda: _scrubbed(tidy, means),
+        "metadata": lambda: _metadata_kept(upkeep, means),
         "sweep": lambda: _swept(cluster, means),
     }
     if counting is None:
@@ -96,6 +97,13 @@ def _scrubbed(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
     from reconciler.embedded.maintenance.passes import scrub  # noqa: PLC0415 - brings Arrow
 
     return _tended(scrub(upkeep, is_named=means.is_named))
+
+
+def _metadata_kept(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
+    kept = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).keep_metadata(is_named=means.is_named)
+    errors = tuple(kept.errors)
+    stored = sum(kept.written.values())
+    return Upkept("metadata part", len(kept.written), bytes=stored, failed=len(errors), errors=errors)
 
 
 def _recovered(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:

@@ -27,10 +27,10 @@ from reconciler.lifecycles.mirror import ROLES
 from reconciler.objectstore.settings import Patience
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import Create, Update
-from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
+from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
-from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up
+from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up, metadata_in
 from reconciler.providers.embedded.translate import mountings_in, observed_in
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Marked, go_on, wanted_in
@@ -42,6 +42,7 @@ from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
+    ClusterMetadata,
     Following,
     Observed,
     Overview,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 # The cluster as a whole: made, bound to its object storage, its properties set; and what is seen of that.
@@ -237,7 +239,7 @@ CAPABILITIES: Final = Capabilities(
     tiering=True,
     links=True,
     mirror_states=frozenset(ROLES),
-    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"}),
+    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"} - {KEEP_DIVERGED}),
     partition_growth=True,
     replication_change=True,
     topic_move=True,
@@ -310,12 +312,9 @@ class EmbeddedProvider:
         inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
         inventory |= mountings_in(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
-            inventory = {
-                self._declared.address: observed_cluster(
-                    self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url
-                ),
-                **inventory,
-            }
+            here = observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
+            owners = catalog.owned if catalog.owners else None
+            inventory = {self._declared.address: replace(here, owners=owners), **inventory}
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
         if wanted is None:
@@ -353,6 +352,23 @@ class EmbeddedProvider:
             name, cluster = self._declared.metadata.name, self._cluster()
             yield from carried_out(name, cluster, rest, self.recoverable(asked_in(rest)), may_go_on)
 
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Write who owns what by one commit of the catalog."""
+        refused: dict[str, ResourceOwner] = {}
+
+        def decide(draft: Draft) -> None:
+            nonlocal refused
+            changes, refused = change.on(draft.owned)
+            if refused:
+                return
+            for lineage, owner in change.workspaces_on(draft.owned, changes).items():
+                draft.put_workspace(lineage, owner)
+            for key, owned_by in changes.items():
+                draft.put_owner(key, owned_by)
+
+        self._cluster().catalog.commit(decide)
+        return refused
+
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""
         return measured(self._cluster(), addresses)
@@ -367,6 +383,10 @@ class EmbeddedProvider:
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
         """Yield every topic in object storage: one listing, a GET for each topic and each of its partitions."""
         return archived_in(self._declared.address, self._storage, cluster_id)
+
+    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:
+        """Return what is kept of a cluster beside segments: a GET, and one for each part; listings without an id."""
+        return metadata_in(self._declared.metadata.name, self._storage, cluster_id)
 
     def mountable(self) -> Sequence[Mountable]:
         """Return what was ever detached in the object storage: one listing, and a GET for each."""

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import entries_of
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
-from reconciler.embedded.keys import topic_manifest_key
+from reconciler.embedded.keys import cluster_metadata_key, topic_manifest_key
+from reconciler.embedded.tiered.cluster_metadata import (
+    PARTS,
+    kept_clusters,
+    kept_groups,
+    place_of,
+    read_cluster_metadata,
+)
 from reconciler.embedded.tiered.ownership import Owning, ownerships
 from reconciler.embedded.tiered.recoverable import location_named, lying_in, recoverable
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
+from reconciler.providers.embedded.translate import observed_in
+from reconciler.providers.models import link_in
 from reconciler.providers.protocol import Done, Failed, Upkept
-from reconciler.resources.address import full_name_of, kind_of
+from reconciler.resources.address import address_of, full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
+from reconciler.resources.inventory import ClusterMetadata, MetadataPart
 from reconciler.resources.mount import Recoverable
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import Memo, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.acl import Permissions
-    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.tiered.cluster_metadata import GroupOffsets
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.protocol import Outcome
     from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Observed
     from reconciler.resources.mount import Recoveries
 
 
@@ -54,10 +67,24 @@ def looked_up(
                 return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
             name = full_name_of(address)
             where = location_named(storage, name) if location is None else TopicLocation.parse(location)
-            return recoverable(storage, where, cluster_id)
+            return _with_groups(recoverable(storage, where, cluster_id))
         except UserError as error:
             return error
 
+    def _with_groups(found: Recoverable) -> Recoverable:
+        """Say where groups go on with it; a copy on the cluster that made it has none."""
+        location = TopicLocation.parse(found.location)
+        if storage is None or location.cluster_id == cluster_id:
+            return found
+        lying = storage
+        kept, why = groups.get(location.cluster_id, lambda: kept_groups(lying, location.cluster_id))
+        if kept is None:
+            return replace(found, groups_lost=why)
+        offsets = kept.offsets_of(place_of(location.cluster_id, location.revision))
+        said = {group: {number: each.offset for number, each in of.items()} for group, of in offsets.items()}
+        return replace(found, groups=said, groups_lost=why)
+
+    groups = Memo()
     found = side_by_side(lambda each: look(*each), asked.items(), name="recoverable")
     return dict(zip(asked, found, strict=True))
 
@@ -75,9 +102,10 @@ def archived_in(
     """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
+    cluster_id = cluster_id or _only_one(storage)
     lying = lying_in(storage, cluster_id)
-    mounted = dict(_mounted_on(cluster_id or next((made_by for made_by, _ in lying), None), storage))
-    if not (lying or mounted) or cluster_id is None:
+    mounted = dict(_mounted_on(cluster_id, storage))
+    if not (lying or mounted or _is_kept(storage, cluster_id)) or cluster_id is None:
         _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in lying or lying_in(storage)}))
     for (made_by, revision), there in lying.items():
         place = topic_manifest_key(made_by, revision)
@@ -90,6 +118,16 @@ def archived_in(
         except UserError as error:
             yield place, error
     yield from mounted.items()
+
+
+def _only_one(storage: ObjectStore) -> str | None:
+    """Return the one cluster that has topics or metadata in an object storage; `None`: there are several, or none."""
+    found = {made_by for made_by, _ in lying_in(storage)} | set(kept_clusters(storage))
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_kept(storage: ObjectStore, cluster_id: str | None) -> bool:
+    return cluster_id is not None and storage.get(cluster_metadata_key(cluster_id)) is not None
 
 
 def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
@@ -130,6 +168,86 @@ def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
         "or copy of the bucket. Where the topic is being deleted, leave it."
     )
     return UserError(message, hint=hint)
+
+
+# What is kept of a cluster beside segments, as the resources that declare it.
+
+
+def metadata_in(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
+    """Return what is kept of a cluster that is called `cluster` here; `None`: nothing, or nobody knows of which."""
+    if storage is None:
+        return None
+    cluster_id = cluster_id or _only_one(storage)
+    if cluster_id is None:
+        return None
+    try:
+        kept = read_cluster_metadata(storage, cluster_id)
+    except UserError as error:
+        return ClusterMetadata(cluster_id=cluster_id, error=error)
+    if kept is None:
+        return None
+    left_out: list[tuple[str, UserError]] = []
+    inventory = _inventory_of(kept.catalog, cluster, cluster_id, left_out)
+    places: dict[str, Address] = {}
+    recovering: dict[Address, str] = {}
+    for name, topic in kept.catalog.topics.items():
+        location = location_of(name, topic, cluster_id)
+        address = address_of("topic" if topic.follows is None else "mirror", cluster, name)
+        places[topic_manifest_key(location.cluster_id, location.revision)] = address
+        if topic.recovering is not None:
+            recovering[address] = topic.recovering
+    return ClusterMetadata(
+        cluster_id=cluster_id,
+        parts=tuple(
+            MetadataPart(name, part.entries, part.bytes, part.written_ms, kept.lost.get(name))
+            for name in PARTS
+            if (part := kept.parts.get(name)) is not None
+        ),
+        revision=kept.revision,
+        inventory=inventory,
+        left_out=tuple(left_out),
+        places=places,
+        recovering=recovering,
+        groups={group: dict(_offsets_by_key(offsets)) for group, offsets in kept.groups.items()},
+        properties=kept.catalog.cluster.properties,
+    )
+
+
+def _offsets_by_key(offsets: GroupOffsets) -> Iterator[tuple[str, Mapping[int, int]]]:
+    for place, found in offsets.items():
+        made_by, _, revision = place.rpartition("/")
+        yield topic_manifest_key(made_by, int(revision)), {number: each.offset for number, each in found.items()}
+
+
+def _inventory_of(
+    catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
+) -> dict[Address, Observed]:
+    """Return what a catalog has as resources; what cannot be declared here is left out, and said."""
+    links = dict(catalog.links)
+    for name, link in catalog.links.items():
+        try:
+            link_in(name, cluster, link)
+        except (UserError, ValueError) as error:
+            del links[name]
+            left_out.append((address_of("link", cluster, name), _undeclarable(error)))
+    catalog = replace(catalog, links=links)
+    live = {entry.id for entry in links.values()}
+    for name, topic in catalog.topics.items():
+        if topic.follows is not None and topic.follows.link_id not in live:
+            hint = "Declare the link, with this mirror among its mirrorTopics."
+            left_out.append((address_of("mirror", cluster, name), UserError("its link is not known", hint=hint)))
+    found = observed_in(catalog, cluster, cluster_id=cluster_id)
+    return {
+        address: observed
+        for address, observed in found
+        if kind_of(address) != "mirror" or observed.becomes is not None  # One that was stopped is a topic by now.
+    }
+
+
+def _undeclarable(error: UserError | ValueError) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    return UserError(f"it cannot be declared: {str(error).splitlines()[0]}", hint="Declare it by hand.")
 
 
 def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:

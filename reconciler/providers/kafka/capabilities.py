@@ -11,6 +11,7 @@ from reconciler.planning.fields import LINK_FEATURES
 from reconciler.providers.kafka.client import read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
 from reconciler.providers.kafka.translate import OPERATIONS
+from reconciler.resources.acls import is_about_writing
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.inventory import Capabilities
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, kafka_configs
@@ -90,8 +91,8 @@ KAFKA: Final = Capabilities(
     mountings_by_jobs=True,
     copy_move=True,
     links=True,
-    mirror_states=frozenset({"mirroring", "paused", "promoted", "failed-over"}),
-    link_features=frozenset(LINK_FEATURES.values()),
+    mirror_states=frozenset({"mirroring", "paused", "promoted", "failed-over", "reversed"}),
+    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode"}),
     mirrors_read_only=False,
     acls=True,
     acl_hosts_are_addresses=True,
@@ -113,7 +114,7 @@ def capabilities_of(look: ClusterLook) -> Capabilities:
 
     `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.
     """
-    seen, (_, acl_code) = look.cluster, look.bindings
+    seen, (bindings, acl_code) = look.cluster, look.bindings
     # Nothing where whoever acts may not see what a broker says of itself.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look.client)
@@ -130,6 +131,7 @@ def capabilities_of(look: ClusterLook) -> Capabilities:
         tiering="tiering" not in lacks,
         untiering="untiering" not in lacks,
         acls=not acl_code,
+        write_rules=frozenset(each for each in bindings if is_about_writing(each)),
         open_without_acls=acl_code == SECURITY_DISABLED or _is_open(broker),
         max_replication_factor=len(seen.brokers),
         lacks=lacks,

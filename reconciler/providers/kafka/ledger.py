@@ -28,10 +28,13 @@ from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, wate
 from reconciler.providers.kafka.reachability import told as told_of_records
 from reconciler.providers.kafka.security import revealed
 from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.retry import pause, spread_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.resources.owners import OwnerChange
 
 
 # How the ledger is read and written: one partition, to its end, and small transactions, over confluent-kafka.
@@ -266,6 +269,12 @@ MAP: Final = "map"
 REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
 """An entry for each link and each mirror."""
+OWNER: Final = "owner"
+"""Which state owns what: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
+WORKSPACE: Final = "workspace"
+"""Who that is, by the lineage of the state."""
+OWNERS_WRITER: Final = "reconciler.owners"
+"""The transactional id through which both are written: of two that take the same, one is fenced and decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
 """What grows with every copy. All the rest is small, and kept whole by the process that reads any of it."""
 
@@ -420,3 +429,37 @@ class Ledger:
         if self.create is not None:
             self.create()
             self.create = None
+
+
+# Who owns what on a cluster, by the names its brokers know.
+
+
+def owners_in(entries: Entries) -> Owners:
+    """Return who owns what; nothing where that was never written."""
+    who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
+    return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
+
+
+def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+    """Write who owns what in one transaction, and return what of it is another's: then nothing was written.
+
+    Raises:
+        NotAuthorizedError: The principal may not make or write the ledger, or not use its transactional id.
+        RetryableError: The cluster does not answer.
+    """
+    refused: dict[str, ResourceOwner] = {}
+
+    def decide(entries: Entries) -> Changes:
+        nonlocal refused
+        held = owners_in(entries)
+        changes, refused = change.on(held)
+        if refused:
+            return {}
+        who = {} if not (changes or held.what) else change.workspaces_on(held, changes)
+        return {
+            **{(WORKSPACE, lineage): None if one is None else one.to_json() for lineage, one in who.items()},
+            **{(OWNER, key): None if by is None else {"lineage": by} for key, by in changes.items()},
+        }
+
+    ledger.change(OWNERS_WRITER, decide, OWNER, WORKSPACE)
+    return refused

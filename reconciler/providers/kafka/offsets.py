@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.protocol import Standing
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import Measure, PartitionStorage, TieredPartition, TierUsage, TopicStorage
@@ -29,6 +30,8 @@ NEWEST: Final = -3
 """The record with the latest timestamp (3.0)."""
 TIERED: Final = -5
 """Last offset that was copied to remote storage; -1 where none was."""
+_DELETE_MS: Final = 30_000
+"""How long a leader may wait for the other replicas."""
 
 
 def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False) -> dict[Place, int]:
@@ -67,6 +70,28 @@ def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bound
     return {
         place: Bounds(starts[place], max(local[place], starts[place]), stable[place], ends[place]) for place in wanted
     }
+
+
+def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, int]) -> None:
+    """Delete the records of partitions below offsets, one request a leader; what is gone already stays gone.
+
+    Raises:
+        NotAuthorizedError: The principal may not DELETE the topic.
+        RetryableError: A broker does not answer, or leads a partition no more.
+        UserError: The brokers refuse it.
+    """
+    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only who connects pays
+
+    of_leaders: dict[int, list[tuple[int, int]]] = {}
+    for number, offset in sorted(offsets.items()):
+        of_leaders.setdefault(topic.leaders[number], []).append((number, offset))
+    for leader, places in sorted(of_leaders.items()):
+        request = DeleteRecordsRequest(topics=[(topic.name, places)], timeout_ms=_DELETE_MS)
+        answer = client.send(request, doing=f"deleting records of {topic.name}", node=leader)
+        for found in (each for of_topic in answer.topics for each in of_topic.partitions):
+            if found.error_code:
+                what = f"topic {topic.name}, partition {found.partition_index}: deleting records"
+                raise of_code(found.error_code, "", what=what)
 
 
 def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:

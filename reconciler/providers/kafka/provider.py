@@ -19,8 +19,9 @@ from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Scope, go_on, wanted_in
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import ClusterIdentity, Observed, Overview, TopicShown
+from reconciler.resources.inventory import ClusterIdentity, ClusterMetadata, Observed, Overview, TopicShown
 from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.owners import Owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,11 +43,14 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 # What a cluster has, in four requests whatever the number of its topics, as resources.
 
 
+_IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
+"""Kinds that are kept in the ledger: who has them cannot do without it."""
 _UNAUTHORIZED: Final = 29
 """What brokers answer about a topic that is asked for by name and may not be described, be it there or not."""
 
@@ -217,7 +221,9 @@ class KafkaProvider:
     def capabilities(self) -> Capabilities:
         """The limits of this cluster, asked once."""
         if self._capabilities is None:
-            self._capabilities = capabilities_of(self._look)
+            from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands ask no limits
+
+            self._capabilities = replace(capabilities_of(self._look), principal=principal_of(self._declared))
         return self._capabilities
 
     def identify(self) -> ClusterIdentity:
@@ -239,19 +245,20 @@ class KafkaProvider:
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        entries, sealed = self._kept(topics, configs) if LEDGER in topics else ({}, {})
+        entries, sealed, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, None)
         for name, seal in sealed.items():
             if name in configs:
                 configs[name] = seal.opened(configs[name])
-        bindings, _ = look.bindings
+        every, _ = look.bindings
+        bindings = self._not_ours(every, entries)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            inventory[self._declared.address] = observed_cluster(look, self._declared)
+            inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=owners)
         inventory.update(looking.observed(topics, configs, bindings))
         if LEDGER in topics:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
-            inventory = laid_over(inventory, (entries, topics, configs), name, wanted)
+            inventory = laid_over(inventory, (entries, topics, configs), name, wanted, frozenset(every))
         for address, there in [*inventory.items()] if sealed else ():
             if there.physical_name in sealed:
                 inventory[address] = replace(there, is_sealed=True)
@@ -262,7 +269,9 @@ class KafkaProvider:
     def unplaced(self) -> Sequence[Binding]:
         """Return the access rules of no topic and no known namespace, such as those on the cluster."""
         bindings, _ = read_bindings(self._client)
-        return placed(bindings, self._naming, self._client.topics().keys()).rest
+        topics = self._client.topics().keys()
+        entries = self._ledger.read() if LEDGER in topics else {}
+        return placed(self._not_ours(bindings, entries), self._naming, topics).rest
 
     def check_shown(self, address: Address) -> None:
         """Refuse who may not know whether a topic is there."""
@@ -323,7 +332,17 @@ class KafkaProvider:
         from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - brings Arrow
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
-        return measured(self._client, names, self._edge.now_ms())
+        found = measured(self._client, names, self._edge.now_ms())
+        if not found or LEDGER not in self._client.topics([LEDGER]):
+            return found
+        kept = self._site().states().mirrors
+        mirrors = {address: full_name_of(address) for address in found if names[address] in kept}
+        copied = self.links.positions_of(mirrors.values()) if mirrors else {}
+        return {**found} | {
+            address: replace(found[address], positions=copied[name])
+            for address, name in mirrors.items()
+            if name in copied
+        }
 
     @property
     def groups(self) -> KafkaGroups:
@@ -340,6 +359,10 @@ class KafkaProvider:
         """Refuse: its brokers keep their remote segments as they like."""
         raise self._cannot("list what lies in object storage")
 
+    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:  # noqa: ARG002 - of the protocol
+        """Return nothing: its brokers keep what they are told in their own log."""
+        return None
+
     def mountable(self) -> Sequence[Mountable]:
         """Return every topic that was ever detached in the object storage of this cluster."""
         return self._mountings.mountable()
@@ -354,7 +377,8 @@ class KafkaProvider:
         """The links whose destination is this cluster, and their mirrors."""
         from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
 
-        return KafkaLinks(self._site())
+        name = self._client.name
+        return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds.
@@ -401,7 +425,7 @@ class KafkaProvider:
         from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only who mirrors pays
 
         seen = self._seen(topic)
-        return source_topics(self._client, {seen.name: seen})[seen.name]
+        return source_topics(self._client, {seen.name: seen}, self._ledger)[seen.name]
 
     def follow_source(self, mirror: Address, source: SourceTopic) -> None:
         """Bring a mirror's partitions and synced configs to what its source has."""
@@ -486,15 +510,72 @@ class KafkaProvider:
 
     def _kept(
         self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
-    ) -> tuple[Entries, dict[str, Seal]]:
-        """Return what the ledger has of links, and the seals of topics, but those that a person took off."""
-        from reconciler.providers.kafka.ledger import STATES  # noqa: PLC0415 - only who mirrors or moves pays
+    ) -> tuple[Entries, dict[str, Seal], Owners]:
+        """Return what the ledger has of links, the seals of topics but those that a person took off, and owners.
+
+        Raises:
+            NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
+        """
+        from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster has none
         from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, is_sealed, seals_in  # noqa: PLC0415 - as above
 
-        entries = self._ledger.read(*STATES, SEALED)
+        try:
+            entries = self._ledger.read(*STATES, SEALED, OWNER, WORKSPACE)
+        except NotAuthorizedError as error:
+            if any(kind_of(address) in _IN_LEDGER for address in self._known):
+                raise
+            return {}, {}, Owners(unknown=error.message)
         seals = seals_in(entries)
         sealed = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
-        return entries, {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
+        open_seals = {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
+        return entries, open_seals, self._owners_in(entries)
+
+    def _owners_in(self, entries: Entries) -> Owners:
+        """Return who owns what by our names; a namespace is looked for by its prefix."""
+        from reconciler.providers.kafka.ledger import owners_in  # noqa: PLC0415 - as above
+
+        owners, naming = owners_in(entries), self._naming
+        what: dict[str, str] = {}
+        for key, lineage in owners.what.items():
+            kind, _, name = key.partition("/")
+            match kind:
+                case "topic":
+                    what[f"topic/{naming.full_name(name)}"] = lineage
+                case "namespace" if name in naming.prefixes:
+                    what[f"namespace/{naming.prefixes[name]}"] = lineage
+                case "link":
+                    what[key] = lineage
+                case _:
+                    continue  # a namespace that nobody here knows
+        return replace(owners, what=what)
+
+    def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Write who owns what into the ledger, by the names that brokers know."""
+        from reconciler.providers.kafka.ledger import own  # noqa: PLC0415 - plans need none of it
+
+        ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
+        take = {self._key_of(key): other for key, other in change.take.items()}
+        there = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
+        return {ours[key]: other for key, other in own(self._ledger, there).items()}
+
+    def _key_of(self, key: str) -> str:
+        kind, _, name = key.partition("/")
+        match kind:
+            case "topic":
+                return f"topic/{self._naming.physical(name)}"
+            case "namespace":
+                return f"namespace/{self._naming.prefix(name)}"
+            case _:
+                return key
+
+    def _not_ours(self, bindings: Sequence[Binding], entries: Entries) -> Sequence[Binding]:
+        """Return access rules without those that keep writers out of mirrors: they belong to links."""
+        if not entries:
+            return bindings
+        from reconciler.providers.kafka.links.link_states import denials_in  # noqa: PLC0415 - only who mirrors pays
+
+        ours = denials_in(entries)
+        return [each for each in bindings if each not in ours] if ours else bindings
 
     def _learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""

@@ -143,6 +143,7 @@ REQUEST_MS: Final = 60_000
 """For the answer to one request: a controller that creates thousands of topics takes its time."""
 _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
+_ANONYMOUS: Final = "User:ANONYMOUS"
 
 _IN_FLIGHT: Final = 1_000
 """Requests on one connection: threads share it, and beyond the limit the library finds no broker to ask."""
@@ -196,6 +197,18 @@ def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     if security.protocol.endswith("SSL"):
         settings |= Tls.of(security, edge, where=where).of_records()
     return settings | _record_login(security, edge, where)
+
+
+def principal_of(declared: Cluster) -> str | None:
+    """Return as whom the brokers know us; `None`: a certificate or a token says it, and no field does."""
+    security = _connection(declared).security
+    if security is None:
+        return _ANONYMOUS
+    if security.principal is not None:
+        return security.principal
+    if security.mechanism is not None:
+        return None if security.mechanism == "OAUTHBEARER" else f"User:{security.username}"
+    return _ANONYMOUS if security.cert_file is None else None
 
 
 def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from tests.cli.conftest import Call
 from tests.cli.kafka.conftest import WORKSPACE
@@ -27,6 +29,7 @@ class Demo:
             "east": f'{{provider: kafka, kafka: {{bootstrapServers: ["{broker.bootstrap()}"]}}}}',
             "prefix": prefix,
         }
+        self.edits: dict[str, str] = {}
         Path("reconciler.yaml").write_text(WORKSPACE)
         Path("manifests").mkdir()
 
@@ -34,10 +37,18 @@ class Demo:
     def mirror(self) -> str:
         return f"mirror/east/{self.prefix}:orders"
 
+    def write(self, state: str | None) -> None:
+        """Declare a mirror in that role, with what a test has edited in the files."""
+        entry = "" if state is None else f'{{source: "{self.prefix}:orders", state: {state}}}'
+        text = FILES.format(**self.fields, mirrors=entry)
+        for before, after in self.edits.items():
+            assert before in text
+            text = text.replace(before, after)
+        Path("manifests/all.yaml").write_text(text)
+
     def applied(self, state: str | None) -> None:
         """Apply with a mirror in that role, and see that this is all there is to do."""
-        entry = "" if state is None else f'{{source: "{self.prefix}:orders", state: {state}}}'
-        Path("manifests/all.yaml").write_text(FILES.format(**self.fields, mirrors=entry))
+        self.write(state)
         allowed = ("--allow", f"failover:{self.mirror}") if state == "failed-over" else ()
         done = self.typed("apply", "--yes", *allowed)
         assert done.code == 0, done.err
@@ -141,3 +152,67 @@ def test_a_group_that_was_reset_on_the_mirror_is_told(demo: Demo) -> None:
     told = demo.typed("mirror", "errors")
     assert "CONSUMER_GROUP_IN_USE_ERROR" in told.out
     assert f"group {group}: it committed offsets of {topic} on the destination itself" in told.out
+
+
+PROTECTED = {"  source: west": "  source: west\n  protect: acl"}
+RULE = '{principal: "User:app-%s", operations: [write]}'
+
+
+def test_whom_a_link_keeps_out_is_planned_and_given_back_at_the_end(demo: Demo) -> None:
+    east = f"metadata: {{name: {demo.prefix}, cluster: east}}"
+    rules = f"{east}\nspec: {{acls: [{RULE % demo.prefix}]}}"
+    demo.edits = {**PROTECTED, east: rules}
+    denied = f"acl deny User:app-{demo.prefix}"
+    demo.write("mirroring")
+    planned = demo.typed("plan")
+    assert denied in planned.out, planned.out
+    assert "other producers can write" not in planned.out
+    demo.applied("mirroring")
+    demo.edits = {**PROTECTED, east: rules.replace("acls: [", f"acls: [{RULE % ('late-' + demo.prefix)}, ")}
+    demo.write("mirroring")
+    planned = demo.typed("plan")
+    assert f"acl deny User:app-late-{demo.prefix}" in planned.out, planned.out
+    demo.applied("mirroring")
+    drift = demo.typed("drift")
+    assert drift.code == 0, drift.out
+    exported = demo.typed("export", "east")
+    assert "deny" not in exported.out, exported.out
+    demo.edits = {east: rules}
+    demo.write("mirroring")
+    assert denied in demo.typed("plan").out
+    demo.applied("mirroring")
+    demo.edits = {**PROTECTED, east: rules}
+    demo.applied("mirroring")
+    demo.applied("failed-over")
+    assert "deny" not in demo.typed("export", "east").out
+
+
+def test_rules_that_others_make_are_covered_by_run_and_then_no_plan_has_a_word_to_say(
+    demo: Demo, kafka_broker: Kafka
+) -> None:
+    demo.edits = PROTECTED
+    demo.applied("mirroring")
+    where = ResourcePattern(ResourceType.TOPIC, f"{demo.prefix}.orders")
+    who = f"User:other-{demo.prefix}"
+    admin = KafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap().split(","))
+    admin.create_acls([ACL(who, "*", ACLOperation.WRITE, ACLPermissionType.ALLOW, where)])
+    assert f"acl deny {who}" in demo.typed("plan").out
+    ran = demo.typed("run", "--once", "--only", "mirror")
+    assert ran.code == 0, ran.out + ran.err
+    demo.settled()
+    found, _ = admin.describe_acls(ACLFilter(who, "*", ACLOperation.ANY, ACLPermissionType.DENY, where))
+    assert [each.operation for each in found] == [ACLOperation.WRITE], found
+    admin.close()
+
+
+@pytest.mark.soak
+def test_without_an_authorizer_that_is_said_before_anything_is_done(
+    typed: Call, start_kafka: Callable[..., Kafka], kafka_prefix: str
+) -> None:
+    demo = Demo(typed, start_kafka(extra={"authorizer.class.name": ""}), kafka_prefix)
+    demo.edits = PROTECTED
+    demo.write("mirroring")
+    said = demo.typed("apply", "--yes")
+    assert said.code == 1
+    assert "cannot keep writers out of mirrors (protect: acl): no authorizer is configured" in said.out + said.err
+    assert demo.typed("topic", "list").out.count("orders") == 0

@@ -40,8 +40,8 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture
 def storage(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStore) -> ObjectStore:
     """Object storage of the same kind as the store."""
-    kind = type(store).__name__
-    request.param = {"MemoryStore": "memory", "DirectoryStore": "directory"}.get(kind, "s3")
+    scheme = store.url.partition("://")[0]
+    request.param = {"memory": "memory", "file": "directory"}.get(scheme, scheme)
     return fresh_store(request, tmp_path / "remote")
 
 

@@ -30,6 +30,7 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
     taken_configs,
 )
+from reconciler.providers.kafka.mounts.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
@@ -49,11 +50,11 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from reconciler.lifecycles.mirror import MirrorStatus
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Changes, Entries
+    from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.providers.kafka.links.link_states import States
     from reconciler.providers.kafka.metadata import TopicSeen
@@ -267,10 +268,25 @@ class Changing:
         def decide(entries: Entries) -> Changes:
             mirrors = states_of(entries).mirrors
             still = {topic: kept for topic, kept in mirrors.items() if mirror_key(topic) in opened and kept.opening}
-            return {mirror_key(topic): replace(kept, opening=None).document() for topic, kept in still.items()}
+            after = {topic: replace(kept, opening=None, denied=()) for topic, kept in still.items()}
+            return {mirror_key(topic): kept.document() for topic, kept in after.items()}
 
+        self._unseal(opened)
         self.may_go_on()
+        _lift(self.site, lambda topic, _kept: mirror_key(topic) in opened)
         self.site.ledger.change(writer_of(link), decide)
+
+    def _unseal(self, opened: Collection[Key]) -> None:
+        """Let producers in where a reversal has shut them out: before it is told, or who asks again goes on here."""
+        mirrors = self.site.states().mirrors
+        shut = self.site.ledger.read(SEALED)
+        for _, topic in sorted(opened):
+            kept = mirrors.get(str(topic))
+            if kept is not None and kept.topic_id is not None and seal_key(kept.topic_id) in shut:
+                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
+
+                self.may_go_on()
+                Seals(self.site.client, self.site.ledger).take_off(kept.topic_id)
 
 
 # Mirrors made and deleted: the ledger says first what is to be, so that a topic can be told to be ours.
@@ -287,6 +303,8 @@ class New:
     of: SourceTopic
     configs: Mapping[str, str]
     is_automatic: bool = False
+    denied: tuple[str, ...] = ()
+    """Principals that are kept from writing to it from the beginning."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +333,9 @@ class Making:
             for name, new in wanted.items()
             if name not in found
         }
+        from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - plans need none of it
+
+        deny(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
         made = self.site.make(shapes, self.may_go_on)
         ids = {name: each for name, each in made.items() if isinstance(each, str)}
         self._identified(link, ids)
@@ -337,6 +358,7 @@ class Making:
             if isinstance(deleted, ReconcilerError):
                 raise deleted
         self.may_go_on()
+        _lift(self.site, lambda name, _kept: name == topic)
         self.site.ledger.change(writer_of(link), lambda entries: _forgotten(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
@@ -357,6 +379,7 @@ class Making:
             return {**link_changes(name, None), **_forgotten(entries, gone)}
 
         self.may_go_on()
+        _lift(self.site, lambda topic, kept: kept.link == name and ids.get(topic) != kept.topic_id)
         self.site.ledger.change(writer_of(name), decide, *_ALL)
 
     def _announced(
@@ -382,10 +405,10 @@ class Making:
                 if done is not None:
                     found[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
-                    changes |= {
-                        **_forgotten(entries, {topic}),
-                        **mirror_changes(topic, self._new(link, name, new, states)),
-                    }
+                    made = self._new(link, name, new, states)
+                    if before is not None:  # What kept writers out of the topic of that name is taken back, or used.
+                        made = replace(made, denied=before.denied)
+                    changes |= {**_forgotten(entries, {topic}), **mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
 
         self.may_go_on()
@@ -445,6 +468,15 @@ class Making:
     @staticmethod
     def _configs(new: New, taken: Mapping[str, str | None]) -> dict[str, str]:
         return {**new.configs, **{key: value for key, value in taken.items() if value is not None}}
+
+
+def _lift(site: Site, is_meant: Callable[[str, KeptMirror], bool]) -> None:
+    """Take back what keeps writers out of some mirrors."""
+    denied = {topic: kept for topic, kept in site.states().mirrors.items() if kept.denied and is_meant(topic, kept)}
+    if denied:
+        from reconciler.providers.kafka.links.link_groups import lift  # noqa: PLC0415 - plans need none of it
+
+        lift(site, denied)
 
 
 def _forgotten(entries: Entries, topics: Iterable[str]) -> Changes:

@@ -1,4 +1,4 @@
-"""Group offsets and access rules that a link syncs.
+"""Group offsets and access rules that a link syncs, and rules that keep writers out of its mirrors.
 
 Brokers do not tell who committed an offset. What a link brings is in the ledger before it is committed, with what stood
 there: whatever else a group has here, it committed itself, and that wins.
@@ -11,22 +11,23 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, writer_of
-from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, states_of
+from reconciler.providers.kafka.links.link_states import denials_in, link_changes, mirror_changes, states_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, placed
-from reconciler.resources.acls import rule_at, rule_fields
+from reconciler.resources.acls import EVERYONE, denial, denial_path, rule_at, rule_fields, writers
 from reconciler.resources.mirrors import AccessRules, GroupOffsetsResult, GroupPosition, brought
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import States
+    from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.acls import Binding
@@ -60,6 +61,25 @@ def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets
 def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, GroupOffsetsResult | ReconcilerError]:
     """Set where groups go on reading mirrors; what is brought of all is noted at once."""
     return _Bringing(site, groups).brought() if groups else {}
+
+
+def release(site: Site, link: str, topic: str) -> None:
+    """Note that where groups had got to in a topic is as if brought: from here on its source has the last word."""
+    there = _committed(site, _states(site))
+    read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in there.items()}
+    read = {group: of for group, of in read.items() if of}
+
+    def decide(entries: Entries) -> Changes:
+        changes: dict[Key, Any] = {}
+        for group, of in read.items():
+            key = (BROUGHT, link, group)
+            known = _noted(entries.get(key, {}))
+            own = {place: at for place, at in of.items() if not _is_ours(at, known.get(place, ()))}
+            if own:
+                changes[key] = _document({**known, **{place: (at.offset, at.offset) for place, at in own.items()}})
+        return changes
+
+    site.ledger.change(writer_of(link), decide, BROUGHT)
 
 
 @dataclass
@@ -233,6 +253,7 @@ def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
 
 
 _NONE: Final[RuleFields] = {}
+_FEW: Final = 3
 
 
 def rules(site: Site) -> AccessRules:
@@ -245,14 +266,19 @@ def rules(site: Site) -> AccessRules:
 
 
 def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
-    bindings, code = read_bindings(site.client)
-    if code:
-        raise of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
-    found = placed(bindings, site.naming, topics.keys())
+    bindings, ours = _bindings(site), denials_in(site.ledger.read())
+    found = placed([each for each in bindings if each not in ours], site.naming, topics.keys())
     return AccessRules(
         {name: rule_fields(acls) for name, acls in found.topics.items()},
         {name: rule_fields(acls) for name, acls in found.namespaces.items()},
     )
+
+
+def _bindings(site: Site) -> list[Binding]:
+    bindings, code = read_bindings(site.client)
+    if code:
+        raise of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
+    return bindings
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,3 +368,98 @@ def _check(answers: list[tuple[int, str]], site: Site) -> None:
     for code, message in answers:
         if code:
             raise of_code(code, message, what=f"access rules of cluster {site.cluster}")
+
+
+# Writers kept out of mirrors: WRITE is denied to everyone whom a rule lets write, but to the link itself.
+#
+# Whom a mirror is protected from is in the ledger before it is denied, and until that is taken back. Who ends mirroring
+# takes it back; who denied it meanwhile sees that afterwards, and takes it back again.
+
+
+def protect(site: Site, link: str) -> int:
+    """Bring the protection of the mirrors of a link to what access rules are now; return how many mirrors changed.
+
+    Raises:
+        NotAuthorizedError: The principal may not see or change access rules.
+        UserError: Brokers have no authorizer, a rule lets everyone write, or who copies is not known.
+    """
+    states = site.states()
+    kept = dict(states.of(link))
+    is_on = states.link(link).declared.get("protect") == "acl"
+    if not any(each.denied or (is_on and each.follows) for each in kept.values()):
+        return 0
+    topics = site.seen(kept)
+    bindings = frozenset(_bindings(site))
+    wanted: dict[str, tuple[str, ...]] = {}
+    for topic, each in kept.items():
+        is_mirror = each.follows and topic in topics and topics[topic].id == each.topic_id
+        wanted[topic] = _writers(site, topic, each.denied, bindings) if is_on and is_mirror else ()
+    open_to_all = sorted(kept[topic].name for topic, found in wanted.items() if EVERYONE in found)
+    changed = deny(site, link, {topic: found for topic, found in wanted.items() if EVERYONE not in found}, bindings)
+    if open_to_all:
+        message = f"an access rule lets {EVERYONE} write to {first_few(open_to_all, _FEW, grouping='')}"
+        hint = "Name principals in that rule: a rule that denies everyone would keep the link out, too."
+        raise UserError(f"mirrors cannot be protected: {message}", hint=hint)
+    return changed
+
+
+def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[Binding]) -> tuple[str, ...]:
+    own = site.capabilities().principal
+    if own is None:
+        message = f"cluster {site.cluster}: as whom its brokers know the link cannot be told"
+        raise UserError(message, hint="Say it in spec.kafka.security.principal of the Cluster.")
+    return writers(bindings, topic, own=own, denied=denied)
+
+
+def deny(
+    site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[Binding] | None = None
+) -> int:
+    """Deny writing to mirrors of a link, by their flat names, to exactly these; return how many mirrors changed."""
+    kept = {topic: each for topic, each in site.states().mirrors.items() if topic in wanted}
+    if not any(each.denied or wanted[topic] for topic, each in kept.items()):
+        return 0
+    there = frozenset(_bindings(site)) if bindings is None else bindings
+    due = {
+        topic: each
+        for topic, each in kept.items()
+        if set(each.denied) != set(wanted[topic]) or any(denial(topic, who) not in there for who in wanted[topic])
+    }
+    if not due:
+        return 0
+    site.ledger.change(writer_of(link), lambda entries: _noted_denials(entries, wanted, due, is_done=False))
+    binds = {denial(topic, who) for topic in due for who in wanted[topic]} - there
+    unbinds = {each for topic in due for each in _lifted(topic, kept[topic], wanted[topic])} & there
+    _check(create_bindings(site.client, sorted(binds)) if binds else [], site)
+    _check(delete_bindings(site.client, sorted(unbinds)) if unbinds else [], site)
+    entries = site.ledger.change(writer_of(link), lambda entries: _noted_denials(entries, wanted, due, is_done=True))
+    over = states_of(entries).mirrors
+    late = [each for each in binds if each.name not in over or not over[each.name].follows]
+    _check(delete_bindings(site.client, sorted(late)) if late else [], site)
+    return len(due)
+
+
+def lift(site: Site, mirrors: Mapping[str, KeptMirror]) -> None:
+    """Take back what keeps writers out of mirrors, by their flat names; the ledger is left to the caller."""
+    gone = sorted(each for topic, kept in mirrors.items() for each in _lifted(topic, kept, ()))
+    _check(delete_bindings(site.client, gone) if gone else [], site)
+
+
+def _lifted(topic: str, kept: KeptMirror, wanted: tuple[str, ...]) -> Iterator[Binding]:
+    """Yield the rules that go; one that the source of a mirror has, too, stays: the link brought it."""
+    for who in kept.denied:
+        if who not in wanted and "write" not in kept.entry.rules.get(denial_path(who), ()):
+            yield denial(topic, who)
+
+
+def _noted_denials(
+    entries: Entries, wanted: Mapping[str, tuple[str, ...]], due: Collection[str], *, is_done: bool
+) -> Changes:
+    changes: dict[Key, Mapping[str, object] | None] = {}
+    for topic, kept in states_of(entries).mirrors.items():
+        if topic not in due:
+            continue
+        after = wanted[topic] if kept.follows else ()
+        denied = after if is_done else tuple(sorted({*kept.denied, *after}))
+        if denied != kept.denied:
+            changes |= mirror_changes(topic, replace(kept, denied=denied))
+    return changes

@@ -12,6 +12,8 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
 from reconciler.providers.kafka.ledger import REPLICAS, TOPIC
 from reconciler.providers.kafka.links.link_states import states_of
+from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS as SEAL
+from reconciler.providers.kafka.mounts.mount_ledger import SEALED, is_sealed, seals_in
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.translate import is_internal
 from reconciler.providers.protocol import Failed, Marked
@@ -169,13 +171,18 @@ _UNAUTHORIZED: Final = 29
 _MARK_BYTES: Final = 8
 
 
-def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen]) -> dict[str, SourceTopic]:
-    """Return what mirrors of topics follow, by the names their broker gives them: what they set or their brokers do."""
+def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: Ledger) -> dict[str, SourceTopic]:
+    """Return what mirrors of topics follow, by the names their broker gives them: what they set or their brokers do.
+
+    What seals a topic while roles are swapped is no wish of anybody, and nothing that a mirror takes over.
+    """
     found: dict[str, SourceTopic] = {}
     for name, configs in client.configs(sorted(topics)):
         if not isinstance(configs, int):
-            seen = topics[name]
-            found[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=_set(configs))
+            seen, values = topics[name], _set(configs)
+            if is_sealed(values) and (seal := seals_in(ledger.read(SEALED)).get(seen.id)) is not None:
+                values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.said)
+            found[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
     return found
 
 
@@ -195,7 +202,7 @@ def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offere
     live = site.states().live({name: each.id for name, each in there.items()})
     found = {
         site.naming.full_name(name): Offered(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
-        for name, topic in source_topics(site.client, there).items()
+        for name, topic in source_topics(site.client, there, site.ledger).items()
     }
     hidden = Offered(SourceTopic(partitions=0), is_readable=False)
     return found | {site.naming.full_name(name): hidden for name, each in seen.items() if each.error == _UNAUTHORIZED}
@@ -212,7 +219,7 @@ def marks(site: Site) -> dict[str, Marked]:
             found[name][number] = f"{starts[name, number]}-{ends[name, number]}"
     return {
         site.naming.full_name(name): Marked(topic, found[name])
-        for name, topic in source_topics(site.client, there).items()
+        for name, topic in source_topics(site.client, there, site.ledger).items()
     }
 
 
@@ -222,7 +229,9 @@ def version(site: Site) -> str:
 
     topics = site.seen()
     shapes = sorted((name, each.id, len(each.replicas)) for name, each in topics.items())
-    configs = sorted((name, sorted(each.configs.items())) for name, each in source_topics(site.client, topics).items())
+    configs = sorted(
+        (name, sorted(each.configs.items())) for name, each in source_topics(site.client, topics, site.ledger).items()
+    )
     bindings, _ = read_bindings(site.client)
     entries = sorted((str(key), str(value)) for key, value in site.ledger.read().items())
     everything = repr((shapes, configs, sorted(map(repr, bindings)), entries))

@@ -13,6 +13,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, TOPIC, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
+from reconciler.resources.acls import denial
 from reconciler.resources.address import address_of, kind_of
 from reconciler.resources.inventory import Following, Observed, TopicShown
 from reconciler.resources.kafka_configs import PASSING
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
     from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.resources.acls import Binding
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, Resource
     from reconciler.resources.mirrors import Named, SourceTopic, Trouble
 
 
 CREATING: Final = "CREATING"
-_OWN: Final = frozenset({"name", "link", "topic_id", "opening"})
+_OWN: Final = frozenset({"name", "link", "topic_id", "opening", "denied"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class KeptMirror:
     topic_id: str | None
     entry: MirrorEntry
     opening: OperationEntry | None = None
+    denied: tuple[str, ...] = ()
+    """Principals that its link denies writing to it; said before the rules are made, until they are gone."""
 
     @property
     def follows(self) -> bool:
@@ -61,6 +65,8 @@ class KeptMirror:
     def document(self) -> dict[str, Any]:
         """Return what the ledger keeps."""
         kept = {**self.entry.to_json(), "name": self.name, "link": self.link, "topic_id": self.topic_id}
+        if self.denied:
+            kept["denied"] = list(self.denied)
         return kept if self.opening is None else {**kept, "opening": self.opening.to_json()}
 
 
@@ -73,6 +79,7 @@ def kept_in(document: Mapping[str, Any]) -> KeptMirror:
         document["topic_id"],
         MirrorEntry.from_json(dict(document)),
         None if opening is None else OperationEntry.from_json(opening),
+        tuple(document.get("denied", ())),
     )
 
 
@@ -223,10 +230,11 @@ def laid_over(
     found: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
     cluster: str,
     is_wanted: Callable[[str], bool] | None,
+    bindings: frozenset[Binding] = frozenset(),
 ) -> dict[Address, Observed]:
     """Return an inventory of topics with links and mirrors; what is a mirror is no topic in it.
 
-    `found` are the ledger's entries, and topics with what they set themselves.
+    `found` are the ledger's entries, and topics with what they set themselves. `bindings` are all access rules.
     """
     entries, topics, configs = found
     names = {each.physical_name: address for address, each in inventory.items() if kind_of(address) == "topic"}
@@ -236,7 +244,7 @@ def laid_over(
 
     no_topics = following(entries, topics) | announced(entries)
     followers = {names[topic] for topic in no_topics if topic in names}
-    links = observed_links(entries, topics, cluster, configs, becomes)
+    links = observed_links(entries, topics, cluster, configs, becomes, bindings=bindings)
     kept = {address: each for address, each in inventory.items() if address not in followers}
     return kept | {address: each for address, each in links.items() if is_wanted is None or is_wanted(address)}
 
@@ -270,12 +278,20 @@ def announced(entries: Entries) -> frozenset[str]:
     )
 
 
+def denials_in(entries: Entries) -> frozenset[Binding]:
+    """Return the access rules by which links keep writers out of mirrors; some may not be made yet, or be gone."""
+    mirrors = states_of(entries).mirrors
+    return frozenset(denial(topic, each) for topic, kept in mirrors.items() for each in kept.denied)
+
+
 def observed_links(
     entries: Entries,
     topics: Mapping[str, TopicSeen],
     cluster: str,
     configs: Mapping[str, Mapping[str, str]],
     becomes: Callable[[str], Resource | None] = lambda _topic: None,
+    *,
+    bindings: frozenset[Binding] = frozenset(),
 ) -> dict[Address, Observed]:
     """Return links and mirrors by their addresses, stopped ones too.
 
@@ -294,6 +310,8 @@ def observed_links(
         sets = configs.get(topic, {}).items()
         own = {key: value for key, value in sets if is_declared(key, value) and key not in PASSING}
         resource = mirror_in(cluster, kept.name, kept.entry, of, own, len(seen.replicas))
+        denied = tuple(each for each in kept.denied if denial(topic, each) in bindings)
+        resource = resource.model_copy(update={"denied": denied}) if denied else resource
         found[resource.address] = Observed(
             resource,
             seen.id,

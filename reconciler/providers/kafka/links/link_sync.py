@@ -1,17 +1,19 @@
-"""One sync of a link: topics, configs, groups."""
+"""One sync of a link: topics, configs, groups, and where logs begin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, SourceChangedError, UserError
-from reconciler.providers.kafka.ledger import writer_of
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, progress_key, writer_of
 from reconciler.providers.kafka.links import link_groups, link_site
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
-from reconciler.providers.kafka.links.link_states import mirror_changes, noted, states_of, taken_configs
+from reconciler.providers.kafka.links.link_states import mirror_changes, noted, states_of, synced_keys, taken_configs
 from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.kafka.offsets import EARLIEST, delete_below, offsets_at
+from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirror_link import is_never_made, takes_name
 from reconciler.resources.mirrors import AUTO_CREATE, SOURCE_TOPIC_ID_CHANGED, filters_of, mirror_name, troubled
@@ -153,6 +155,10 @@ class KafkaSyncs:
         """Give mirrors and namespaces the access rules of a source."""
         return link_groups.bring_rules(self.site, link, rules)
 
+    def protect(self, link: str) -> int:
+        """Deny writing to the mirrors of a link to whom rules let write, where it says so; else take that back."""
+        return link_groups.protect(self.site, link)
+
 
 def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
     if source.incarnation is not None and kept.entry.source_topic_id not in {None, source.incarnation}:
@@ -161,3 +167,57 @@ def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
         )
         hint = "Delete the mirror and make it again to copy the new topic."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+
+
+# Where mirrors begin: where their sources do, by the offset map, while their link syncs retention.
+
+
+_CLEANUP: Final = "cleanup.policy"
+_COMPACTED: Final = frozenset({"compact"})
+_RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
+
+
+def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None:
+    """Delete from a mirror what lies below the log starts of its source, and never more than was copied (F-C-054).
+
+    Nothing is deleted where the link does not sync retention, once mirroring is over, and of a topic that is compacted
+    alone: brokers delete no records of such. Repeating is harmless.
+
+    Raises:
+        NotAuthorizedError: The principal may not DELETE the topic.
+        RetryableError: The brokers do not answer.
+    """
+    topic, seen = site.topic(full_name)
+    if seen is None:
+        return
+    entries = site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
+    states = states_of(entries).live({topic: seen.id})
+    kept = states.mirrors.get(topic)
+    found = None if kept is None else states.found(kept)
+    if kept is None or found is None or not kept.follows or not set(synced_keys(found[1])) >= _RETENTION:
+        return
+    ends = {
+        number: end
+        for number, start in starts.items()
+        if start and number < len(seen.replicas) and (end := _deleted_to(entries, seen, number, start))
+    }
+    begins = offsets_at(site.client, [(topic, number) for number in ends], EARLIEST)
+    later = {number: end for number, end in ends.items() if begins[topic, number] < end}
+    if later and not _is_only_compacted(site, topic):
+        delete_below(site.client, seen, later)
+
+
+def _deleted_to(entries: Entries, seen: TopicSeen, number: int, start: int) -> int:
+    """Return below which offset of a mirror all is gone from its source, which begins at `start`; 0: nothing is."""
+    progress = entries.get(progress_key(seen.name, number))
+    if progress is None or progress.get("copy_id") not in {None, seen.id}:
+        return 0
+    known = map_of(entries, seen.name, number)
+    at = known.target_of(min(start, known.through))
+    return 0 if at is None else at
+
+
+def _is_only_compacted(site: Site, topic: str) -> bool:
+    ((_, configs),) = site.client.configs([topic], [_CLEANUP])
+    policy = None if isinstance(configs, int) else configs[_CLEANUP].value
+    return {word.strip() for word in (policy or "").split(",")} == _COMPACTED

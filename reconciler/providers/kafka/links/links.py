@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, PROGRESS, progress_key, writer_of
+from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
 from reconciler.providers.kafka.links.link_site import make_ledger
 from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, noted, states_of, synced_keys
@@ -21,11 +22,11 @@ from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.models import declared_after, link_entry, link_in, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
     ONE_SIDED,
-    REVERSALS,
     LinkSeen,
     MirrorSeen,
     Operation,
@@ -47,14 +48,24 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.ledger import Changes, Entries
+    from reconciler.providers.kafka.links.failback import Failback
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.links.link_sync import KafkaSyncs
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.records.copy_sink import CopySink
     from reconciler.providers.protocol import Outcome
-    from reconciler.records.log import Bounds
-    from reconciler.resources.mirrors import Json, LinkEntry, OperationEntry, TroubleEntry, Truncated
+    from reconciler.records.log import Bounds, TopicLog
+    from reconciler.records.offset_map import OffsetMap
+    from reconciler.resources.mirrors import (
+        Diverged,
+        Json,
+        LinkEntry,
+        OperationEntry,
+        TroubleEntry,
+        Truncated,
+        WithDiverged,
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,8 @@ class KafkaLinks:
     """`LinksOfCluster` over the ledger of a Kafka cluster."""
 
     site: Site
+    log: Callable[[str], TopicLog] | None = None
+    """The records of a topic, by its full name: what a failback keeps of them needs it."""
 
     @property
     def syncs(self) -> KafkaSyncs:
@@ -123,11 +136,14 @@ class KafkaLinks:
         found: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
         for (topic, number), at in bounds_of(self.site.client, places).items():
             found[names[topic]][number] = Position(at.start, at.end, at.epochs)
-        for topic in topics.keys() - own:
-            found[names[topic]] = {
+        for topic in topics.keys() & live.keys():
+            copied = {
                 number: _position(live[topic], entries.get(progress_key(topic, number)), number)
                 for number in range(len(topics[topic].replicas))
             }
+            if topic in own:  # It stands for itself, and what it copied last is told beside that.
+                copied = {number: _stopped(found[names[topic]][number], at) for number, at in copied.items()}
+            found[names[topic]] = copied
         return found
 
     def newest_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
@@ -144,19 +160,24 @@ class KafkaLinks:
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
         """Ask for a verb of the table; one that stops has shut out whoever copied when this returns."""
-        if verb in REVERSALS:
-            _cannot(full_name, "reversed")
         found = self._changing(may_go_on).ask({full_name: self.mirror(full_name).link}, verb, operation)[full_name]
         if isinstance(found, ReconcilerError):
             raise found
         return self.mirror(full_name)
 
     def join(
-        self, full_name: str, of: MirrorSeen, *, operation: str, verb: str, may_go_on: Callable[[], None] = go_on
+        self,
+        full_name: str,
+        of: MirrorSeen,
+        *,
+        operation: str,
+        verb: str,
+        may_go_on: Callable[[], None] = go_on,
+        diverged: WithDiverged = "refuse",
     ) -> MirrorSeen:
-        """Refuse: nobody keeps producers from writing to a topic, so it cannot become a mirror of its own mirror."""
-        del of, operation, may_go_on
-        _cannot(full_name, "reversed" if verb in REVERSALS else "restored")
+        """Let an ordinary topic become the mirror of its own mirror; for a reversal brokers refuse records first."""
+        self._failback(may_go_on).join(full_name, of, verb, operation, diverged)
+        return self.mirror(full_name)
 
     def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
         """Write down where an operation is to end; the first ones count."""
@@ -172,14 +193,32 @@ class KafkaLinks:
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, Truncated]:
-        """Refuse: no broker cuts the end of a log."""
-        del operation, may_go_on
-        _cannot(full_name, "restored")
+        """Empty partitions that have records their mirror never got: no broker cuts the end of a log."""
+        return self._failback(may_go_on).empty(full_name, self.mirror(full_name).link, operation)
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
-        """Refuse: only reversals and restores need it."""
-        del source_topic_id, bounds, operation
-        _cannot(full_name, "reversed")
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[Diverged]:
+        """Return what a topic has that its mirror never got; its records are read."""
+        return self._failback(go_on).diverged(full_name, cuts)
+
+    def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
+        """Return where records of its source lie in a mirror, or in what was one."""
+        return self._failback(go_on).maps(full_name)
+
+    def stand(
+        self,
+        full_name: str,
+        source_topic_id: str,
+        bounds: Mapping[int, Bounds],
+        *,
+        operation: str,
+        maps: Mapping[int, OffsetMap] | None = None,
+    ) -> None:
+        """Note up to where a new mirror has what its source has, and where that lies in it."""
+        if maps is None:
+            message = f"mirror {full_name} cannot go on where its source has its offsets: it has others"
+            raise UserError(message, hint="Delete the topic, and mirror it afresh.")
+        self._failback(go_on).stand(full_name, source_topic_id, bounds, maps, operation)
+        link_groups.release(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
         """Note where a new mirror begins, in offsets of its source, for copiers too: both at once."""
@@ -201,7 +240,10 @@ class KafkaLinks:
         return self.mirror(full_name)
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
-        """Do nothing: mirrors have the retention of their sources, and brokers expire by the records' own times."""
+        """Delete below the log starts of the source, by the offset map, where retention is synced."""
+        from reconciler.providers.kafka.links.link_sync import follow_starts  # noqa: PLC0415 - only who drives links
+
+        follow_starts(self.site, full_name, starts)
 
     def trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
@@ -230,6 +272,11 @@ class KafkaLinks:
 
     def _changing(self, may_go_on: Callable[[], None]) -> Changing:
         return Changing(self.site, may_go_on)
+
+    def _failback(self, may_go_on: Callable[[], None]) -> Failback:
+        from reconciler.providers.kafka.links.failback import Failback  # noqa: PLC0415 - only who fails back pays
+
+        return Failback(self.site, self.log, may_go_on)
 
 
 _BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0}
@@ -275,6 +322,17 @@ def _position(kept: KeptMirror, progress: Mapping[str, object] | None, number: i
     )
 
 
+def _stopped(own: Position, copied: Position) -> Position:
+    """Return where an ordinary topic stands that was a mirror: in its own offsets, and what it copied last."""
+    return replace(
+        own,
+        source_topic_id=copied.source_topic_id,
+        source_epochs=copied.source_epochs,
+        fetched=copied.fetched,
+        is_renumbered=True,
+    )
+
+
 def _operation(kept: OperationEntry | None) -> Operation | None:
     return None if kept is None else Operation(kept.id, kept.verb, kept.ends or {})
 
@@ -285,11 +343,6 @@ def _told(trouble: TroubleEntry | None) -> Trouble | None:
 
 def _trouble(trouble: TroubleEntry) -> Trouble:
     return Trouble(trouble.code, trouble.message, trouble.since_ms)
-
-
-def _cannot(full_name: str, what: str) -> NoReturn:
-    message = f"mirror {full_name} cannot be {what}: a Kafka cluster cannot make a topic read-only"
-    raise UserError(message, hint="Promote or fail it over, and link the other way.")
 
 
 # Which actions are about links and mirrors: others carry them out than those about topics.
@@ -373,7 +426,12 @@ class _Carrying:
             mirror = action.after
             assert isinstance(mirror, MirrorTopic)  # noqa: S101 - the rest was done before
             try:
-                new = New(mirror.source, source_taken(mirror.address, action.parameters), mirror.configs)
+                new = New(
+                    mirror.source,
+                    source_taken(mirror.address, action.parameters),
+                    mirror.configs,
+                    denied=mirror.denied,
+                )
             except ReconcilerError as error:
                 found[action.id] = error
             else:
@@ -443,7 +501,7 @@ class _Carrying:
         Making(self._site, self._may_go_on).delete_link(name)
 
     def _configure(self, mirror: MirrorTopic, action: Update) -> str:
-        """Change a mirror's own configs."""
+        """Change a mirror's own configs, and whom it is protected from."""
         topic, seen = self._site.topic(mirror.name)
         states = self._site.states()
         kept = states.mirror(topic, mirror.name, None if seen is None else seen.id)
@@ -454,6 +512,13 @@ class _Carrying:
         ((_, configs),) = self._site.client.configs([topic])
         own = {} if isinstance(configs, int) else own_values(configs)
         self._site.shape(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
+        if wanted.rules:
+            self._may_go_on()
+            from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - only who protects pays
+
+            asked = {rule_at(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
+            denied = {who for who in {*kept.denied, *asked} if asked.get(who, True)}
+            deny(self._site, kept.link, {topic: tuple(sorted(denied))})
         return kept.topic_id or ""
 
 

@@ -179,7 +179,8 @@ class Linked:
     def values(self, topic: str, partition: int = 0, start: int = 0) -> list[bytes]:
         """Return the committed values of a partition from an offset on, as a stranger reads them."""
         settings = {"bootstrap.servers": self.broker.bootstrap(), "group.id": "stranger", "enable.partition.eof": True}
-        consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+        how = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        consumer = Consumer({**settings, **how})
         consumer.assign([TopicPartition(topic, partition, start)])
         found: list[bytes] = []
         while (message := consumer.poll(30)) is not None and message.error() is None:

@@ -271,3 +271,14 @@ def test_marks_change_with_records(linked: Linked) -> None:
 
 def test_the_name_of_a_mirror_is_its_sources_with_the_prefix(linked: Linked) -> None:
     assert linked.make_mirror().name == f"{PREFIX}{linked.topic}"
+
+
+def test_of_a_mirror_that_is_compacted_alone_no_broker_deletes_records_and_the_rest_goes_on(linked: Linked) -> None:
+    linked.make_mirror()
+    linked.produce([b"a", b"b"])
+    linked.copy()
+    for topic in (linked.topic, linked.mirror):
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"cleanup.policy": "compact"})
+        linked.west._client.admin.alter_configs([resource])
+    linked.links.follow_starts(linked.mirror, {0: 1, 1: 5, 9: 1})
+    assert linked.values(linked.mirror) == [b"a", b"b"]

@@ -1,0 +1,262 @@
+"""Who owns what: two workspaces and one cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.cli.json.inventory_json import ShownPart
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import BlockedError, StalePlanError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift import drift
+from reconciler.operations.show import show
+from reconciler.operations.state_edit import Surgery, state_rm
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.saved_plan import to_document
+from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.resources.owners import ResourceOwner
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.operations.plan import Planned
+    from reconciler.resources.owners import OwnerChange
+
+
+TOPIC = "topic/west/shop:orders"
+WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
+NAMESPACE = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: %s, cluster: west}\n"
+ORDERS = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: orders, namespace: shop, cluster: west}
+spec: {partitions: 3, configs: {retention.ms: 7d}}
+"""
+STOLEN = ORDERS.replace("7d", "1d")
+CLUSTER = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: west}
+spec:
+  embedded: {root: "file://%s/.clusters/west"}
+"""
+TAKE = Select(allow=(f"adopt:{TOPIC}", "update:*"))
+
+
+def west(bench: Bench) -> EmbeddedCluster:
+    store = DirectoryStore(bench.folder / ".clusters/west")
+    return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+
+
+def workspace(shop: Bench, name: str, document: str = STOLEN) -> Bench:
+    """Return another workspace that declares the same cluster, and something on it."""
+    folder = shop.folder / name
+    other = replace(shop, folder=folder, invocation=replace(shop.invocation, cwd=folder))
+    other.write("reconciler.yaml", WORKSPACE.replace("shop", name))
+    other.write("manifests/west.yaml", CLUSTER % shop.folder)
+    other.write("manifests/document.yaml", document)
+    return other
+
+
+def owners_in_full(bench: Bench) -> dict[str, ResourceOwner]:
+    """Return who owns what, by key, as the cluster has it."""
+    catalog = west(bench).catalog.read()
+    return {key: catalog.workspaces[lineage] for key, lineage in catalog.owners.items()}
+
+
+def owners(bench: Bench) -> dict[str, str]:
+    return {key: owner.workspace for key, owner in owners_in_full(bench).items()}
+
+
+def free_all(bench: Bench) -> None:
+    """Let the cluster say nothing of owners, as an older version left it."""
+
+    def forget(draft: Draft) -> None:
+        for key in tuple(draft.owners):
+            draft.put_owner(key, None)
+        for lineage in tuple(draft.workspaces):
+            draft.put_workspace(lineage, None)
+
+    west(bench).catalog.commit(forget)
+
+
+def made_by_nobody(bench: Bench) -> None:
+    """Make the topic, and let nobody own it."""
+    assert bench.apply().verdict is None
+    free_all(bench)
+
+
+@pytest.fixture
+def thief(applied: Bench) -> Bench:
+    """A second workspace that declares the topic of the first one, with another retention."""
+    return workspace(applied, "thief")
+
+
+def test_what_another_workspace_owns_is_neither_adopted_nor_changed(applied: Bench, thief: Bench) -> None:
+    with pytest.raises(BlockedError, match=r"owned by workspace 'shop' \(state file://.*/\.reconciler.*\)") as caught:
+        thief.apply()
+    assert f"--allow adopt:{TOPIC}" in caught.value.hint
+    assert applied.plan().plan.is_empty
+
+
+def test_who_is_allowed_by_name_takes_it_and_the_first_owner_is_told(applied: Bench, thief: Bench) -> None:
+    assert thief.apply(TAKE).verdict is None
+    assert owners(applied)["topic/shop:orders"] == "thief"
+    plan = applied.plan().plan
+    assert [(action.id, action.blocked and action.blocked.guard) for action in plan.actions] == [
+        (f"update:{TOPIC}", "owner")
+    ]
+    assert "owned by workspace 'thief'" in plan.blocked[0].blocked.message
+    (finding,) = [found for found in drift(applied.invocation, Select()).findings if found.path == "owner"]
+    assert (finding.kind, finding.address) == ("drift", TOPIC)
+    assert "workspace 'thief'" in str(finding.observed)
+
+
+def test_the_first_owner_takes_it_back_by_name(applied: Bench, thief: Bench) -> None:
+    thief.write("manifests/document.yaml", ORDERS)
+    thief.apply(TAKE)
+    assert applied.plan().plan.is_empty
+    (warning,) = applied.plan().plan.warnings
+    assert warning.message.startswith(f"{TOPIC}: recorded here, and now owned by workspace 'thief'")
+    assert f"--allow adopt:{TOPIC}" in warning.hint
+    assert applied.apply(TAKE).verdict is None
+    assert owners(applied) == {"namespace/shop": "shop", "topic/shop:orders": "shop"}
+    assert not applied.plan().plan.warnings
+
+
+def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(applied: Bench, thief: Bench) -> None:
+    *_, updated = to_document(thief.plan().plan).actions
+    assert updated.id == f"update:{TOPIC}"
+    lineage = json.loads((applied.folder / ".reconciler/lockfile.json").read_bytes())["lineage"]
+    named = {
+        "workspace": "shop",
+        "environment": None,
+        "lineage": lineage,
+        "state": f"file://{applied.folder}/.reconciler",
+    }
+    assert updated.owner is not None
+    assert updated.owner.model_dump() == named
+    assert ShownPart.of(show(thief.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {**named, "ours": False}
+    assert ShownPart.of(show(applied.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {**named, "ours": True}
+
+
+@pytest.mark.parametrize("how", ["destroy", "state rm", "out of the files"])
+def test_who_lets_go_of_a_topic_does_not_own_it_any_more(applied: Bench, thief: Bench, how: str) -> None:
+    match how:
+        case "destroy":
+            assert applied.destroy(Select(allow=("delete:*",))).verdict is None
+        case "state rm":
+            surgery = Surgery(
+                invocation=applied.invocation, select=Select(), command=how, lock_timeout_s=5, stop=applied.stop
+            )
+            state_rm(surgery, ["*"], recursive=True, confirm=lambda _rows: True)
+        case _:
+            (applied.folder / "manifests/orders.yaml").unlink()
+            assert applied.apply(Select(allow=("delete:*",))).verdict is None
+    assert "topic/shop:orders" not in owners(applied)
+    if how == "destroy":
+        (applied.folder / "manifests/orders.yaml").unlink()
+        assert applied.apply().verdict is None
+    assert thief.apply(Select(allow=("update:*",))).verdict is None
+    assert owners(applied)["topic/shop:orders"] == "thief"
+
+
+def test_of_two_that_adopt_one_topic_at_once_one_wins_and_the_other_is_told(bench: Bench) -> None:
+    first, second = workspace(bench, "first"), workspace(bench, "second")
+    made_by_nobody(bench)
+
+    def take_first(_planned: Planned) -> bool:
+        assert first.apply().verdict is None
+        return True
+
+    with pytest.raises((BlockedError, StalePlanError), match="owned by workspace 'first'"):
+        second.apply(options=ApplyOptions(), confirm=take_first)
+    assert owners(bench) == {"topic/shop:orders": "first"}
+    assert first.plan().plan.is_empty
+
+
+def test_whoever_is_faster_between_the_last_look_and_the_first_change_wins(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = workspace(bench, "first"), workspace(bench, "second")
+    made_by_nobody(bench)
+    own, is_first = EmbeddedProvider.own, [True]
+
+    def own_late(self: EmbeddedProvider, change: OwnerChange) -> object:
+        if is_first.pop() if is_first else False:
+            assert first.apply().verdict is None
+        return own(self, change)
+
+    monkeypatch.setattr(EmbeddedProvider, "own", own_late)
+    with pytest.raises(StalePlanError, match=f"{TOPIC} is owned by workspace 'first'"):
+        second.apply()
+    assert owners(bench) == {"topic/shop:orders": "first"}
+    with pytest.raises(BlockedError):
+        second.apply()
+
+
+@pytest.mark.parametrize("options", [ApplyOptions(yes=True), ApplyOptions()], ids=["yes", "asked"])
+def test_a_state_of_before_says_what_it_owns_at_its_next_apply_though_nothing_else_is_to_do(
+    applied: Bench, options: ApplyOptions
+) -> None:
+    free_all(applied)
+    applied.asked.clear()
+    plan = applied.plan().plan
+    assert (plan.is_empty, plan.warnings) == (True, ())
+    assert applied.apply(options=options).verdict is None
+    assert owners(applied) == {"namespace/shop": "shop", "topic/shop:orders": "shop"}
+    assert not applied.asked
+
+
+def test_who_comes_second_before_that_apply_is_the_owner_and_the_first_is_told(applied: Bench, thief: Bench) -> None:
+    free_all(applied)
+    assert thief.apply().verdict is None
+    assert owners(applied)["topic/shop:orders"] == "thief"
+    assert [action.blocked.guard for action in applied.plan().plan.blocked if action.blocked] == ["owner"]
+
+
+def test_a_state_that_is_moved_stays_the_owner_and_says_where_it_lies_now(applied: Bench) -> None:
+    shutil.move(applied.folder / ".reconciler", applied.folder / "moved")
+    applied.write("reconciler.yaml", WORKSPACE + "spec: {state: 'file://moved'}\n")
+    applied.write("manifests/orders.yaml", STOLEN)
+    assert applied.apply(Select(allow=("update:*",))).verdict is None
+    assert owners_in_full(applied)["topic/shop:orders"].state == f"file://{applied.folder}/moved"
+
+
+def test_a_state_made_anew_at_its_place_takes_over_what_was_its_own(applied: Bench) -> None:
+    before = owners_in_full(applied)["topic/shop:orders"].lineage
+    shutil.rmtree(applied.folder / ".reconciler")
+    assert applied.apply().verdict is None
+    assert owners_in_full(applied)["topic/shop:orders"].lineage != before
+    assert set(owners_in_full(applied)) == {"namespace/shop", "topic/shop:orders"}
+
+
+def test_a_renamed_workspace_takes_over_by_a_pattern(applied: Bench) -> None:
+    applied.write("reconciler.yaml", WORKSPACE.replace("shop", "store") + "spec: {state: 'file://store'}\n")
+    with pytest.raises(BlockedError, match="owned by workspace 'shop'"):
+        applied.apply()
+    assert applied.apply(Select(allow=("adopt:*",))).verdict is None
+    assert owners(applied) == {"namespace/shop": "store", "topic/shop:orders": "store"}
+
+
+def test_a_tier_that_namespaces_imply_is_shared_and_a_declared_namespace_is_not(bench: Bench) -> None:
+    for name in ("first", "second"):
+        team = workspace(bench, name, NAMESPACE % f'"shop:{name}"')
+        assert team.apply().verdict is None
+    assert owners(bench) == {"namespace/shop:first": "first", "namespace/shop:second": "second"}
+    with pytest.raises(BlockedError, match="owned by workspace 'first'"):
+        workspace(bench, "third", NAMESPACE % '"shop:first"').apply()
+
+
+def test_an_owner_never_names_credentials(applied: Bench) -> None:
+    found = ResourceOwner.of("shop", None, "id", "s3://key:secret@bucket/state?token=x")
+    assert found.state == "s3://bucket/state"
+    assert "secret" not in str(found)
+    assert applied.plan().plan.is_empty

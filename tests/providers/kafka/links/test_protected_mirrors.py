@@ -1,0 +1,244 @@
+"""`protect: acl`: whom an access rule lets write to a mirror is denied that, as long as it is a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.planning.actions import Change, Delete, Update
+from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
+from reconciler.providers.kafka.ledger import writer_of
+from reconciler.providers.kafka.links.link_states import mirror_changes, states_of
+from reconciler.providers.kafka.security import principal_of
+from reconciler.resources.acls import Binding, denial, denial_path
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.topic import Topic
+from tests.providers.kafka.links.linked import EAST, PREFIX, Linked
+from tests.servers.kafka import Kafka
+
+pytestmark = pytest.mark.thorough
+
+US = "User:ANONYMOUS"
+
+
+class Guarded:
+    """A mirror of a link that protects it, and principals that only this test knows."""
+
+    def __init__(self, linked: Linked, prefix: str) -> None:
+        self.linked, self.prefix = linked, prefix
+        self.made: list[Binding] = []
+
+    def user(self, name: str) -> str:
+        return f"User:{name}-{self.prefix}"
+
+    def allow(self, name: str, *, on: str | None = None, is_prefix: bool = False, operation: str = "write") -> Binding:
+        who = name if name.startswith("User:") else self.user(name)
+        made = Binding("topics", on or self.linked.mirror, is_prefix, who, "*", operation, "allow")
+        self.make(made)
+        return made
+
+    def make(self, *bindings: Binding) -> None:
+        self.made += bindings
+        assert not any(code for code, _ in create_bindings(self.linked.site.client, bindings))
+        self.linked.wait(lambda: set(bindings) <= self.there())
+
+    def take(self, *bindings: Binding) -> None:
+        delete_bindings(self.linked.site.client, bindings)
+        self.linked.wait(lambda: not set(bindings) & self.there())
+
+    def there(self) -> set[Binding]:
+        return set(read_bindings(self.linked.site.client)[0])
+
+    def denied(self) -> set[str]:
+        """Return who is denied writing to the mirror, as the brokers say it."""
+        rules = {each for each in self.there() if each.name == self.linked.mirror and each.permission == "deny"}
+        assert rules == {denial(self.linked.mirror, each.principal) for each in rules}
+        return {each.principal for each in rules}
+
+    def settle(self, expected: set[str]) -> None:
+        self.linked.wait(lambda: self.denied() == expected)
+
+    def protect(self) -> int:
+        return self.linked.other().links.syncs.protect(self.linked.link)
+
+
+@pytest.fixture
+def guarded(kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Guarded]:
+    linked = Linked.of(kafka_broker, kafka_prefix, protect="acl")
+    linked.make_mirror()
+    found = Guarded(linked, kafka_prefix)
+    yield found
+    left = [each for each in found.there() if each in found.made or each.name.startswith(PREFIX + kafka_prefix)]
+    delete_bindings(linked.site.client, left)
+
+
+def test_whom_rules_let_write_is_denied_it_and_nobody_else(guarded: Guarded) -> None:
+    guarded.allow("literal")
+    guarded.allow("by-prefix", on=f"{PREFIX}{guarded.prefix}", is_prefix=True)
+    guarded.allow("all-topics", on="*", operation="all")
+    guarded.allow("reader", operation="read")
+    guarded.allow("elsewhere", on=guarded.linked.topic)
+    guarded.allow(US)
+    expected = {guarded.user(name) for name in ("literal", "by-prefix", "all-topics")}
+    assert guarded.protect() == 1
+    guarded.settle(expected)
+    assert guarded.protect() == 0
+    guarded.allow("later", on=PREFIX, is_prefix=True)
+    assert guarded.protect() == 1
+    guarded.settle({*expected, guarded.user("later")})
+
+
+def test_who_may_write_no_more_is_denied_it_no_more(guarded: Guarded) -> None:
+    rule = guarded.allow("app")
+    guarded.protect()
+    guarded.settle({guarded.user("app")})
+    guarded.take(rule)
+    assert guarded.protect() == 1
+    guarded.settle(set())
+
+
+def test_a_rule_that_somebody_took_away_is_made_again(guarded: Guarded) -> None:
+    guarded.allow("app")
+    guarded.protect()
+    guarded.settle({guarded.user("app")})
+    guarded.take(denial(guarded.linked.mirror, guarded.user("app")))
+    assert guarded.protect() == 1
+    guarded.settle({guarded.user("app")})
+
+
+def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
+    guarded.allow("app")
+    guarded.protect()
+    guarded.settle({guarded.user("app")})
+    seen = guarded.linked.observe()[guarded.linked.address]
+    assert isinstance(seen.resource, MirrorTopic)
+    assert seen.resource.denied == (guarded.user("app"),)
+    assert isinstance(seen.becomes, Topic)
+    assert [rule.permission for rule in seen.becomes.spec.acls] == ["allow"]
+    assert denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.unplaced()
+    assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {
+        f"acls.allow {guarded.user('app')}"
+    }
+
+
+def test_a_denial_of_somebody_else_is_theirs(guarded: Guarded) -> None:
+    guarded.allow("app")
+    theirs = denial(guarded.linked.mirror, guarded.user("app"))
+    guarded.make(theirs)
+    assert guarded.protect() == 0
+    guarded.linked.done(guarded.linked.transition("failover"))
+    assert theirs in guarded.there()
+
+
+@pytest.mark.parametrize("how", ["failover", "warn", "deletion", "link"])
+def test_it_is_taken_away_once_the_topic_is_no_protected_mirror_any_more(guarded: Guarded, how: str) -> None:
+    linked = guarded.linked
+    rule = guarded.allow("app")
+    guarded.protect()
+    guarded.settle({guarded.user("app")})
+    match how:
+        case "failover":
+            linked.done(linked.transition("failover"))
+        case "warn":
+            spec = linked.resource.spec.model_copy(update={"protect": "warn"})
+            after = linked.resource.model_copy(update={"spec": spec})
+            change = Change("protect", "acl", "warn")
+            linked.done(Update(address=after.address, before=linked.resource, after=after, changes=(change,)))
+            assert guarded.protect() == 1
+        case "deletion":
+            linked.done(linked.deletion())
+        case _:
+            linked.site.client.admin.delete_topics([linked.mirror])
+            linked.wait(lambda: linked.mirror not in linked.site.seen())
+            linked.done(Delete(address=linked.resource.address, before=linked.resource))
+    guarded.settle(set())
+    assert rule in guarded.there()
+    assert not any(kept.denied for kept in linked.site.states().mirrors.values())
+
+
+def test_a_rule_that_lets_everyone_write_is_named_and_the_link_keeps_its_own_right(guarded: Guarded) -> None:
+    guarded.allow("User:*")
+    with pytest.raises(UserError, match=r"lets User:\* write to copy-"):
+        guarded.protect()
+    assert guarded.denied() == set()
+
+
+def test_a_plan_denies_and_allows_again_and_what_it_did_is_seen(guarded: Guarded) -> None:
+    linked, path = guarded.linked, denial_path(guarded.user("app"))
+    mirror = linked.creation().after
+    for before, after, expected in ((None, ("write",), {guarded.user("app")}), (("write",), None, set())):
+        changes = (Change(path, before, after),)
+        linked.done(Update(address=linked.address, before=mirror, after=mirror, changes=changes))
+        guarded.settle(expected)
+        seen = linked.observe(linked.address)[linked.address].resource
+        assert isinstance(seen, MirrorTopic)
+        assert set(seen.denied) == expected
+
+
+def test_a_new_mirror_is_protected_before_its_topic_is_there(kafka_broker: Kafka, kafka_prefix: str) -> None:
+    linked = Linked.of(kafka_broker, kafka_prefix, protect="acl")
+    guarded = Guarded(linked, kafka_prefix)
+    creation = linked.creation()
+    assert isinstance(creation.after, MirrorTopic)
+    after = creation.after.model_copy(update={"denied": (guarded.user("app"),)})
+    linked.done(replace(creation, after=after))
+    guarded.settle({guarded.user("app")})
+    linked.done(linked.deletion())
+    guarded.settle(set())
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_what_a_killed_process_had_begun_is_finished_or_taken_back(guarded: Guarded, is_bound: bool) -> None:  # noqa: FBT001
+    linked, rule = guarded.linked, guarded.allow("app")
+
+    def noted(entries):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        kept = states_of(entries).mirrors[linked.mirror]
+        return mirror_changes(linked.mirror, replace(kept, denied=(guarded.user("app"),)))
+
+    linked.site.ledger.change(writer_of(linked.link), noted)
+    if is_bound:
+        guarded.make(denial(linked.mirror, guarded.user("app")))
+    guarded.protect()
+    guarded.settle({guarded.user("app")})
+    guarded.take(rule)
+    guarded.protect()
+    guarded.settle(set())
+
+
+@pytest.mark.parametrize(
+    ("security", "expected"),
+    [
+        (None, US),
+        ({"protocol": "PLAINTEXT"}, US),
+        ({"protocol": "SSL", "certFile": "me.pem"}, None),
+        ({"protocol": "SSL", "certFile": "me.pem", "principal": "User:CN=me"}, "User:CN=me"),
+        (
+            {
+                "protocol": "SASL_SSL",
+                "mechanism": "PLAIN",
+                "username": "bill",
+                "password": "${env:PASSWORD}",
+            },
+            "User:bill",
+        ),
+        (
+            {
+                "protocol": "SASL_SSL",
+                "mechanism": "OAUTHBEARER",
+                "tokenEndpointUrl": "https://login.example.com/token",
+                "clientId": "bill",
+            },
+            None,
+        ),
+    ],
+)
+def test_as_whom_brokers_know_us_is_told_where_a_field_says_it(
+    security: dict[str, str] | None, expected: str | None
+) -> None:
+    kafka = {"bootstrapServers": ["localhost:9092"], **({"security": security} if security else {})}
+    declared = Cluster.model_validate({"metadata": {"name": EAST}, "spec": {"provider": "kafka", "kafka": kafka}})
+    assert principal_of(declared) == expected
