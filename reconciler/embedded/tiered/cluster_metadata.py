@@ -31,7 +31,7 @@ from reconciler.embedded.segments.groups import Committed, read_group
 from reconciler.errors import LostRaceError, MissingObjectError, NewerFormatError, ReconcilerError, UserError
 from reconciler.objectstore.base import check_shape
 from reconciler.objectstore.register import ReadRegister, Register
-from reconciler.resources.cluster import SECRET_REFERENCE
+from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
 from reconciler.runtime.threads import side_by_side
 
