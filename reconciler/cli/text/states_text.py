@@ -268,7 +268,7 @@ def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
 
 def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
     """Return that it was done, and what follows."""
-    told = f"Forgot {counted(len(forgotten), 'resource')}; nothing on any cluster was touched. "
+    told = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, and this workspace does not own it. "
     return [line(told, "What the files still declare, the next apply adopts again")]
 
 
