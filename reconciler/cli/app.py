@@ -96,7 +96,7 @@ _STATE: Final = (
     _command("Commands", "diff", "what two states say differently", "state"),
     _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
     _command("Commands", "mv", "record a resource under another address", "state", "move"),
-    _command("Commands", "rm", "stop owning, touch nothing", "state", "forget"),
+    _command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
     _command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
     _command("Commands", "repair", "make a lost or damaged lockfile anew", "state"),
 )

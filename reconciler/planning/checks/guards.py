@@ -191,13 +191,19 @@ def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
         case Delete():
             return situation.other_owner(action.address, action.before)
         case Transition():
-            old = action.parameters.get("from") if action.machine == "topic" else None
-            moved = situation.other_owner(Address(old)) if isinstance(old, str) else None
+            old = _moved_from(action)
+            moved = None if old is None else situation.other_owner(Address(old))
             return moved or situation.other_owner(action.address, action.after)
         case Forget() | RunJob():
             return None
         case _:
             assert_never(action)
+
+
+def _moved_from(action: Action) -> str | None:
+    """Return the address that a topic leaves."""
+    old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
+    return old if isinstance(old, str) else None
 
 
 def _owned(action: Action, _situation: Situation) -> Block | None:
@@ -356,6 +362,7 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield Finding(seen.resource.address, None, message, hint)
     told = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
+    told |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
     found = taken_over(situation.recorded, situation.observed, given.me) if situation.others else ()
     for address, owner in found:
