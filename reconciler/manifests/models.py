@@ -10,6 +10,8 @@ from pydantic import BaseModel, ValidationError
 from reconciler.manifests.overlays import DELETE
 from reconciler.manifests.positions import is_text, kind_of_value
 from reconciler.resources.base import Complaint
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import WRITABLE
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
@@ -53,8 +55,13 @@ def field_at(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
     return fields_of(parent).get(names[-1]) if parent is not None else None
 
 
+_PROPERTIES: Final = ("spec", "properties")
+
+
 def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
-    """Tell whether the field at a path is marked secret."""
+    """Tell whether the field at a path is marked secret, or is a property of a cluster that names one."""
+    if model is Cluster and path[:-1] == _PROPERTIES:
+        return path[-1] in REFERENCES
     field = field_at(model, path)
     return field is not None and _is_marked(field)
 

@@ -312,6 +312,14 @@ def _opened(settings: StoreSettings, place: Place) -> Opened:
     return Opened(_client(complete, place, is_once=False), _client(complete, place, is_once=True), complete)
 
 
+def _certificates(path: str, url: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        message = f"cannot reach {url}: the certificates in {path} cannot be read: {error.strerror or error}"
+        raise UserError(message, hint="Correct cloud_storage_trust_file.") from error
+
+
 def _client(settings: StoreSettings, place: Place, *, is_once: bool) -> GCSStore | AzureStore:
     from obstore.store import AzureStore, GCSStore  # noqa: PLC0415 - only who asks for it pays
 
@@ -328,6 +336,10 @@ def _client(settings: StoreSettings, place: Place, *, is_once: bool) -> GCSStore
         "timeout": timedelta(seconds=CONDITIONAL_CONNECT_SECONDS + read_s if is_once else _WHOLE_SECONDS),
         "pool_max_idle_per_host": str(POOL),
     }
+    if patience.idle_ms is not None:
+        client["pool_idle_timeout"] = timedelta(milliseconds=patience.idle_ms)
+    if settings.trust_file is not None:
+        client["root_certificate"] = _certificates(settings.trust_file, settings.url)
     retries: Any = {
         "max_retries": attempts - 1,
         "retry_timeout": timedelta(seconds=_WHOLE_SECONDS),

@@ -12,6 +12,7 @@ import os
 import threading
 from dataclasses import dataclass, replace
 from functools import cache
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
@@ -220,16 +221,61 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
         **options,
     )
     client: S3Client = session.client(
-        "s3", region_name=settings.region, endpoint_url=settings.endpoint, config=config, **_keys(settings.credentials)
+        "s3",
+        region_name=settings.region,
+        endpoint_url=settings.endpoint,
+        config=config,
+        verify=settings.trust_file,
+        **_keys(settings.credentials),
     )
     # Asking first whether a body is welcome costs every small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", note_attempt)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"provide-client-params.s3.{operation}", _with_digest)
+    if patience.idle_ms is not None:
+        _let_go_of_idle(client, patience.idle_ms / 1000)
     if patience.initial_backoff_ms is not None and not is_conditional:
         pause_from(client, patience.initial_backoff_ms, attempts=attempts)
     return client
+
+
+def _let_go_of_idle(client: S3Client, idle_s: float) -> None:
+    """Let a client open a new connection where the last request over one was longer ago: servers drop what is idle."""
+    from botocore.awsrequest import (  # noqa: PLC0415 - as above
+        AWSHTTPConnection,
+        AWSHTTPConnectionPool,
+        AWSHTTPSConnection,
+        AWSHTTPSConnectionPool,
+    )
+
+    def fresh(kind: Any) -> Any:
+        class Connection(kind):  # type: ignore[misc]
+            _used_s = 0.0
+
+            def request(self, *given: Any, **named: Any) -> Any:
+                self._used_s = monotonic()
+                return super().request(*given, **named)
+
+            def getresponse(self) -> Any:
+                found = super().getresponse()
+                self._used_s = monotonic()
+                return found
+
+            @property
+            def is_connected(self) -> bool:
+                return monotonic() - self._used_s <= idle_s and bool(super().is_connected)
+
+        return Connection
+
+    def pool(kind: Any, connection: Any) -> Any:
+        return type(kind.__name__, (kind,), {"ConnectionCls": fresh(connection)})
+
+    session: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001 - botocore has no option for it
+    session._manager.pool_classes_by_scheme = {  # noqa: SLF001 - as above
+        "http": pool(AWSHTTPConnectionPool, AWSHTTPConnection),
+        "https": pool(AWSHTTPSConnectionPool, AWSHTTPSConnection),
+    }
 
 
 def _with_digest(params: dict[str, Any], **_: object) -> None:
@@ -303,6 +349,8 @@ def _options(settings: StoreSettings) -> dict[str, Any]:
             "secret_key": settings.credentials.secret_key.text,
             "session_token": None if token is None else token.text,
         }
+    if settings.trust_file is not None:
+        options["tls_ca_file_path"] = settings.trust_file
     if settings.endpoint is not None:
         endpoint = urlsplit(settings.endpoint)
         options |= {"endpoint_override": endpoint.netloc + endpoint.path.rstrip("/"), "scheme": endpoint.scheme}

@@ -49,6 +49,8 @@ class Patience:
     """For the answer to one request that moves bytes; then it is tried again."""
     register_ms: int | None = None
     """For the answer to one conditional write."""
+    idle_ms: int | None = None
+    """A connection that was idle for longer is not used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class StoreSettings:
     patience: Patience = Patience()
     cloud: tuple[tuple[str, Secret], ...] | None = None
     """What the client of Google or Azure is told, by its own names: an account, a key, a token."""
+    trust_file: str | None = None
+    """Certificates of authorities (PEM) to trust; `None`: those of the machine."""
 
     @classmethod
     def resolve(

@@ -31,7 +31,8 @@ from reconciler.operations.steps.workspace import open_bare, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address, cluster_address, full_name_of
-from reconciler.resources.cluster import SECRET_REFERENCE, Cluster
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.tiering_policy import TieringPolicy
 
 if TYPE_CHECKING:

@@ -197,9 +197,11 @@ def of_remote(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: 
         yield metric
     for name, text in COUNTED.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        for (counted, cluster), total in sorted(totals.items()):
-            if counted == name:
-                metric.add(total, cluster=cluster)
+        # From 0 on: a counter that begins at 1 has not risen for who reads it.
+        found = {cluster: 0.0 for cluster, one in vitals.items() if one.levels}
+        found |= {cluster: total for (counted, cluster), total in totals.items() if counted == name}
+        for cluster, total in sorted(found.items()):
+            metric.add(total, cluster=cluster)
         yield metric
     for name, text in LEVELS.items():
         metric = Metric(f"{REMOTE}{name}", text)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.settings import Patience, StoreSettings
+from reconciler.objectstore.settings import Credentials, Patience, StoreSettings
+from reconciler.objectstore.settings import Secret as StoreSecret
 from reconciler.objectstore.wrappers import read_only
-from reconciler.resources.cluster import SECRET_REFERENCE
+from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_ACCOUNT, AZURE_KEY, SECRET_KEY, TRUST_FILE
+from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,15 +93,78 @@ def _of_file(path: Path) -> str:
 # Object stores that clusters declare, opened for the process that acts.
 
 
-def opened(location: LocationSpec, edge: Edge, patience: Patience | None = None) -> ObjectStore:
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a store is reached, beside its location: what is `None` is as for every store."""
+
+    patience: Patience | None = None
+    credentials: Credentials | None = None
+    cloud: tuple[tuple[str, StoreSecret], ...] | None = None
+    trust_file: str | None = None
+
+
+def access_of(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
+    """Return how the properties of an embedded cluster say that its object storage is reached.
+
+    Raises:
+        UserError: A secret or the file of certificates cannot be read.
+    """
+
+    def secret(name: str) -> StoreSecret | None:
+        reference = _given(properties, name)
+        if reference is None or not SECRET_REFERENCE.fullmatch(reference):
+            return None  # What is no reference is refused when the cluster is planned.
+        return StoreSecret(resolve(reference, edge.environ).reveal())
+
+    key, secret_key = secret(ACCESS_KEY), secret(SECRET_KEY)
+    account, shared_key = _given(properties, AZURE_ACCOUNT), secret(AZURE_KEY)
+    cloud = None
+    if account is not None and shared_key is not None:
+        told = {
+            "account_name": StoreSecret(account),
+            "account_key": shared_key,
+            "endpoint": StoreSecret(f"https://{account}.blob.core.windows.net"),
+            "credential_type": StoreSecret("access_key"),
+        }
+        cloud = tuple(told.items())
+    return Access(
+        patience,
+        None if key is None or secret_key is None else Credentials(key.text, secret_key),
+        cloud,
+        _trusted(_given(properties, TRUST_FILE), edge.folder),
+    )
+
+
+def _given(properties: Mapping[str, str], name: str) -> str | None:
+    value = properties.get(name)
+    return None if value == DEFAULT else value
+
+
+def _trusted(name: str | None, folder: Path) -> str | None:
+    if name is None:
+        return None
+    path = folder / name
+    try:
+        with path.open("rb"):
+            return str(path)
+    except OSError as error:
+        message = f"{TRUST_FILE}: the certificates in {path} cannot be read: {error.strerror or error}"
+        raise UserError(message, hint="Correct the path, or its permissions.") from error
+
+
+def opened(location: LocationSpec, edge: Edge, access: Access | None = None) -> ObjectStore:
     """Open a store, for who may only read as one that cannot be written to."""
+    given = access or Access()
     settings = StoreSettings(
         location.url,
         location.region,
         location.endpoint,
         location.force_path_style,
         location.kms_key_id,
-        patience=patience or Patience(),
+        credentials=given.credentials if location.url.startswith("s3://") else None,
+        patience=given.patience or Patience(),
+        cloud=given.cloud if location.url.startswith("az://") else None,
+        trust_file=given.trust_file,
     )
     store = open_store(settings.resolved(edge.folder))
     return read_only(store, edge.now_ms) if edge.is_reader else store

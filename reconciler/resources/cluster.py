@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 from reconciler.resources.acls import Principal, folded
 from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
-from reconciler.resources.configs import Properties
+from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,18 +22,10 @@ if TYPE_CHECKING:
 # References to secrets: `${env:NAME}` and `${file:/path}`, resolved only at the edge and never stored resolved.
 
 
-SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
-
-
 def check_reference(value: str) -> str:
     """Return `value` if it is a reference. Raises ValueError: a secret written out would enter git."""
     if not SECRET_REFERENCE.fullmatch(value):
-        raise refusal(
-            Complaint(
-                "a secret must be a reference, never the secret itself",
-                hint="Write ${env:NAME} or ${file:/path}",
-            )
-        )
+        raise refusal(Complaint(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
     return value
 
 

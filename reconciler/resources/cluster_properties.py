@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 
 ENABLED: Final = "cloud_storage_enabled"
-ALIASES: Final = ("delete_retention_ms", "log_retention_ms")
-"""One property by two names."""
+_PAGE: Final = "cloud_storage_spillover_manifest_size"
+_FORMER_PAGE: Final = "cloud_storage_target_manifest_size_bytes"
+ALIASES: Final = (("delete_retention_ms", "log_retention_ms"), (_PAGE, _FORMER_PAGE))
+"""One property by two names each."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
 METADATA_UPLOADS: Final = "enable_cluster_metadata_upload_loop"
 METADATA_INTERVAL: Final = "cloud_storage_cluster_metadata_upload_interval_ms"
@@ -43,6 +45,27 @@ _SWITCHES: Final = (
         "kafka_enable_describe_log_dirs_remote_storage", "boolean", "true", description="Show remote bytes of topics."
     ),
 )
+
+ACCESS_KEY: Final = "cloud_storage_access_key"
+SECRET_KEY: Final = "cloud_storage_secret_key"  # noqa: S105 - the name of a property
+AZURE_ACCOUNT: Final = "cloud_storage_azure_storage_account"
+AZURE_KEY: Final = "cloud_storage_azure_shared_key"
+TRUST_FILE: Final = "cloud_storage_trust_file"
+IDLE: Final = "cloud_storage_max_connection_idle_time_ms"
+
+_ACCESS: Final = (
+    ConfigKey(ACCESS_KEY, "reference", description="Reference to the access key of S3; with a secret key."),
+    ConfigKey(SECRET_KEY, "reference", description="Reference to the secret key of S3."),
+    ConfigKey(AZURE_ACCOUNT, "string", description="Storage account of Azure; with a shared key."),
+    ConfigKey(AZURE_KEY, "reference", description="Reference to the shared key of the account."),
+    ConfigKey(
+        TRUST_FILE, "string", description="Certificates of authorities (PEM) to trust; unset: those of the machine."
+    ),
+    ConfigKey(
+        IDLE, "duration", "5000", minimum=1, description="A connection that was idle for longer is not used again."
+    ),
+)
+"""How the object storage of the cluster is reached."""
 
 _UPLOAD: Final = (
     ConfigKey(
@@ -81,6 +104,7 @@ _UPLOAD: Final = (
     ConfigKey(
         "cloud_storage_upload_ctrl_max_shares", "integer", "1000", minimum=1, description="Largest share of uploads."
     ),
+    ConfigKey(_FORMER_PAGE, "size", minimum=1024, description=f"Another name of {_PAGE}."),
     ConfigKey(
         METADATA_INTERVAL,
         "duration",
@@ -89,7 +113,7 @@ _UPLOAD: Final = (
         description="How often what is not in segments is looked at, and kept in object storage where it changed.",
     ),
     ConfigKey(
-        "cloud_storage_spillover_manifest_size",
+        _PAGE,
         "size",
         "65536",
         minimum=1024,
@@ -119,6 +143,21 @@ _CACHE: Final = (
         "30000",
         minimum=1,
         description="How often it is looked at.",
+    ),
+    ConfigKey(
+        "cloud_storage_cache_trim_carryover_bytes",
+        "size",
+        "0",
+        minimum=0,
+        description="Memory for the listing that a trim leaves to the next one; 0: each lists anew.",
+    ),
+    ConfigKey(
+        "cloud_storage_cache_trim_walk_concurrency",
+        "integer",
+        "1",
+        minimum=1,
+        maximum=64,
+        description="Folders that are listed at once.",
     ),
     ConfigKey("cloud_storage_cache_chunk_size", "size", "16777216", minimum=4096, description="Size of a chunk."),
     ConfigKey(
@@ -298,11 +337,57 @@ EMBEDDED_PROPERTIES: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {
         key.name: key
         for key in sorted(
-            (*_SWITCHES, *_UPLOAD, *_CACHE, *_HOUSEKEEPING, *_LOCAL, *_DEFAULTS), key=lambda key: key.name
+            (*_SWITCHES, *_ACCESS, *_UPLOAD, *_CACHE, *_HOUSEKEEPING, *_LOCAL, *_DEFAULTS), key=lambda key: key.name
         )
     }
 )
 """Every cluster property of an embedded cluster, by name."""
+
+
+REFERENCES: Final = frozenset(name for name, key in EMBEDDED_PROPERTIES.items() if key.type == "reference")
+"""Those that name a secret, which is never written out."""
+
+_PLACE: Final = "objectStorage says where the object storage is"
+
+MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "cloud_storage_region": (_PLACE, "Write `region` of objectStorage."),
+        "cloud_storage_bucket": (_PLACE, "Write it into the URL of objectStorage: s3://bucket/prefix."),
+        "cloud_storage_api_endpoint": (_PLACE, "Write `endpoint` of objectStorage: https://host."),
+        "cloud_storage_api_endpoint_port": (_PLACE, "Write it into `endpoint` of objectStorage: https://host:port."),
+        "cloud_storage_disable_tls": (_PLACE, "Write `endpoint` of objectStorage with http:// or https://."),
+        "cloud_storage_url_style": (_PLACE, "Write `forcePathStyle` of objectStorage."),
+        "cloud_storage_backend": (_PLACE, "The URL of objectStorage says it: s3://, gs:// or az://."),
+        "cloud_storage_azure_container": (_PLACE, "Write it into the URL of objectStorage: az://container/prefix."),
+        "cloud_storage_azure_adls_endpoint": (_PLACE, "Write `endpoint` of objectStorage: https://host."),
+        "cloud_storage_azure_adls_port": (_PLACE, "Write it into `endpoint` of objectStorage: https://host:port."),
+        "cloud_storage_azure_managed_identity_id": (
+            "an identity belongs to a machine, not to a cluster",
+            "Set AZURE_CLIENT_ID where reconciler runs.",
+        ),
+        "cloud_storage_credentials_source": (
+            (
+                "credentials are looked for where the tools of their cloud look: environment, profile, identity of the "
+                "machine"
+            ),
+            f"Remove it; keys may be named by {ACCESS_KEY} and {SECRET_KEY}.",
+        ),
+        "cloud_storage_reconciliation_interval_ms": (
+            "it says how often brokers agree on which of them uploads what; here any process may upload any partition",
+            "Remove it; how often uploads are looked for is `reconciler run --interval`.",
+        ),
+        "cloud_storage_cache_num_buckets": (
+            "it spreads objects by their random prefixes; they have none here, and each partition has a folder",
+            "Remove it.",
+        ),
+    }
+)
+"""Documented properties of Redpanda that an embedded cluster does not take: why, and what to do."""
+
+
+def manifest_page_bytes(properties: Mapping[str, str]) -> int:
+    """Return the size of a page that a manifest spills, by whichever of its names it is set."""
+    return int(properties.get(_FORMER_PAGE) or property_of(properties, _PAGE) or 0)
 
 
 def property_of(properties: Mapping[str, str], name: str) -> str | None:

@@ -25,10 +25,15 @@ from reconciler.resources.base import (
     parse_size,
     refusal,
 )
+from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+
+SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
+NO_REFERENCE: Final = "a secret must be a reference, never the secret itself"
 
 
 # The words of tiering on an embedded cluster, and which field of a TieringPolicy each of them says.
@@ -142,6 +147,8 @@ def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = 
             return _joined(known, value)
         case "string":
             return _single(value)
+        case "reference":
+            return _reference(_single(value))
 
 
 def refused_value(value: str, error: ValueError) -> str:
@@ -258,7 +265,16 @@ Configs = Annotated[
 Properties = Annotated[
     dict[str, str],
     BeforeValidator(plain_values),
-    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                name: {"type": "string", "secret": True, "pattern": f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"}
+                for name in sorted(REFERENCES)
+            },
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        }
+    ),
 ]
 """Key → text, for keys that are not topic configs."""
 
@@ -323,6 +339,12 @@ def _check_range(key: ConfigKey, number: float) -> None:
         bounds = f"at least {low}" if number < low else f"at most {high}"
         message = f"{number} is out of range: {bounds}"
         raise ValueError(message)
+
+
+def _reference(text: str) -> str:
+    if not SECRET_REFERENCE.fullmatch(text):
+        raise ValueError(f"{NO_REFERENCE}: ${{env:NAME}} or ${{file:/path}}")
+    return text
 
 
 def _choice(text: str, values: Iterable[str]) -> str:

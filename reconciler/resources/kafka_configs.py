@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list", "enum", "string"]
+ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list", "enum", "string", "reference"]
 
 
 @dataclass(frozen=True, slots=True)

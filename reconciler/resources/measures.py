@@ -205,6 +205,11 @@ COUNTED: Final[Mapping[str, str]] = MappingProxyType(
         "housekeeping_jobs_completed": "Jobs of housekeeping that were done.",
         "cache_op_hit": "Reads of remote records that the cache answered.",
         "cache_op_miss": "Reads of remote records that went to object storage.",
+        "cache_trim_exhaustive_trims": "Trims of the cache that listed all of it.",
+        "cache_trim_carryover_trims": "Trims of the cache for which the listing of an earlier one was enough.",
+        "cache_trim_failed_trims": "Trims after which the cache was still too full: readers held the rest.",
+        "cache_anomalies": "Files of the cache that were damaged, or that its disk refused; they were fetched again.",
+        "anomalies": "Findings of scrubs in object storage: missing objects and damaged manifests, mended or not.",
     }
 )
 """What upkeep counts of object storage, in Redpanda's names below `cloud_storage_`, and what each counts."""
@@ -217,6 +222,7 @@ LEVELS: Final[Mapping[str, str]] = MappingProxyType(
         "active_segments": "Remote segments of which something is in the cache.",
         "cache_space_size_bytes": "Bytes of the cache.",
         "cache_space_files": "Files of the cache.",
+        "readers": "Files of the cache that readers of this machine hold at that moment: no trim evicts them.",
     }
 )
 """What holds of object storage and its cache, named likewise, and what each says."""

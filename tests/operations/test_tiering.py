@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,16 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Reason
 from reconciler.planning.plan_rows import action_row
 from reconciler.planning.saved_plan import canonical_bytes, to_document
-from reconciler.resources.cluster_properties import ALIASES, EMBEDDED_PROPERTIES
+from reconciler.resources.cluster_properties import (
+    ACCESS_KEY,
+    ALIASES,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    EMBEDDED_PROPERTIES,
+    MEANINGLESS,
+    SECRET_KEY,
+    TRUST_FILE,
+)
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, head_of
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import Tiered, upload_by_hand
@@ -43,6 +54,8 @@ if TYPE_CHECKING:
 
 
 BUCKET = "file://bucket"
+KEYS = {ACCESS_KEY, SECRET_KEY, AZURE_ACCOUNT, AZURE_KEY}
+"""Of buckets, not of folders."""
 
 
 def declare(bench: Bench, *lines: str, storage: str | None = BUCKET) -> None:
@@ -106,7 +119,10 @@ def sample(key: ConfigKey) -> str:
         "cloud_storage_cache_directory": "/cache",
         "cloud_storage_cache_size_percent": "10",
         "cloud_storage_idle_threshold_rps": "2",
-        **dict.fromkeys(ALIASES, "1h"),
+        "cloud_storage_cache_trim_walk_concurrency": "8",
+        **dict.fromkeys(chain.from_iterable(ALIASES), "1h"),
+        **dict.fromkeys(ALIASES[1], "128KiB"),
+        TRUST_FILE: "ca.pem",
     }
     if key.name in special:
         return special[key.name]
@@ -129,7 +145,8 @@ def sample(key: ConfigKey) -> str:
 def test_every_property_is_set_found_again_and_put_back(bench: Bench) -> None:
     declare(bench)
     bench.apply()
-    wanted = {name: sample(key) for name, key in EMBEDDED_PROPERTIES.items()}
+    bench.write("ca.pem", "")
+    wanted = {name: sample(key) for name, key in EMBEDDED_PROPERTIES.items() if name not in KEYS}
     declare(bench, f"properties: {json.dumps(wanted)}")
     bench.apply()
     assert opened(bench).catalog.read().cluster.properties.keys() == wanted.keys()
@@ -141,6 +158,57 @@ def test_every_property_is_set_found_again_and_put_back(bench: Bench) -> None:
     assert opened(bench).catalog.read().cluster.properties == {"cloud_storage_enabled": "true"}
     assert update.id == "update:cluster/west"
     assert is_settled(bench)
+
+
+def test_a_property_that_means_nothing_here_is_refused_with_its_reason(bench: Bench) -> None:
+    wanted = dict.fromkeys(MEANINGLESS, "1")
+    declare(bench, f"properties: {json.dumps(wanted)}")
+    found = {error.message: error.hint for error in bench.plan().plan.errors}
+    assert found == {
+        f"properties.{name} has no meaning on an embedded cluster: {why}": hint
+        for name, (why, hint) in MEANINGLESS.items()
+    }
+    declare(bench)
+    bench.apply()
+    for name, (why, _) in MEANINGLESS.items():
+        with pytest.raises(UserError, match=f"{name} has no meaning on an embedded cluster: {re.escape(why)}"):
+            opened(bench).alter_cluster({name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "storage", "said"),
+    [
+        ({ACCESS_KEY: "AKIA", SECRET_KEY: "hunter2"}, "s3://b/p", "a secret must be a reference, never the secret"),
+        ({AZURE_ACCOUNT: "me", AZURE_KEY: "hunter2"}, "az://box/p", "a secret must be a reference, never the secret"),
+        ({ACCESS_KEY: "${env:RECONCILER_A}"}, "s3://bucket/p", f"{ACCESS_KEY} is set without {SECRET_KEY}"),
+        ({AZURE_KEY: "${env:RECONCILER_A}"}, "az://box/p", f"{AZURE_KEY} is set without {AZURE_ACCOUNT}"),
+        ({SECRET_KEY: "${env:RECONCILER_A}"}, "gs://bucket/p", "is for s3:// locations, and objectStorage is gs://"),
+        ({AZURE_ACCOUNT: "me"}, "s3://bucket/p", "is for az:// locations, and objectStorage is s3://"),
+        ({AZURE_ACCOUNT: "me"}, None, "is set, and there is no object storage"),
+        (dict(zip(ALIASES[1], ("64KiB", "128KiB"), strict=True)), None, " and ".join(ALIASES[1])),
+    ],
+)
+def test_how_object_storage_is_reached_is_judged_before_anybody_asks_it(
+    bench: Bench, properties: dict[str, str], storage: str | None, said: str
+) -> None:
+    declare(bench, f"properties: {json.dumps(properties)}", storage=storage)
+    problems = [finding.message for finding in validate(bench.invocation, Select()).findings]
+    assert any(said in message for message in problems), problems
+    assert "hunter2" not in " ".join(problems)
+
+
+@pytest.mark.fact("F-R-067")
+@pytest.mark.parametrize("name", ALIASES[1])
+def test_the_size_of_a_manifests_page_has_two_names(bench: Bench, name: str) -> None:
+    declare(bench, f"properties: {{{name}: 128KiB}}")
+    topic(bench, configs="{remote.write: true}")
+    bench.apply()
+    cluster = opened(bench)
+    found = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
+    assert found is not None
+    assert found.spill_bytes == 128 * 1024
+    with pytest.raises(UserError, match="are one property by two names, and differ"):
+        cluster.alter_cluster(dict(zip(ALIASES[1], ("1KiB", "2KiB"), strict=True)))
 
 
 def test_a_property_somebody_else_set_is_drift_and_is_set_back(bench: Bench) -> None:

@@ -33,6 +33,7 @@ from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.saved_plan import canonical_bytes, read_saved, stored_action, to_document
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.inventory import RESOURCE
 from tests.cli.test_git import ENVIRON
 
@@ -194,6 +195,37 @@ def test_a_secret_is_bound_to_the_address_the_state_knows(
         return
     with pytest.raises(raised):
         judged(secret(bench), text, before=KNOWN, allow=allow)
+
+
+def stored(endpoint: str, key: str | None = "${env:AWS_SECRET_ACCESS_KEY}") -> str:
+    """Return a cluster whose object storage is reached with a key."""
+    keys = f"cloud_storage_access_key: '{key}', cloud_storage_secret_key: '{key}'" if key else ""
+    return (
+        "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: live}\n"
+        f"spec: {{embedded: {{root: file://live}}, objectStorage: {{url: s3://bucket/live, endpoint: {endpoint}}}, "
+        f"properties: {{{keys}}}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "raised"),
+    [
+        pytest.param(stored("https://a"), stored("https://a"), None, id="as before"),
+        pytest.param(stored("https://a"), None, UserError, id="not allowed"),
+        pytest.param(stored("https://b"), stored("https://a"), UserError, id="not allowed, and elsewhere"),
+        pytest.param(stored("https://b", "${env:RECONCILER_KEY}"), stored("https://a"), BlockedError, id="elsewhere"),
+        pytest.param(stored("https://a", "${env:RECONCILER_KEY}"), stored("https://a", None), None, id="a first key"),
+        pytest.param(stored("https://a", "${env:RECONCILER_KEY}"), None, None, id="a new cluster"),
+    ],
+)
+def test_the_keys_of_object_storage_are_bound_to_it(
+    bench: Bench, text: str, before: str | None, raised: type[ReconcilerError] | None
+) -> None:
+    if raised is None:
+        judged(secret(bench), text, before=before)
+        return
+    with pytest.raises(raised):
+        judged(secret(bench), text, before=before)
 
 
 @pytest.mark.parametrize(
@@ -477,6 +509,26 @@ spec:
     clusterId: lkc-1
     apiKey: "${env:FAR_PASSWORD}"
     apiSecret: "${file:FOLDER/secret}"
+---
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: stored}
+spec:
+  embedded: {root: "file://.clusters/stored"}
+  objectStorage: {url: "s3://bucket/stored", region: us-east-1, endpoint: "http://127.0.0.1:1"}
+  properties:
+    cloud_storage_access_key: "${env:FAR_PASSWORD}"
+    cloud_storage_secret_key: "${file:FOLDER/secret}"
+---
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: blobs}
+spec:
+  embedded: {root: "file://.clusters/blobs"}
+  objectStorage: {url: "az://box/blobs", endpoint: "http://127.0.0.1:1/me"}
+  properties:
+    cloud_storage_azure_storage_account: me
+    cloud_storage_azure_shared_key: "${env:FAR_PASSWORD}"
 """
 
 
@@ -520,13 +572,13 @@ def written(folder: Path) -> dict[str, bytes]:
 
 def test_every_place_that_takes_a_secret_is_looked_at_here() -> None:
     fields = {name for schema in schemas().values() for name in secret_fields(schema)}
-    assert fields == {"password", "clientSecret", "apiKey", "apiSecret"}
+    assert fields == {"password", "clientSecret", "apiKey", "apiSecret", *REFERENCES}
     assert all(f"{name}:" in FAR for name in fields)
 
 
 def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     found = [cluster for cluster in clusters(far) if cluster.metadata.name != "west"]
-    assert len(found) == 3
+    assert len(found) == 5
     change = Change("kafka.security.username", "you", "me")
     actions = tuple(
         action
@@ -559,7 +611,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):
         assert reference.encode() in saved
     kept = {action.after["spec"]["provider"] for action in read_saved(saved).actions if action.after}
-    assert kept == {"kafka", "confluent"}
+    assert kept == {"kafka", "confluent", "embedded"}
     assert all(RESOURCE.validate_python(action.after) for action in read_saved(saved).actions if action.after)
 
 

@@ -8,12 +8,14 @@ with Relay() as relay:
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 _CHUNK: Final = 1 << 16
@@ -22,7 +24,14 @@ _CHUNK: Final = 1 << 16
 class Relay:
     """Passes bytes on, whatever they mean."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
+        """With the files of a certificate and its key, who comes has to speak TLS; what is passed on is clear."""
+        self._context = None
+        if certificate is not None:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.load_cert_chain(*certificate)
+        self.came = 0
+        """Connections that were made."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._port = 0
         self._lock = threading.Lock()
@@ -69,6 +78,13 @@ class Relay:
                 client, _ = self._listening.accept()
             except OSError:
                 return
+            self.came += 1
+            try:
+                if self._context is not None:
+                    client = self._context.wrap_socket(client, server_side=True)
+            except OSError:
+                client.close()
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self._port))
             except OSError:

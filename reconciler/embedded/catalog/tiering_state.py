@@ -14,7 +14,15 @@ from reconciler.embedded.catalog.tables import check_unheld
 from reconciler.embedded.catalog.topic_configs import CONFIGS, set_configs
 from reconciler.errors import UserError
 from reconciler.lifecycles.tiered import TIERING, TieringState
-from reconciler.resources.cluster_properties import ALIASES, EMBEDDED_PROPERTIES, ENABLED, UPLOADS, property_of
+from reconciler.resources.cluster_properties import (
+    ALIASES,
+    EMBEDDED_PROPERTIES,
+    ENABLED,
+    MEANINGLESS,
+    UPLOADS,
+    manifest_page_bytes,
+    property_of,
+)
 from reconciler.resources.configs import DEFAULT, canonical_value
 from reconciler.resources.tiering_policy import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
 from reconciler.runtime.text import did_you_mean, nearest
@@ -99,7 +107,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tie
         serves=is_on and (is_kept or (state is TieringState.ENABLED and switches.read)),
         targets=targets_in(configs),
         max_interval_ms=None if interval_s is None else int(interval_s) * 1000,
-        spill_bytes=int(property_of(properties, "cloud_storage_spillover_manifest_size") or 0),
+        spill_bytes=manifest_page_bytes(properties),
     )
 
 
@@ -232,10 +240,10 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
     for name, value in changes.items():
         kept[name] = None if value is None or value == DEFAULT else _checked(name, value)
     properties = {name: value for name, value in sorted(kept.items()) if value is not None}
-    told = {properties[name] for name in ALIASES if name in properties}
-    if len(told) > 1:
-        message = f"{' and '.join(ALIASES)} are one property by two names, and differ"
-        raise UserError(message, hint="Set one of the two.")
+    for names in ALIASES:
+        if len({properties[name] for name in names if name in properties}) > 1:
+            message = f"{' and '.join(names)} are one property by two names, and differ"
+            raise UserError(message, hint="Set one of the two.")
     draft.put_cluster(replace(draft.cluster, properties=properties))
 
 
@@ -263,6 +271,9 @@ def tiered_topics(catalog: Catalog | Draft) -> list[str]:
 
 
 def _checked(name: str, value: str) -> str:
+    if name in MEANINGLESS:
+        why, hint = MEANINGLESS[name]
+        raise UserError(f"cluster property {name} has no meaning on an embedded cluster: {why}", hint=hint)
     if name not in EMBEDDED_PROPERTIES:
         near = nearest(name, EMBEDDED_PROPERTIES)
         hint = did_you_mean(near, otherwise="Correct its name: properties have Redpanda's names.")

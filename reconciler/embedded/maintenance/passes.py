@@ -450,6 +450,8 @@ class _Scrubs:
         for finding in findings:
             if not finding.is_mended:
                 self._tended.fail(lying.partition, finding.error)
+        if findings:
+            self._tended.counts["anomalies"] += len(findings)
         mended = [finding for finding in findings if finding.is_mended]
         self._tended.count(
             records=sum(finding.records for finding in mended), stored=sum(finding.bytes for finding in mended)

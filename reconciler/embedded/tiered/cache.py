@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import threading
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -83,14 +84,14 @@ class Trim:
             segments[each.segment].append(each)
         by_age = sorted(segments, key=lambda name: (max(each.used_ns for each in segments[name]), name))
         for name in by_age:
-            if self._is_done():
+            if self.is_done:
                 return
             for each in self._chosen(name, segments[name]):
                 self._evict(each)
             self._forget_index(segments[name])
         gone = set(self.evicted)
         for each in sorted(lying, key=lambda each: (each.used_ns, each.path)):
-            if self._is_done():
+            if self.is_done:
                 return
             if each.path not in gone:
                 self._evict(each)
@@ -121,7 +122,9 @@ class Trim:
             with suppress(OSError):  # It is not empty, or gone.
                 Path(each.path).parent.rmdir()
 
-    def _is_done(self) -> bool:
+    @property
+    def is_done(self) -> bool:
+        """Whether no more than the target is left."""
         return self.left.bytes <= self.target.bytes and self.left.objects <= self.target.objects
 
 
@@ -132,20 +135,31 @@ def stored_bytes_in(segment: str) -> int:
     return int(pieces[_BYTES_IN_NAME]) if is_named else 0
 
 
-def walk(folder: str) -> list[Lying]:
-    """Return every file of a cache."""
+def walk(folder: str, at_once: int = 1) -> list[Lying]:
+    """Return every file of a cache; so many folders are listed at once."""
     found: list[Lying] = []
     folders = [folder]
-    while folders:
-        with suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    with suppress(OSError):
-                        seen = entry.stat(follow_symlinks=False)
-                        found.append(Lying(entry.path, seen.st_size, seen.st_mtime_ns))
+    with ThreadPoolExecutor(at_once, thread_name_prefix="walk") as pool:
+        while folders:
+            listed = list(map(_listed, folders) if at_once == 1 else pool.map(_listed, folders))
+            folders = [each for below, _ in listed for each in below]
+            found += (each for _, files in listed for each in files)
     return found
+
+
+def _listed(folder: str) -> tuple[list[str], list[Lying]]:
+    """Return the folders and the files in a folder; neither where it is gone."""
+    folders: list[str] = []
+    files: list[Lying] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                with suppress(OSError):
+                    seen = entry.stat(follow_symlinks=False)
+                    files.append(Lying(entry.path, seen.st_size, seen.st_mtime_ns))
+    return folders, files
 
 
 def usage_of(lying: list[Lying]) -> Usage:
@@ -160,6 +174,7 @@ def usage_of(lying: list[Lying]) -> Usage:
 
 
 _NS_PER_MS: Final = 1_000_000
+_WALKERS: Final = "cloud_storage_cache_trim_walk_concurrency"
 _LOGGER: Final = logging.getLogger("reconciler.cache")
 
 
@@ -197,10 +212,14 @@ class Room:
         self._rule = Rule.of(properties)
         self._chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
         self._interval_ns = int(property_of(properties, "cloud_storage_cache_check_interval_ms") or 0) * _NS_PER_MS
+        self._at_once = int(property_of(properties, _WALKERS) or 1)
+        self._most_carried = int(property_of(properties, "cloud_storage_cache_trim_carryover_bytes") or 0)
         self._needs = needs
         self._lock = threading.Lock()
         self._used: Usage | None = None
         self._walked_ns = 0
+        self._carried: list[Lying] = []
+        """What the last walk listed and its trim left, those first that were used longest ago."""
 
     @property
     def limits(self) -> Limits:
@@ -219,7 +238,7 @@ class Room:
                 used = usage_of(self._walked())
             wanted = Usage(used.bytes + size, used.objects + 1)
             if self._limits.target(wanted) is not None:
-                used = self._trimmed(size)
+                used = self._trimmed(size, used)
                 wanted = Usage(used.bytes + size, used.objects + 1)
             fits = wanted.bytes <= self._limits.most.bytes and wanted.objects <= self._limits.most.objects
             self._used = wanted if fits else used
@@ -234,25 +253,69 @@ class Room:
 
     def _walked(self) -> list[Lying]:
         self._walked_ns = self._written_ns()
-        return walk(str(self._place.folder))
+        return walk(str(self._place.folder), self._at_once)
 
-    def _trimmed(self, size: int) -> Usage:
-        """Look what is there now, and where a file of so many bytes makes that too much, trim; return what is left."""
+    def _trimmed(self, size: int, used: Usage) -> Usage:
+        """Trim so that a file of so many bytes has room, and return what is left.
+
+        What an earlier walk listed goes first; only where that is not enough, everything is listed anew.
+        """
+        if self._carried:
+            carried, self._carried = self._carried, []
+            trim = self._trim(self._target(size, used) or used, used)
+            trim.run([each for each in carried if _is_as_listed(each)])
+            if self._target(size, trim.left) is None:
+                self._end(trim, "cache_trim_carryover_trims", used)
+                self._carry(carried, trim)
+                return trim.left
         lying = self._walked()
         used = usage_of(lying)
-        target = self._limits.target(Usage(used.bytes + size, used.objects + 1))
+        target = self._target(size, used)
         if target is None:
             return used
-        target = Usage(target.bytes - size, target.objects - 1)
-        trim = Trim(self._rule, self._chunk_bytes, target, used, self._needs)
+        trim = self._trim(target, used)
         trim.run(lying)
-        note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
+        self._end(trim, "cache_trim_exhaustive_trims", used)
+        if not trim.is_done:
+            count_of_cache("cache_trim_failed_trims")
+        self._carry(sorted(lying, key=lambda each: (each.used_ns, each.path)), trim)
         return trim.left
+
+    def _trim(self, target: Usage, used: Usage) -> Trim:
+        return Trim(self._rule, self._chunk_bytes, target, used, self._needs)
+
+    def _target(self, size: int, used: Usage) -> Usage | None:
+        """Return what may stay so that a file of so many bytes has room; `None`: it has."""
+        target = self._limits.target(Usage(used.bytes + size, used.objects + 1))
+        return None if target is None else Usage(target.bytes - size, target.objects - 1)
+
+    def _end(self, trim: Trim, name: str, used: Usage) -> None:
+        count_of_cache(name)
+        note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
+
+    def _carry(self, listed: list[Lying], trim: Trim) -> None:
+        """Keep what is left of a listing for the next trim, as far as its memory goes."""
+        gone, room = set(trim.evicted), self._most_carried
+        for each in listed:
+            room -= sys.getsizeof(each) + sys.getsizeof(each.path)
+            if room < 0:
+                return
+            if each.path not in gone:
+                self._carried.append(each)
+
+
+def _is_as_listed(each: Lying) -> bool:
+    """Tell whether a file is still as it was listed: nobody has used it since."""
+    try:
+        return Path(each.path).stat(follow_symlinks=False).st_mtime_ns == each.used_ns
+    except OSError:
+        return False
 
 
 # What the caches tell a monitoring system: what this process asked of them, and what they take on this machine.
 
 
+_ANOMALIES: Final = "cache_anomalies"
 _LOCK: Final = Lock()
 _COUNTS: Final[Counter[str]] = Counter()
 """Of this process: the caches of a machine are one for everybody, as `machine` has them."""
@@ -281,10 +344,15 @@ def cache_levels(properties: Mapping[str, str], default_folder: str | None) -> M
     folder = usable_folder(properties, default_folder)
     if folder is None:
         return {}
-    lying = walk(str(folder))
+    lying = walk(str(folder), int(property_of(properties, _WALKERS) or 1))
     used = usage_of(lying)
     segments = {each.segment for each in lying}
-    return {"active_segments": len(segments), "cache_space_size_bytes": used.bytes, "cache_space_files": used.objects}
+    return {
+        "active_segments": len(segments),
+        "cache_space_size_bytes": used.bytes,
+        "cache_space_files": used.objects,
+        "readers": sum(is_held(each.path) for each in lying),
+    }
 
 
 # The cache: whoever wants bytes of a segment gets them from the disk, else from object storage, and leaves them there.
@@ -433,6 +501,7 @@ class ChunkCache:
             )
         except OSError as error:
             note(_LOGGER, "not cached", path=path, why=str(error))
+            count_of_cache(_ANOMALIES)
             return None
 
     def _keep_few(self, name: str, chunks: int) -> None:
@@ -464,6 +533,7 @@ def _held(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
         return HeldBytes(content, file)
     file.close()
     note(_LOGGER, "damaged", path=path)
+    count_of_cache(_ANOMALIES)
     evict(path)
     return None
 

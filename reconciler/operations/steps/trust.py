@@ -23,6 +23,8 @@ from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, plaintext_of
 from reconciler.resources.address import matches
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_KEY, SECRET_KEY, TRUST_FILE
+from reconciler.resources.configs import SECRET_REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -226,12 +228,22 @@ def sent_by(cluster: Cluster) -> Iterator[SentSecret]:
         to = frozenset({spec.confluent.rest_endpoint, *spec.confluent.bootstrap_servers})
         yield SentSecret("confluent.apiKey", spec.confluent.api_key, to)
         yield SentSecret("confluent.apiSecret", spec.confluent.api_secret, to)
+    for name in (ACCESS_KEY, SECRET_KEY, AZURE_KEY) if spec.embedded is not None else ():
+        if SECRET_REFERENCE.fullmatch(spec.properties.get(name, "")):
+            yield SentSecret(f"properties.{name}", spec.properties[name], _storage_of(cluster))
+
+
+def _storage_of(cluster: Cluster) -> frozenset[str]:
+    """Return where the keys of a cluster's object storage go."""
+    storage = cluster.spec.object_storage
+    return frozenset() if storage is None else frozenset({storage.endpoint or storage.url})
 
 
 def addresses_of(cluster: Cluster) -> frozenset[str]:
     """Return every address that a cluster sends secrets to, or would."""
     spec = cluster.spec
     found = {address for sent in sent_by(cluster) for address in sent.to}
+    found |= _storage_of(cluster) if spec.embedded is not None else frozenset()
     for connection in (spec.kafka, spec.redpanda):
         if connection is not None and connection.security is not None:
             found |= {f"{connection.security.protocol}://{server.strip()}" for server in connection.bootstrap_servers}
@@ -251,6 +263,8 @@ def _files(cluster: Cluster) -> Iterator[tuple[str, str]]:
         if security is not None:
             named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}
             yield from ((f"{kind}.security.{field}", path) for field, path in named.items() if path is not None)
+    if cluster.spec.embedded is not None and TRUST_FILE in cluster.spec.properties:
+        yield f"properties.{TRUST_FILE}", cluster.spec.properties[TRUST_FILE]
 
 
 def _link_in(folder: Path) -> Path | None:

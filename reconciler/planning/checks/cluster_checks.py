@@ -8,7 +8,17 @@ from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.findings import Finding, Mark
 from reconciler.resources.address import cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
-from reconciler.resources.cluster_properties import ALIASES, CREATION_DEFAULTS, ENABLED, property_of
+from reconciler.resources.cluster_properties import (
+    ACCESS_KEY,
+    ALIASES,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    CREATION_DEFAULTS,
+    ENABLED,
+    MEANINGLESS,
+    SECRET_KEY,
+    property_of,
+)
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -173,6 +183,7 @@ def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[s
         *_unknown(properties.keys() - known.keys(), sorted(known), platform=cluster.spec.provider),
         *(_contradictions(properties) if ENABLED in known else ()),
         *_unstored(cluster),
+        *(_access(cluster) if ENABLED in known else ()),
     ):
         marks = tuple(_mark(wanted, name) for name in names if name in properties)
         yield Finding(wanted.resource.address, wanted.source, message, hint, marks)
@@ -181,6 +192,10 @@ def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[s
 def _unknown(names: AbstractSet[str], known: list[str], *, platform: str) -> Iterator[Said]:
     what, hint = _WORDS.get(platform, _WORDS["embedded"])
     for name in sorted(names):
+        if platform == "embedded" and name in MEANINGLESS:
+            why, mend = MEANINGLESS[name]
+            yield f"{PROPERTIES}{name} has no meaning on an embedded cluster: {why}", mend, (name,)
+            continue
         near = nearest(name, known, likeness=_ALIKE.get(platform, _ALIKE["embedded"]))
         yield f"{PROPERTIES}{name} is not {what}", did_you_mean(near, otherwise=hint), (name,)
 
@@ -189,9 +204,10 @@ def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:
     def number(name: str) -> float:
         return float(property_of(properties, name) or 0)
 
-    first, second = (properties.get(name) for name in ALIASES)
-    if first is not None and second is not None and first != second:
-        yield "delete_retention_ms and log_retention_ms are one property by two names", "Keep one of the two.", ALIASES
+    for names in ALIASES:
+        first, second = (properties.get(name) for name in names)
+        if first is not None and second is not None and first != second:
+            yield f"{' and '.join(names)} are one property by two names", "Keep one of the two.", names
     directory = properties.get(_DIRECTORY)
     if directory is not None and not directory.startswith("/"):
         message = f"{directory!r} is not a full path: every process would have a cache of its own"
@@ -212,6 +228,31 @@ def _unstored(cluster: Cluster) -> Iterator[Said]:
     for name in (ENABLED, *CREATION_DEFAULTS):
         if cluster.spec.properties.get(name) == "true":
             yield f"{name} is true, and there is no object storage", "Declare objectStorage, or remove it.", (name,)
+
+
+_PAIRS: Final = ((ACCESS_KEY, SECRET_KEY, "s3"), (AZURE_ACCOUNT, AZURE_KEY, "az"))
+"""Properties that come together, and the scheme of the object storage they are for."""
+
+
+def _access(cluster: Cluster) -> Iterator[Said]:
+    """Yield what is wrong with how the object storage is to be reached."""
+    properties, storage = cluster.spec.properties, cluster.spec.object_storage
+    for first, second, scheme in _PAIRS:
+        given = [name for name in (first, second) if name in properties]
+        url = None if storage is None else storage.url
+        if given and url is None:
+            yield (
+                f"{given[0]} is set, and there is no object storage",
+                "Declare objectStorage, or remove it.",
+                (given[0],),
+            )
+        elif given and url is not None and not url.startswith(f"{scheme}://"):
+            message = f"{given[0]} is for {scheme}:// locations, and objectStorage is {url}"
+            hint = "Remove it: keys of this storage are looked for where the tools of its cloud look."
+            yield message, hint, (given[0],)
+        elif len(given) == 1:
+            other = second if given[0] == first else first
+            yield f"{given[0]} is set without {other}", "Set both, or none.", (given[0],)
 
 
 def _mark(wanted: WantedResource, name: str) -> Mark:

@@ -34,10 +34,10 @@ from reconciler.providers.embedded.recovery import archived_in, asked_in, looked
 from reconciler.providers.embedded.translate import mountings_in, observed_in
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Marked, go_on, wanted_in
-from reconciler.providers.secrets import opened
+from reconciler.providers.secrets import access_of, opened
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, IDLE
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.inventory import (
     Capabilities,
@@ -229,6 +229,7 @@ def patience_in(properties: Mapping[str, str]) -> Patience:
         value("cloud_storage_initial_backoff_ms"),
         value("cloud_storage_segment_upload_timeout_ms"),
         value("cloud_storage_manifest_upload_timeout_ms"),
+        value(IDLE),
     )
 
 
@@ -276,7 +277,11 @@ class EmbeddedProvider:
             declared,
             opened(declared.spec.embedded.root, edge),
             edge,
-            None if storage is None else opened(storage, edge, patience_in(declared.spec.properties)),
+            None
+            if storage is None
+            else opened(
+                storage, edge, access_of(declared.spec.properties, patience_in(declared.spec.properties), edge)
+            ),
         )
 
     @property

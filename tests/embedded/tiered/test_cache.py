@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.embedded.keys import index_key
-from reconciler.embedded.tiered.cache import machine_of, stored_bytes_in
+from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, taken_of_caches, walk
 from reconciler.embedded.tiered.cache_files import (
     Hydrated,
     Rule,
@@ -32,6 +32,7 @@ from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
+from reconciler.resources.base import parse_size
 from tests.embedded.samples import read, rows_of
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import cached_in, in_segments, place_of, tiered_cluster
@@ -242,6 +243,56 @@ def test_what_was_used_least_recently_goes_first_and_its_index_with_it(tmp_path:
     assert not any(index_key(one) in str(path) for path in case.files())
 
 
+def test_a_trim_takes_what_an_earlier_one_listed_and_lists_anew_where_that_is_not_enough(tmp_path: Path) -> None:
+    counts = {}
+    for carried in ("0", "1MiB"):
+        properties = {"cache_max_objects": "15", "cache_trim_carryover_bytes": str(parse_size(carried))}
+        case = Case(tmp_path / carried, segments=4, **properties)
+        taken_of_caches()
+        assert case.is_right()
+        assert 0 < len(case.files()) <= 15
+        counts[carried] = taken_of_caches()
+    anew, carried_over = counts.values()
+    assert "cache_trim_carryover_trims" not in anew
+    assert carried_over["cache_trim_carryover_trims"] > 0
+    assert 0 < carried_over["cache_trim_exhaustive_trims"] < anew["cache_trim_exhaustive_trims"]
+
+
+def test_what_was_read_since_it_was_listed_is_not_taken_for_old(tmp_path: Path) -> None:
+    properties = {"cache_max_objects": "36", "cache_trim_carryover_bytes": str(1 << 20)}
+    case = Case(tmp_path / "cache", segments=8, **properties)
+    one = case.segments()[0]
+    assert read(case.log, stop=4000) == case.rows[:4000]
+    again = len(case.chunk_files(one))
+    for start in range(4000, 8000, 100):
+        assert read(case.log, stop=100) == case.rows[:100]
+        assert read(case.log, start=start, stop=start + 100) == case.rows[start : start + 100]
+    assert again == 0, "it was trimmed once, and read again"
+    assert list(case.chunk_files(one)) == [0]
+
+
+def test_folders_of_a_cache_are_listed_side_by_side_where_that_is_asked_for(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "file").write_bytes(b"x")
+    scanning: set[int] = set()
+    meeting: list[threading.Barrier] = [threading.Barrier(2, timeout=60)]
+
+    def listen(event: str, given: tuple[object, ...]) -> None:
+        if event == "os.scandir" and str(given[0]).startswith(f"{tmp_path}/") and threading.get_ident() not in scanning:
+            scanning.add(threading.get_ident())
+            for barrier in meeting:
+                barrier.wait()
+
+    sys.addaudithook(listen)
+    assert len(walk(str(tmp_path), 2)) == 8
+    assert len(scanning) == 2
+    meeting.clear()
+    scanning.clear()
+    assert len(walk(str(tmp_path))) == 8
+    assert scanning == {threading.get_ident()}
+
+
 def test_files_of_what_is_gone_long_ago_are_let_go_as_all_others(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     first = Case(folder, cache_max_objects="15")
@@ -378,6 +429,16 @@ def test_a_disk_that_refuses_what_is_written_only_costs_time(tmp_path: Path) -> 
     assert {line.split()[0] for line in out.splitlines()} == {str(count)}
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert left == []
+
+
+def test_instruments_tell_what_readers_hold_and_what_no_trim_could_make_room_for(tmp_path: Path) -> None:
+    case = Case(tmp_path / "cache", segments=2, cache_max_objects="4")
+    reader = case.log.read(0, OffsetRange(0, 1000))
+    taken_of_caches()
+    next(iter(reader))
+    assert cache_levels(case.cached(), None)["readers"] >= 1
+    _close(reader)
+    assert cache_levels(case.cached(), None)["readers"] == 0
 
 
 # -- faults of the disk
