@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
     from reconciler.resources.mirrors import (
         AccessRules,
+        ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
         MirrorEntry,
@@ -141,6 +142,10 @@ class EmbeddedLinks:
         """Note where a new mirror begins."""
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
+
+    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:  # noqa: ARG002 - as the platform is
+        """Return nothing: producers cannot write to a mirror."""
+        return {}
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Let go of what lies below the log starts of the source."""
