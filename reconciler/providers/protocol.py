@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import (
         AccessRules,
         Diverged,
+        ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
         LinkSeen,
@@ -460,6 +461,13 @@ class LinksOfCluster(Protocol):
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
         """Note where a new mirror begins, and let partitions without records begin there. The first ones count."""
+        ...
+
+    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:
+        """Return the records in mirrors that their links did not copy, by full name; those without any are absent.
+
+        Nothing where the platform refuses all other producers.
+        """
         ...
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:

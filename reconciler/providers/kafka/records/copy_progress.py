@@ -42,6 +42,8 @@ class Progress:
     last: Chunk = _NOTHING
     copy_id: str | None = None
     """Which topic was copied into: what is said of one that was deleted says nothing of its successor."""
+    commits: int | None = None
+    """How many transactions wrote records, each of which left a marker there; `None`: nobody counted from the start."""
 
     @property
     def reached(self) -> SinkPosition:
@@ -57,6 +59,7 @@ class Progress:
             "epochs": epochs,
             "chunk": self.last.number,
             "copy_id": self.copy_id,
+            **({} if self.commits is None else {"commits": self.commits}),
         }
 
 
@@ -79,7 +82,9 @@ def advanced(
     chunks = appended(before.last, pieces)
     last = chunks[-1] if chunks else before.last
     epochs = source.epochs_below(through)
-    return replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last), chunks
+    commits = None if before.commits is None else before.commits + bool(chunks)
+    after = replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last, commits=commits)
+    return after, chunks
 
 
 def messages_of(
@@ -127,7 +132,7 @@ class Ledgers:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
         last = self._last.get(partition, _NOTHING)
-        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"))
+        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"), found.get("commits"))
 
     def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
         """Return all, or some."""

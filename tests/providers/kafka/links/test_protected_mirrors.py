@@ -120,7 +120,9 @@ def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
     assert isinstance(seen.becomes, Topic)
     assert [rule.permission for rule in seen.becomes.spec.acls] == ["allow"]
     assert denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.unplaced()
-    assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {f"acls.allow {guarded.user('app')}"}
+    assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {
+        f"acls.allow {guarded.user('app')}"
+    }
 
 
 def test_a_denial_of_somebody_else_is_theirs(guarded: Guarded) -> None:
