@@ -31,7 +31,7 @@ from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition
-from reconciler.resources.mirrors import NEVER_FETCHED, Position
+from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
 from reconciler.resources.mount import MountSource, Recoverable
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
@@ -59,8 +59,8 @@ KAFKA: dict[str, Any] = {
     "tiering": True,
     "tiering_words": "kip-405",
     "links": True,
-    "mirror_states": frozenset({"mirroring", "paused", "promoted", "failed-over"}),
-    "link_features": frozenset(LINK_FEATURES.values()),
+    "mirror_states": frozenset(ROLES),
+    "link_features": frozenset({*LINK_FEATURES.values(), "bidirectional-mode"}),
     "mirrors_read_only": False,
     "acls": True,
     "acl_hosts_are_addresses": True,
@@ -325,6 +325,7 @@ def _measures(row: dict[str, Any]) -> Measures:
             tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
             {number: _position(**at) for number, at in said.get("positions", {}).items()},
             said.get("committed"),
+            None if "diverged" not in said else tuple(Diverged(**each) for each in said["diverged"]),
         )
         for address, said in row.get("measures", {}).items()
     }
