@@ -11,6 +11,7 @@ from reconciler.resources.address import Address, address_of, cluster_of, tiers_
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
+from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,6 +168,11 @@ def topic_of(mirror: MirrorTopic) -> Address:
 def is_live(mirror: Observed | None) -> bool:
     """Tell whether an observed mirror takes no records of its own; a stopped one is an ordinary topic with a record."""
     return mirror is not None and mirror.state != STOPPED
+
+
+def is_replica(item: Observed | WantedResource | None) -> bool:
+    """Tell whether something is a read replica."""
+    return item is not None and isinstance(item.resource, Topic) and item.resource.spec.read_replica_of is not None
 
 
 def mounted_by(mounting: Mounting) -> Address:

@@ -15,6 +15,7 @@ ENABLED: Final = "cloud_storage_enabled"
 ALIASES: Final = ("delete_retention_ms", "log_retention_ms")
 """One property by two names."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
+REPLICA_INTERVAL: Final = "cloud_storage_readreplica_manifest_sync_timeout_ms"
 
 _SWITCHES: Final = (
     ConfigKey(ENABLED, "boolean", "false", description="Tiered storage at all; off, nothing is uploaded or fetched."),
@@ -79,6 +80,16 @@ _UPLOAD: Final = (
         "65536",
         minimum=1024,
         description="Size of a page that a manifest spills; it spills above twice that.",
+    ),
+)
+
+_REPLICAS: Final = (
+    ConfigKey(
+        REPLICA_INTERVAL,
+        "duration",
+        "30000",
+        minimum=0,
+        description="How often read replicas look for what their sources have uploaded.",
     ),
 )
 
@@ -283,7 +294,7 @@ EMBEDDED_PROPERTIES: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {
         key.name: key
         for key in sorted(
-            (*_SWITCHES, *_UPLOAD, *_CACHE, *_HOUSEKEEPING, *_LOCAL, *_DEFAULTS), key=lambda key: key.name
+            (*_SWITCHES, *_UPLOAD, *_REPLICAS, *_CACHE, *_HOUSEKEEPING, *_LOCAL, *_DEFAULTS), key=lambda key: key.name
         )
     }
 )

@@ -100,7 +100,7 @@ TAIL: Final = 64
 
 def catalog_register(store: ObjectStore) -> Register:
     """Return the register of a cluster's catalog: its head, not what it names."""
-    return Register(store, CATALOG, format="reconciler.catalog/5", shape=HEAD, is_new=_is_new)
+    return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new)
 
 
 def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:
