@@ -146,8 +146,11 @@ def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any
     """Yield the fields of a manifest's spec and what each says, in the order they are written in."""
     if isinstance(resource, Topic):
         spec = resource.spec
-        yield "partitions", spec.partitions
-        if spec.replication_factor is not None:
+        if spec.read_replica_of is not None:
+            yield "readReplicaOf", spec.read_replica_of
+        elif spec.partitions is not None:
+            yield "partitions", spec.partitions
+        if spec.replication_factor is not None and spec.read_replica_of is None:
             yield "replicationFactor", spec.replication_factor
         if spec.recover_from is not None:
             yield "recoverFrom", spec.recover_from

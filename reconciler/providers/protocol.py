@@ -215,6 +215,16 @@ class Provider(Protocol):
         """
         ...
 
+    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:
+        """Return what new read replicas would follow, each by its location in object storage, or why one cannot be.
+
+        Asked only of platforms that have read replicas. Sizes are not looked at.
+
+        Raises:
+            RetryableError: The object storage cannot be reached.
+        """
+        ...
+
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
         """Yield every topic that one cluster made and lies in object storage, by its place; or why it is no use.
 

@@ -181,8 +181,6 @@ def recorded_text(address: str, recorded: Recorded) -> list[Line]:
     ]
 
 
-
-
 def history_text(history: History) -> list[Line]:
     """Return the snapshots, newest first, and how to see the older ones."""
     if not history.rows:

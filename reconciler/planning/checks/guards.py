@@ -101,6 +101,8 @@ _COPIED: Final = (
     "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
 
+_REPLICA: Final = "its consumer groups lose their offsets here, and its access rules go; its source keeps every record"
+
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
 DATA_BEARING: Final = frozenset({"topic", "mirror"})
@@ -218,6 +220,8 @@ def _data_bearing(action: Action, situation: Situation) -> Block | None:
     message = "it may hold records that nothing brings back"
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
         message = _LIVE_MIRROR
+    if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
+        message = _REPLICA
     if Reason.MOVED in action.reasons:
         message = _COPIED
     return Block("data_bearing", message, f"delete:{action.address}")
