@@ -167,6 +167,8 @@ class Reason(StrEnum):
     """Others' topics begin as it does, and nothing else of it is there: it is ours from the start."""
     RECOVERED = "recovered"
     """Made from what object storage has of it."""
+    BY_COMMAND = "by_command"
+    """A command asked for it: the record stays as it was, so that the next plan finds what differs."""
     LAST_ALLOWANCE = "last_allowance"
     """What is left of the access rules only denies: nobody may any more."""
 

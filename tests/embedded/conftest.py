@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-@pytest.fixture(params=["memory", "directory", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("s3", "gs", "az"))])
+@pytest.fixture(
+    params=["memory", "directory", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("s3", "gs", "az"))]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "west")
 

@@ -159,6 +159,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             | Reason.RECORD_ONLY
             | Reason.ONLY_A_PREFIX
             | Reason.ROLE_WANTED
+            | Reason.BY_COMMAND
         ):
             return ""
         case _:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.operations.state_edit import Repaired
-    from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
+    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess

@@ -686,11 +686,12 @@ def commanded(desired: Desired, recorded: Record, observed: Inventory) -> tuple[
 
 
 def is_left(address: Address, situation: Situation) -> bool:
-    """Tell whether a mirror that no file names is left alone: a command made it, over a link that they do name."""
+    """Tell whether a mirror that no file names is left alone: a command made it, over a link that has not left them."""
     last = situation.recorded[address]
     if situation.given.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
-    return is_made_by_command(last) and link_of(last.resource) in situation.wanted
+    link = link_of(last.resource)
+    return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)
 
 
 def warnings_of_commanded(review: Review) -> Iterator[Finding]:
@@ -709,7 +710,10 @@ def warnings_of_commanded(review: Review) -> Iterator[Finding]:
             yield Finding(address, item.source, f"{_peer_paused(mirror)}: {_LEFT}", hint, item.marks)
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         if address in situation.observed and situation.is_decidable(address) and is_left(address, situation):
-            hint = f"Write it into the files: reconciler drift --accept {address}"
+            last = situation.recorded[address].resource
+            link = link_of(last) if isinstance(last, MirrorTopic) else address
+            written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
+            hint = f"Write it into the files: reconciler drift --accept {written}"
             yield Finding(address, None, f"{_UNNAMED}: {_LEFT}", hint)
 
 

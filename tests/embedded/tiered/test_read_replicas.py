@@ -87,7 +87,11 @@ def pair_in(store: ObjectStore, storage: ObjectStore, **configs: str) -> Pair:
     west.cluster.create_topic(TOPIC, partitions=2, configs={**BOTH, "segment.bytes": "14", **configs})
     watched = WatchedStore(storage)
     east = EmbeddedCluster.create(
-        MemoryStore(), "follower", now_ms=west.clock, new_id=ids(), storage=watched  # fmt: skip
+        MemoryStore(),
+        "follower",
+        now_ms=west.clock,
+        new_id=ids(),
+        storage=watched,  # fmt: skip
     )
     east.alter_cluster({"cloud_storage_enabled": "true"})
     watched.calls.clear()
