@@ -322,6 +322,13 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         return
     if cluster_address(spec.source) not in situation.wanted:
         yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
+    here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
+    if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
+        message = (
+            f"{link.cluster} is a cluster of platform {here.spec.provider} and {spec.source} one of "
+            f"{there.spec.provider}: roles are swapped between clusters of one platform"
+        )
+        yield message, "Use `mode: destination`."
     yield from beyond_platform(link, capabilities)
 
 
@@ -336,13 +343,6 @@ def beyond_platform(link: MirrorLink, capabilities: Capabilities) -> Iterator[tu
         elif capabilities.principal is None:
             message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
             yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
-    here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
-    if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
-        yield (
-            f"{link.cluster} is a cluster of platform {here.spec.provider} and {spec.source} one of "
-            f"{there.spec.provider}: roles are swapped between clusters of one platform",
-            "Use `mode: destination`.",
-        )
     defaults = type(spec)(source=spec.source)
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field
