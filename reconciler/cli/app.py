@@ -35,8 +35,11 @@ class Entry:
     """What other tools call it; both names do."""
 
 
-def _command(section: str, name: str, summary: str, module: str, alias: str | None = None) -> Entry:
-    function = f"{name.replace('-', '_')}_command"
+def _command(
+    section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
+) -> Entry:
+    """Return a command; `group` is told of one whose module has commands of several groups."""
+    function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
     return Entry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 
 
@@ -89,6 +92,19 @@ _MIRROR: Final = (
     _command("Commands", "restore", "make the original source a mirror of what was its own", "mirror"),
 )
 
+_LINK: Final = (
+    _command("Commands", "create", "make links now; for emergencies", "mirror", group="link"),
+    _command("Commands", "list", "links, their states and mirrors", "mirror", group="link"),
+    _command(
+        "Commands", "describe", "links: fields, tasks, mirrors by state, what may be asked", "mirror", group="link"
+    ),
+    _command("Commands", "pause", "stop all mirrors of links from fetching", "mirror", group="link"),
+    _command("Commands", "resume", "let paused links go on", "mirror", group="link"),
+    _command(
+        "Commands", "delete", "delete links whose mirrors are stopped; --force stops them", "mirror", group="link"
+    ),
+)
+
 _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state"),
     _command("Commands", "show", "one resource as it was last applied", "state"),
@@ -96,7 +112,7 @@ _STATE: Final = (
     _command("Commands", "diff", "what two states say differently", "state"),
     _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
     _command("Commands", "mv", "record a resource under another address", "state", "move"),
-    _command("Commands", "rm", "stop owning, touch nothing", "state", "forget"),
+    _command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
     _command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
     _command("Commands", "repair", "make a lost or damaged lockfile anew", "state"),
 )
@@ -123,6 +139,7 @@ COMMANDS: Final = (
     Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
     Entry("mirror", "look at mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
+    Entry("link", "look at links, and act on them in an emergency", "Clusters", entries=_LINK),
     Entry("mount", "look at mountable topics, stop what is on its way", "Clusters", entries=_MOUNT),
     Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
     Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),

@@ -149,6 +149,7 @@ class _Asked(NamedTuple):
 
 
 _KINDS: Final = {
+    "link": {"link"},
     "mirror": {"mirror", "link"},
     "topic": {"topic", "mirror", "mounting"},
     "verify": {"topic", "mirror", "mounting"},

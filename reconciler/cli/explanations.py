@@ -223,8 +223,8 @@ EXPLANATIONS: Final = (
         "E026",
         r"cannot be reversed",
         "This mirror cannot swap roles",
-        "Roles are swapped over a link with `mode: bidirectional` and without a prefix, and not on "
-        "Apache Kafka. Promote the mirror or fail it over, and declare a link the other way.",
+        "Roles are swapped over a link with `mode: bidirectional` and without a prefix, between clusters of one "
+        "platform. Else promote the mirror or fail it over, and declare a link the other way.",
     ),
     Explanation(
         "E027",

@@ -99,7 +99,7 @@ def asked(
 
     wait_ms = None if timeout is None else int(seconds("--timeout", timeout) * 1000)
     with acting.emergency(files, place, f"mirror {verb}", at=at) as emergency:
-        acts = replace(emergency, report=_without_failures(emergency.report))
+        acts = replace(emergency, report=without_failures(emergency.report))
         answers = ask_mirrors(
             acts,
             verb,
@@ -112,7 +112,7 @@ def asked(
     show(answers, form)
 
 
-def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
+def without_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
     """Return where events go but those of failures: each is told with the mirror it is of."""
 
     def tell(event: Event) -> None:

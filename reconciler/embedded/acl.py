@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from reconciler.embedded.catalog.model import AclEntry
-from reconciler.embedded.catalog.tables import topic_named, unknown_namespace
+from reconciler.embedded.catalog.tables import check_no_replica, topic_named, unknown_namespace
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, rule_at, rule_fields
 from reconciler.resources.address import split_name, tiers_of
@@ -233,11 +233,14 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
 
     Raises:
         NotAuthorizedError: Says why.
+        UserError: It is a read replica, which nobody writes to.
     """
-    if who.is_super_user:
-        return
     who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
+    if topic is not None:
+        check_no_replica(full_name, topic, "to write to it")
+    if who.is_super_user:
+        return
     if topic is not None and topic.follows is not None:
         who.check_super_user(f"write to mirror {full_name}")
 

@@ -22,6 +22,7 @@ from reconciler.embedded.catalog.mirror_tables import (
     source_topic,
 )
 from reconciler.embedded.catalog.model import NamespaceEntry
+from reconciler.embedded.catalog.tables import check_no_replica
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, disabling
 from reconciler.embedded.catalog.topic_configs import EffectiveConfig, effective_configs
 from reconciler.embedded.catalog.topics import (
@@ -274,7 +275,7 @@ class Admin:
         """Return what a mirror of a topic of this cluster follows."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        topic_shown(self.permissions, catalog, full_name)
+        check_no_replica(full_name, topic_shown(self.permissions, catalog, full_name), "to mirror it")
         return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:

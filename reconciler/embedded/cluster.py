@@ -131,6 +131,42 @@ class EmbeddedCluster(Admin):
         self.catalog.read()
         return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)
 
+    def replicate_topic(self, full_name: str, location: str) -> None:
+        """Make a read replica of what lies at a location in object storage, as far as that is uploaded now.
+
+        Raises:
+            InvalidNamespaceError: Its namespace does not exist.
+            NotAuthorizedError: Who acts is not the super user: what lies in object storage may be anybody's.
+            UserError: There is no such location, or the name is taken.
+        """
+        from reconciler.embedded.catalog.tiering_state import TopicLocation
+        from reconciler.embedded.tiered.replicas import followable, make_replica
+
+        self.permissions.check_super_user(f"make a read replica of {location}")
+        if self.storage is None:
+            message = f"topic {full_name} cannot be a read replica: its cluster has no object storage"
+            raise UserError(message, hint="Open the cluster with the object storage of its source.")
+        found, topic_id = followable(self.storage, TopicLocation.parse(location)), self._new_id()
+        self.catalog.commit(lambda draft: make_replica(draft, full_name, found, topic_id=topic_id))
+        for error in self.follow_replicas(lambda name: name == full_name).values():
+            if isinstance(error, ReconcilerError):
+                raise error
+
+    def follow_replicas(
+        self,
+        is_wanted: Callable[[str], bool] = lambda _full_name: True,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Mapping[str, int | ReconcilerError]:
+        """Let read replicas, by full name the wanted ones, show what their sources have uploaded by now.
+
+        Return, by topic id, how many partitions moved, or why the source could not be followed.
+        """
+        from reconciler.embedded.tiered.replicas import Replicas
+
+        self.catalog.read()
+        return Replicas(self.store, self.catalog, self.remote, self.now_ms, is_stopped).follow(is_wanted)
+
     @property
     def mounts(self) -> Mounts:
         """Topics detached and attached: begin migrations, drive and stop them, see what can be mounted."""

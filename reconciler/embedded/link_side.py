@@ -318,9 +318,10 @@ def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
 
 
 def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, Offered]:
-    """Return the topics of a catalog by full name, or of `only` some, as `principal` sees them."""
+    """Return the topics of a catalog by full name, or of `only` some, as `principal` sees them; no read replicas."""
     who = Permissions.of(principal) if _denies_anything(catalog) else None
-    names = catalog.topics if only is None else [name for name in only if name in catalog.topics]
+    chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
+    names = [name for name in chosen if catalog.topics[name].replica is None]
     return {
         name: Offered(
             source_topic(catalog, name),

@@ -84,7 +84,7 @@ def _remote(
     found = report.topic(name, Address(name), heads, manifests)
     if found.tiering is None or found.tiering.hidden is not None:
         return None
-    return RemoteVitals(*found.remote, found.garbage.segments, found.log_bytes, found.pending_bytes)
+    return RemoteVitals(*found.remote, found.garbage.segments, found.log_bytes, found.pending_bytes, found.lag)
 
 
 def _group(store: ObjectStore, name: str) -> Group | None:

@@ -24,8 +24,17 @@ from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan_rows import fingerprint, moves_of, plain
 from reconciler.planning.resolve.mirror_sources import commanded
-from reconciler.planning.situation import taken_over
-from reconciler.resources.address import Address, cluster_address, matches
+from reconciler.planning.situation import is_live, taken_over
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+)
+from reconciler.runtime.text import counted, first_few
 from reconciler.state.lockfile import KEY
 
 if TYPE_CHECKING:
@@ -171,6 +180,7 @@ class Whose(NamedTuple):
     """Of the state; `None` before there is one."""
 
 
+_NAMED: Final = 3
 _NOBODY: Final = Whose("")
 """Under which what an old file says is kept until its owner takes it."""
 
@@ -489,8 +499,12 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     decided = decide_unlocked(work)
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
-    taken = _taken_over(work, decided, _chosen(select))
-    findings = without_doubtful((*taken, *sort_out(planned.plan, _roles(work, decided, select))), doubtful)
+    found = (
+        *_taken_over(work, decided, _chosen(select)),
+        *_foreign(work, decided, select),
+        *sort_out(planned.plan, _roles(work, decided, select)),
+    )
+    findings = without_doubtful(found, doubtful)
     unknown, lost = _unknown_run(work, decided), _lost(decided)
     told = None
     if known is not None:
@@ -537,6 +551,29 @@ def _taken_over(work: Work, decided: Decided, is_looked_at: Callable[[Address], 
         for address, other in found
         if is_looked_at(address)
     )
+
+
+FOREIGN: Final = "records"
+"""The path of records in a mirror that its link did not copy."""
+
+
+def _foreign(work: Work, decided: Decided, select: Select) -> Iterator[DriftItem]:
+    """Yield mirrors to which other producers wrote, on platforms that let them."""
+    is_chosen = _chosen(select)
+    clusters: dict[str, list[str]] = {}
+    for address, seen in decided.seen.inventory.items():
+        if kind_of(address) == "mirror" and is_live(seen) and is_chosen(address):
+            clusters.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
+    for cluster, names in sorted(clusters.items()):
+        provider = work.providers[cluster]
+        if provider.capabilities.mirrors_read_only:
+            continue
+        for name, foreign in sorted(provider.links.foreign(names).items()):
+            address, where = address_of("mirror", cluster, name), [str(each) for each in foreign]
+            count = counted(sum(each.records for each in foreign), "record")
+            message = f"another producer wrote {count}: {first_few(where, _NAMED, grouping='')}"
+            mark = fingerprint_of("drift", address, where, FOREIGN)
+            yield DriftItem("drift", address, message, mark, FOREIGN)
 
 
 def _unknown_run(work: Work, decided: Decided) -> Finding | None:
@@ -598,13 +635,15 @@ def _way_on(plan: Plan, fails: Sequence[DriftItem]) -> str:
     accepting = "take it into the files: reconciler drift --accept ADDR"
     refused = {finding.address for finding in plan.errors}
     moved = [found for found in fails if found.kind in {"drift", "missing"}]
-    back = [found for found in moved if found.path not in {"incarnation", OWNER}]
+    back = [found for found in moved if found.path not in {"incarnation", OWNER, FOREIGN}]
     if any(found.address in refused for found in moved):
         return f"Not all of it can be set back: `reconciler plan` says why. Or {accepting}"
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {accepting}"
     if lost := [found for found in moved if found.path == OWNER]:
         return f"Take it back with: reconciler apply --allow adopt:{lost[0].address}. Or take it out of the files"
+    if any(found.path == FOREIGN for found in moved):
+        return "Keep others out (`protect: acl` in the link). To be rid of the records, delete the mirror, and apply."
     if moved:
         return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
     ways: dict[DriftClass, str] = {

@@ -17,7 +17,7 @@ from reconciler.manifests.files import label_of
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import explain_origin
 from reconciler.manifests.positions import path_text
-from reconciler.operations.drift import doubts, sort_out, unreadable, without_doubtful
+from reconciler.operations.drift import FOREIGN, doubts, sort_out, unreadable, without_doubtful
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
     ByHandError,
@@ -37,8 +37,8 @@ from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.plan_rows import moves_of, plain
 from reconciler.planning.resolve.mirror_sources import commanded, link_of
-from reconciler.resources.acls import rule_fields
 from reconciler.planning.situation import ALTERED
+from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
@@ -146,8 +146,11 @@ def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any
     """Yield the fields of a manifest's spec and what each says, in the order they are written in."""
     if isinstance(resource, Topic):
         spec = resource.spec
-        yield "partitions", spec.partitions
-        if spec.replication_factor is not None:
+        if spec.read_replica_of is not None:
+            yield "readReplicaOf", spec.read_replica_of
+        elif spec.partitions is not None:
+            yield "partitions", spec.partitions
+        if spec.replication_factor is not None and spec.read_replica_of is None:
             yield "replicationFactor", spec.replication_factor
         if spec.recover_from is not None:
             yield "recoverFrom", spec.recover_from
@@ -344,6 +347,9 @@ class _Accepting:
 
     def _accept(self, found: DriftItem) -> None:
         match found.kind:
+            case "drift" if found.path == FOREIGN:
+                message = "no file says which records a mirror has: delete it and apply, or leave them"
+                raise ElsewhereError(message)
             case "drift":
                 self._accept_drift(found)
             case "missing" if str(found.observed or "").startswith(DETACHED_AT):

@@ -23,6 +23,7 @@ from reconciler.resources.address import (
     address_of,
     check_namespace,
     check_topic_name,
+    cluster_address,
     join_name,
     kind_of,
     rank,
@@ -31,7 +32,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.base import InNamespace, NameOnly, OfNamespace, format_duration, format_size
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
+from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, EMBEDDED_PROPERTIES
 from reconciler.resources.inventory import ClusterMetadata, Observed
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -111,7 +112,7 @@ def archives_in(
 
     `metadata` says what there was beside segments: what it has no topic of was deleted, or made later.
     """
-    making = _Restoring(cluster.metadata.name, metadata or ClusterMetadata(cluster_id=""))
+    making = _Restoring(cluster, metadata or ClusterMetadata(cluster_id=""))
     by_name: dict[str, list[tuple[str, Recoverable]]] = {}
     for place, topic in found:
         match topic:
@@ -122,8 +123,7 @@ def archives_in(
     for _, several in sorted(by_name.items()):
         making.add(several)
     making.add_empty()
-    if metadata is not None:
-        making.add_unsaid(cluster)
+    making.add_unsaid()
     return Archives(
         making.inventory,
         making.taken,
@@ -139,9 +139,11 @@ def archives_in(
 class _Restoring:
     """A lost cluster in the making, from its segments and from what was kept beside them."""
 
-    def __init__(self, cluster: str, kept: ClusterMetadata) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, kept: ClusterMetadata) -> None:
+        self._cluster = cluster.metadata.name
         self._kept = kept
+        wanted = compiled_cluster(cluster, "", EMBEDDED_PROPERTIES)[0].resource
+        self._properties = wanted.spec.properties if isinstance(wanted, Cluster) else {}
         is_topic = {address: kind_of(address) == "topic" for address in kept.inventory}
         self._topics = {address: seen for address, seen in kept.inventory.items() if is_topic[address]}
         self.inventory = {address: seen for address, seen in kept.inventory.items() if not is_topic[address]}
@@ -207,15 +209,13 @@ class _Restoring:
             if source is None:
                 self.empty.append(address)
 
-    def add_unsaid(self, cluster: Cluster) -> None:
+    def add_unsaid(self) -> None:
         """Say what the cluster's properties were, where its manifest says nothing of them."""
-        wanted, _ = compiled_cluster(cluster, "", EMBEDDED_PROPERTIES)
-        declared = wanted.resource.spec.properties if isinstance(wanted.resource, Cluster) else {}
         for name, value in sorted(self._kept.properties.items()):
-            if name not in declared:
+            if name not in self._properties:
                 message = f"the property {name} was {value}, and the manifest of the Cluster does not say it"
                 hint = "Write it under properties of the Cluster, where it is to hold again."
-                self.unsaid.append(LeftOut(cluster.address, UserError(message, hint=hint)))
+                self.unsaid.append(LeftOut(cluster_address(self._cluster), UserError(message, hint=hint)))
 
     def groups(self) -> Iterator[GroupReturn]:
         """Yield what becomes of each consumer group."""
@@ -261,8 +261,8 @@ class _Restoring:
         return declared
 
     def _around(self, namespace: str) -> dict[str, str]:
-        """Return what namespaces say, the nearest last."""
-        said: dict[str, str] = {}
+        """Return what the cluster and namespaces say, the nearest last."""
+        said = {config: self._properties[name] for name, config in CONFIG_DEFAULTS.items() if name in self._properties}
         for tier in tiers_of(namespace):
             seen = self.inventory.get(address_of("namespace", self._cluster, tier))
             if seen is not None and isinstance(seen.resource, Namespace):

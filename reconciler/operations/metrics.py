@@ -184,6 +184,7 @@ _OF_TOPICS: Final = (
     ("pending_deletion", "segments_pending_deletion", "Segments that are marked and not deleted yet."),
     ("log_bytes", "cloud_log_size", "Bytes of the whole log, what lies in both tiers counted once."),
     ("pending_bytes", "pending_bytes", "Bytes of the topic that are still to be uploaded."),
+    ("lag", "read_replica_offset_lag", "Offsets uploaded by the source of a read replica that it does not show yet."),
 )
 
 

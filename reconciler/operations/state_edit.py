@@ -101,7 +101,7 @@ def _with_clusters(site: Site, record: Record) -> Site:
     return replace(site, clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)})
 
 
-# `state rm`: stop owning, touch nothing.
+# `state rm`: stop owning, change nothing.
 
 
 def state_rm(
@@ -113,7 +113,8 @@ def state_rm(
 ) -> tuple[Address, ...]:
     """Forget what `patterns` name; with `recursive` also what lies in those namespaces and on those clusters.
 
-    `confirm` is asked with all that would be forgotten. Nothing on any cluster is touched.
+    `confirm` is asked with all that would be forgotten. Nothing on any cluster is changed; what is forgotten is owned
+    by nobody there. Where a cluster cannot be told, a warning says so.
 
     Raises:
         UserError: One names nothing that is recorded, or it was not confirmed.

@@ -13,7 +13,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
 from reconciler.resources.address import address_of, cluster_of
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.workspace import Work
     from reconciler.records.log import Spans, TopicLog
     from reconciler.resources.address import Address
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+    from reconciler.resources.mirrors import ForeignRecords, LinkSeen, MirrorSeen
 
 
 _NAMED: Final = 5
@@ -42,6 +42,13 @@ class Verified:
     right: Address
     comparison: Comparison
     verdict: ReconcilerError | None
+    foreign: tuple[ForeignRecords, ...] = ()
+    """Records in a mirror that other producers wrote: they are not in its source."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same records, and no others."""
+        return self.comparison.is_equal and not self.foreign
 
 
 def verify(
@@ -73,7 +80,11 @@ def verify(
     if mirror is not None and spans is None:
         comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
     named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
-    return Verified(named, theirs, comparison, _verdict(named, theirs, comparison, mirror))
+    foreign: Sequence[ForeignRecords] = ()
+    if mirror is not None and spans is not None:
+        foreign = provider_of(work, ours).links.foreign([mirror.name]).get(mirror.name, ())
+    verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
+    return Verified(named, theirs, comparison, verdict, tuple(foreign))
 
 
 def _spans(
@@ -168,6 +179,27 @@ def _verdict(
     if mirror is not None and mirror.status is not MirrorStatus.ACTIVE:
         hint = f"The mirror is {mirror.status}: nothing is copied to it while it is"
     return UserError(f"{left} and {right} differ in {described(comparison.differing)}", hint=hint)
+
+
+def _foreign(mirror: Address, source: Address, foreign: Sequence[ForeignRecords]) -> ReconcilerError | None:
+    """Return that other producers wrote to a mirror; `None`: they did not."""
+    if not foreign:
+        return None
+    message = f"{mirror} has {told_of(foreign)} that {source} does not have: another producer wrote them"
+    return UserError(message, hint=STAYS)
+
+
+STAYS: Final = (
+    "Keep others out (`protect: acl` in the link). The records stay until the mirror is made anew: "
+    "delete it, and apply."
+)
+
+
+def told_of(foreign: Sequence[ForeignRecords]) -> str:
+    """Return how many records of others there are, and where, in a few words."""
+    count = sum(each.records for each in foreign)
+    named = first_few([str(each) for each in foreign], _NAMED, grouping="")
+    return f"{counted(count, 'record')} ({named})"
 
 
 def described(differing: tuple[PartitionComparison, ...]) -> str:

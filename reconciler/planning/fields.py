@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CONFIGS: Final = "configs."
 PROPERTIES: Final = "properties."
 QUOTAS: Final = "quotas."
+READ_REPLICA: Final = "readReplicaOf"
 OBJECT_STORAGE: Final = "objectStorage.url"
 """What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
 
@@ -76,6 +77,8 @@ def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]
     """Tell whether two values of a field mean the same: as they stand, or in the canonical form of their config."""
     if left == right:
         return True
+    if path == READ_REPLICA:
+        return is_one_location(left, right)
     if not path.startswith(CONFIGS) or left is None or right is None:
         return False
     key = path.removeprefix(CONFIGS)
@@ -83,6 +86,11 @@ def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]
         return canonical_value(key, left, catalog) == canonical_value(key, right, catalog)
     except ValueError:
         return False
+
+
+def is_one_location(left: Value, right: Value) -> bool:
+    """Tell whether two locations in object storage are one, be the topic named with its namespace or without."""
+    return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 
 def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
@@ -102,6 +110,8 @@ def _topic(topic: Topic) -> dict[str, Value]:
         fields["partitions"] = spec.partitions
     if spec.replication_factor is not None:
         fields["replicationFactor"] = spec.replication_factor
+    if spec.read_replica_of is not None:
+        fields[READ_REPLICA] = spec.read_replica_of
     if spec.acls:
         fields.update(rule_fields(spec.acls))
     return fields

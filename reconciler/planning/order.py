@@ -139,7 +139,8 @@ class Needs:
         """Yield the delete of what has the same name on the platform: a topic before a mirror, and the reverse."""
         kind, name = kind_of(address), address.partition("/")[2]
         # A mirror that failed for good is deleted and made afresh under its own address.
-        named = {"mirror": ("topic", "mirror"), "topic": ("mirror",)}.get(kind, ())
+        # So is a topic that becomes a read replica, or is none any more.
+        named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
             found = self._at.get(Address(f"{other}/{name}"), ())
             yield from (action.id for action in found if isinstance(action, Delete))

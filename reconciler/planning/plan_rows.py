@@ -199,6 +199,11 @@ def _role(cost: RoleCost | None) -> dict[str, Any] | None:
         "fetched": [list(each) for each in cost.fetched],
         "groups_set_back": None if cost.groups_set_back is None else list(cost.groups_set_back),
         "timeout_ms": cost.timeout_ms,
+        "records": cost.records,
+        "since_ms": cost.since_ms,
+        "kept": [_stretch(each) for each in cost.kept],
+        "kept_in": cost.kept_in,
+        "copied_afresh": list(cost.copied_afresh),
     }
 
 

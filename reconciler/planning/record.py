@@ -48,6 +48,8 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
     `done` is `None` for what calls no platform (adopting, forgetting) and for jobs.
     """
     last = record.get(action.address)
+    if Reason.BY_COMMAND in action.reasons:
+        return {}
     match action:
         case Create():
             return {action.address: _recorded(action, "created", last, done, run)}

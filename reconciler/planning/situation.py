@@ -12,6 +12,7 @@ from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.owners import owned_as
+from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -200,6 +201,11 @@ def topic_of(mirror: MirrorTopic) -> Address:
 def is_live(mirror: Observed | None) -> bool:
     """Tell whether an observed mirror takes no records of its own; a stopped one is an ordinary topic with a record."""
     return mirror is not None and mirror.state != STOPPED
+
+
+def is_replica(item: Observed | WantedResource | None) -> bool:
+    """Tell whether something is a read replica."""
+    return item is not None and isinstance(item.resource, Topic) and item.resource.spec.read_replica_of is not None
 
 
 def mounted_by(mounting: Mounting) -> Address:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import (
         AccessRules,
         Diverged,
+        ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
         LinkSeen,
@@ -208,6 +209,16 @@ class Provider(Protocol):
         """Return what new topics could be made from: each by its location in object storage, `None`: by its name.
 
         Why one cannot be is returned, too; the cluster itself need not be there.
+
+        Raises:
+            RetryableError: The object storage cannot be reached.
+        """
+        ...
+
+    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:
+        """Return what new read replicas would follow, each by its location in object storage, or why one cannot be.
+
+        Asked only of platforms that have read replicas. Sizes are not looked at.
 
         Raises:
             RetryableError: The object storage cannot be reached.
@@ -460,6 +471,13 @@ class LinksOfCluster(Protocol):
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
         """Note where a new mirror begins, and let partitions without records begin there. The first ones count."""
+        ...
+
+    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:
+        """Return the records in mirrors that their links did not copy, by full name; those without any are absent.
+
+        Nothing where the platform refuses all other producers.
+        """
         ...
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:

@@ -19,6 +19,7 @@ ALIASES: Final = (("delete_retention_ms", "log_retention_ms"), (_PAGE, _FORMER_P
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
 METADATA_UPLOADS: Final = "enable_cluster_metadata_upload_loop"
 METADATA_INTERVAL: Final = "cloud_storage_cluster_metadata_upload_interval_ms"
+REPLICA_INTERVAL: Final = "cloud_storage_readreplica_manifest_sync_timeout_ms"
 
 _SWITCHES: Final = (
     ConfigKey(ENABLED, "boolean", "false", description="Tiered storage at all; off, nothing is uploaded or fetched."),
@@ -118,6 +119,16 @@ _UPLOAD: Final = (
         "65536",
         minimum=1024,
         description="Size of a page that a manifest spills; it spills above twice that.",
+    ),
+)
+
+_REPLICAS: Final = (
+    ConfigKey(
+        REPLICA_INTERVAL,
+        "duration",
+        "30000",
+        minimum=0,
+        description="How often read replicas look for what their sources have uploaded.",
     ),
 )
 
@@ -337,7 +348,8 @@ EMBEDDED_PROPERTIES: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {
         key.name: key
         for key in sorted(
-            (*_SWITCHES, *_ACCESS, *_UPLOAD, *_CACHE, *_HOUSEKEEPING, *_LOCAL, *_DEFAULTS), key=lambda key: key.name
+            (*_SWITCHES, *_ACCESS, *_UPLOAD, *_REPLICAS, *_CACHE, *_HOUSEKEEPING, *_LOCAL, *_DEFAULTS),
+            key=lambda key: key.name,
         )
     }
 )

@@ -84,6 +84,8 @@ class Capabilities:
     copy_move: bool = False
     """Where they cannot: a move is planned as a new topic, a copy into it, its groups switched, and a delete."""
     recovery: bool = False
+    read_replicas: bool = False
+    """Topics can follow the remote tier of a topic of another cluster."""
     inherits_configs: bool = False
     """True: namespace and topic keys are compared at their own addresses; False: topics get the effective value."""
     creates_cluster: bool = False

@@ -58,8 +58,9 @@ Measures: TypeAlias = Mapping[Address, Measure]
 # What topics take, tier by tier: what lies with the cluster, and what lies in object storage.
 
 
-Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full"]
-"""What tiering does now: nothing, upload, serve what was uploaded, or both. A pause of uploads does not show."""
+Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full", "read_replica"]
+"""What tiering does now: nothing, upload, serve what was uploaded, or both; or serve what another topic uploaded. A
+pause of uploads does not show."""
 
 
 class TierUsage(NamedTuple):
@@ -145,6 +146,18 @@ class TopicStorage:
         """Return why it cannot be told what object storage holds of all of it, the first reason; `None`: it can."""
         whole = None if self.tiering is None else self.tiering.problem
         return whole or next((each.problem for each in self.partitions if each.problem is not None), None)
+
+    @property
+    def lag(self) -> int | None:
+        """Return how many offsets the source of a read replica has uploaded that it does not show yet.
+
+        `None`: it is no read replica, or its source cannot be seen.
+        """
+        if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
+            return None
+        if self.problem is not None:
+            return None
+        return sum(max(0, each.remote.end - each.end) for each in self.partitions if each.remote is not None)
 
     @property
     def local(self) -> TierUsage:
@@ -239,6 +252,8 @@ class RemoteVitals(NamedTuple):
     """Of the whole log, each record counted once."""
     pending_bytes: int | None
     """Still to be uploaded; `None`: nothing of it is uploaded."""
+    lag: int | None = None
+    """Of a read replica: offsets that its source has uploaded and that it does not show yet."""
 
 
 class PartitionVitals(NamedTuple):

@@ -186,6 +186,24 @@ of their own.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignRecords:
+    """Records in a mirror that are not its source's: other producers wrote them."""
+
+    partition: int
+    start: int
+    """The mirror's offset of the first one."""
+    end: int
+    """The offset after the last one."""
+    records: int
+
+    def __str__(self) -> str:
+        """Return it as a person reads it: `partition 0, offsets 5 to 7: 2 records`."""
+        last = self.end - 1
+        where = f"offset {self.start:,}" if last == self.start else f"offsets {self.start:,} to {last:,}"
+        return f"partition {self.partition}, {where}: {self.records:,} {'record' if self.records == 1 else 'records'}"
+
+
 def agreed_to(kept: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
     """Return the first offset, at most `upto`, that two lists of (epoch, first offset) give to different epochs."""
     borders = sorted({start for _, start in (*kept, *now) if start < upto})

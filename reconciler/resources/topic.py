@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -11,16 +11,31 @@ from reconciler.resources.address import MAX_NAME, Address, FullName, PlainName,
 from reconciler.resources.base import Complaint, Count, Flag, InNamespace, Many, Model, refusal
 from reconciler.resources.configs import Configs
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+FOLLOWING: Final = "FOLLOWING"
+"""What a cluster says of a read replica whose source is there."""
+REPLICAS: Final = "replicas"
+"""The job that lets read replicas follow, and the name under which it remembers when it did, by topic id."""
+SOURCE_GONE: Final = "SOURCE_GONE"
+"""What it says of one whose source was deleted: what it showed last stays its end, and can be read no more."""
+
 
 class TopicSpec(Model):
     """What is declared of a topic."""
 
     model_config = ConfigDict(
-        json_schema_extra={"anyOf": [{"required": ["partitions"]}, {"required": ["recoverFrom"]}]}
+        json_schema_extra={
+            "anyOf": [{"required": ["partitions"]}, {"required": ["recoverFrom"]}, {"required": ["readReplicaOf"]}]
+        }
     )
 
     partitions: Count | None = Field(
-        default=None, description="Required, except with `recoverFrom`; only grows in place.", examples=[12]
+        default=None,
+        description="Required, except with `recoverFrom` and `readReplicaOf`; only grows in place.",
+        examples=[12],
     )
     replication_factor: Count | None = Field(default=None, description="Copies of each partition.", examples=[3])
     configs: Configs = Field(
@@ -44,9 +59,27 @@ class TopicSpec(Model):
         description="Location in object storage to create it from.",
         examples=["orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"],
     )
+    read_replica_of: TopicLocation | None = Field(
+        default=None,
+        description="Location in object storage of a topic that this one follows and only reads; another one replaces "
+        "the topic.",
+        examples=["orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"],
+    )
     protect: Flag | None = Field(
         default=None, description="Held in state: only an earlier apply with false lifts it.", examples=[True]
     )
+
+    def beside_replica(self) -> Iterator[str]:
+        """Yield the fields, as they are written, that a read replica declares and cannot have; nothing of others."""
+        if self.read_replica_of is not None:
+            said = {
+                "partitions": self.partitions,
+                "replicationFactor": self.replication_factor,
+                "configs": self.configs,
+                "tieringPolicy": self.tiering_policy,
+                "recoverFrom": self.recover_from,
+            }
+            yield from (name for name, value in said.items() if value)
 
 
 class Topic(Model):
@@ -67,10 +100,10 @@ class Topic(Model):
                     at=("metadata", "name"),
                 )
             )
-        if self.spec.partitions is None and self.spec.recover_from is None:
+        if self.spec.partitions is None and self.spec.recover_from is None and self.spec.read_replica_of is None:
             raise refusal(
                 Complaint(
-                    "is required, except with recoverFrom",
+                    "is required, except with recoverFrom and readReplicaOf",
                     hint="Add it, for example `partitions: 12`",
                     at=("spec", "partitions"),
                 )

@@ -123,7 +123,7 @@ def test_a_resource_is_recorded_under_another_address(call: Call) -> None:
 def test_a_resource_is_forgotten_and_adopted_again(call: Call) -> None:
     said = call("state", "rm", TOPIC, "--yes")
     assert said.out == (
-        f"- {TOPIC}\nForgot 1 resource; nothing on any cluster was touched. "
+        f"- {TOPIC}\nForgot 1 resource; what is on the clusters stays, and this workspace does not own it. "
         "What the files still declare, the next apply adopts again\n"
     )
     assert call("apply", "--yes").code == 0

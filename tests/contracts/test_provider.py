@@ -6,6 +6,7 @@ Names it uses are legal on all platforms.
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.measures import GroupLag
+from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
@@ -257,6 +259,63 @@ def test_a_namespace_that_holds_anything_is_not_deleted_unless_it_is_nothing_but
 
 
 # -- groups
+
+
+OWNED = ("topic/orders", "namespace/shop", "topic/shop:orders", "link/east")
+"""Keys of all kinds."""
+ANNA = ResourceOwner.of("anna", None, "lineage-a", "s3://key:secret@bucket/anna")
+BOB = ResourceOwner.of("bob", "prod", "lineage-b", "file:///srv/bob")
+
+
+def owned(provider: Provider) -> dict[str, str]:
+    """Return which workspace owns what, as a new look at the cluster has it."""
+    address = Address("cluster/west")
+    found = provider.observe(Scope(recorded=frozenset({Address("namespace/west/shop")})))[address].owners
+    return {} if found is None else {key: str(found.of(key)) for key in sorted(found.what)}
+
+
+def test_who_owns_what_is_observed_with_the_cluster_until_it_is_free_again(provider: Provider) -> None:
+    assert owned(provider) == {}
+    assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED))) == {}
+    assert owned(provider) == dict.fromkeys(sorted(OWNED), "workspace 'anna' (state s3://bucket/anna)")
+    assert provider.own(OwnerChange(ANNA, keep=OWNED[:1], is_whole=True)) == {}
+    assert list(owned(provider)) == ["topic/orders"]
+    assert provider.own(OwnerChange(ANNA, is_whole=True)) == {}
+    assert owned(provider) == {}
+
+
+def test_what_another_owns_is_taken_from_it_by_name_alone_and_else_nothing_is(provider: Provider) -> None:
+    provider.own(OwnerChange(ANNA, {"topic/orders": None}))
+    assert provider.own(OwnerChange(BOB, dict.fromkeys(OWNED))) == {"topic/orders": ANNA}
+    assert list(owned(provider)) == ["topic/orders"], "nothing was taken"
+    assert provider.own(OwnerChange(BOB, {"topic/other": None}, keep=OWNED[:2], is_whole=True)) == {}
+    assert owned(provider)["topic/orders"] == str(ANNA), "keeping takes nothing from another"
+    assert provider.own(OwnerChange(BOB, {"topic/orders": ANNA})) == {}
+    assert owned(provider)["topic/orders"] == "workspace 'bob' in environment 'prod' (state file:///srv/bob)"
+    assert provider.own(OwnerChange(ANNA, {"topic/orders": ANNA})) == {"topic/orders": BOB}
+
+
+def test_of_many_that_take_one_topic_at_once_one_wins_and_all_others_are_told(
+    provider: Provider, declared: Cluster, tmp_path: Path
+) -> None:
+    edge = Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW)
+    racers = [ResourceOwner.of(f"team-{number}", None, f"lineage-{number}", "memory://x") for number in range(4)]
+
+    def race(racer: ResourceOwner) -> bool:
+        own = open_provider(declared, edge)
+        return not own.own(OwnerChange(racer, {"topic/orders": None, f"topic/{racer.workspace}": None}))
+
+    with ThreadPoolExecutor(len(racers)) as threads:
+        won = list(threads.map(race, racers))
+    (winner,) = [racer for racer, has_won in zip(racers, won, strict=True) if has_won]
+    assert owned(provider) == dict.fromkeys(["topic/orders", f"topic/{winner.workspace}"], str(winner))
+
+
+def test_what_is_owned_already_is_not_written_again(provider: Provider) -> None:
+    provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED)))
+    there = look(provider)
+    assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED), keep=OWNED, is_whole=True)) == {}
+    assert look(provider) == there
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ Files named `kafka*.yaml` are about Kafka clusters: `KAFKA` says what those can 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ from reconciler.planning.planner import to_measure
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.inventory import Capabilities, ClusterIdentity
+from reconciler.resources.inventory import Capabilities, ClusterIdentity, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition
-from reconciler.resources.mirrors import NEVER_FETCHED, Position
+from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
 from reconciler.resources.mount import MountSource, Recoverable
+from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
 from tests.planning.short import declared, observed, recorded
 from tests.planning.world import World
@@ -58,8 +59,8 @@ KAFKA: dict[str, Any] = {
     "tiering": True,
     "tiering_words": "kip-405",
     "links": True,
-    "mirror_states": frozenset({"mirroring", "paused", "promoted", "failed-over"}),
-    "link_features": frozenset(LINK_FEATURES.values()),
+    "mirror_states": frozenset(ROLES),
+    "link_features": frozenset({*LINK_FEATURES.values(), "bidirectional-mode"}),
     "mirrors_read_only": False,
     "acls": True,
     "acl_hosts_are_addresses": True,
@@ -114,7 +115,7 @@ class Case:
         return World(
             desired=dict(declared(item) for item in desired),
             recorded=dict(recorded(item) for item in [*standing, *row.get("recorded", [])]),
-            observed=dict(observed(item) for item in [*standing, *row.get("observed", [])]),
+            observed=_owned(row, dict(observed(item) for item in [*standing, *row.get("observed", [])])),
             given=_given(
                 self._said,
                 row.get("platform", "embedded"),
@@ -205,6 +206,20 @@ def differences(case: Case, plan: Plan) -> list[str]:
     return wrong
 
 
+ME = ResourceOwner.of("shop", None, "lineage", "s3://bucket/shop")
+
+
+def _owned(row: dict[str, Any], inventory: dict[Address, Observed]) -> dict[Address, Observed]:
+    """Let a cluster (`owned_on`, by default west) say which workspaces own what: `owners`, by key."""
+    said: dict[str, str] = row.get("owners", {})
+    if not said and "owners_unknown" not in row:
+        return inventory
+    address = Address(f"cluster/{row.get('owned_on', 'west')}")
+    others = {name: ResourceOwner.of(name, None, name, f"s3://bucket/{name}") for name in said.values()}
+    owners = Owners({**others, "shop": ME}, said, row.get("owners_unknown"))
+    return {**inventory, address: replace(inventory[address], owners=owners)}
+
+
 def _role_cost(cost: RoleCost | None) -> dict[str, Any]:
     if cost is None:
         cost = RoleCost()
@@ -290,6 +305,7 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         detached={Address(address): location for address, location in row.get("detached", {}).items()},
         groups=row.get("groups", {}),
         lost=row.get("lost", {}),
+        me=ME,
         base=Base("lineage", 7, "0" * 64),
         tool="0.1.0",
         is_destroy=row.get("destroy", False),
@@ -309,6 +325,7 @@ def _measures(row: dict[str, Any]) -> Measures:
             tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
             {number: _position(**at) for number, at in said.get("positions", {}).items()},
             said.get("committed"),
+            None if "diverged" not in said else tuple(Diverged(**each) for each in said["diverged"]),
         )
         for address, said in row.get("measures", {}).items()
     }

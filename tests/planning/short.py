@@ -51,7 +51,7 @@ def _read(item: dict[str, Any]) -> Resource:
         case "topic":
             namespace, own = split_name(name)
             metadata = {"name": own, "namespace": namespace, "cluster": on, "labels": labels}
-            if "recoverFrom" not in spec:
+            if not spec.keys() & {"recoverFrom", "readReplicaOf"}:
                 spec.setdefault("partitions", 1)
             return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
         case "mounting":

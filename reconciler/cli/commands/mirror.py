@@ -1,17 +1,31 @@
-"""`mirror`."""
+"""`mirror` and `link`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.verbs import Addresses, Choice, DryRun, Links, Timeout, Yes, asked, choice_of, show
+from reconciler.cli.show import approved
+from reconciler.cli.verbs import (
+    Addresses,
+    Choice,
+    DryRun,
+    Links,
+    Timeout,
+    Yes,
+    asked,
+    choice_of,
+    show,
+    without_failures,
+)
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
+    from reconciler.operations.mirrors.link_commands import LinkAnswers, LinkVerb
     from reconciler.operations.mirrors.mirror_preview import Verb
 
 
@@ -262,3 +276,190 @@ def reverse_command(
     """Let mirrors and their sources change roles without loss, over a bidirectional link."""
     verb: Verb = "reverse-and-pause" if pause else "reverse-and-start"
     asked(acting, files, place, verb, choice_of(addresses, links), dry_run=dry_run, yes=yes, form=form)
+
+
+# `reconciler link`: links themselves.
+
+
+LinkAddresses = Annotated[
+    list[str] | None,
+    Argument(metavar="ADDR", help="For example link/east/twin, or 'link/east/*'.", show_default=False),
+]
+
+
+@bundled
+def link_create_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    source: Annotated[
+        str, Option("--source", metavar="CLUSTER", help="The cluster records come from; it has to answer.")
+    ],
+    addresses: LinkAddresses = None,
+    mode: Annotated[
+        Literal["destination", "source", "bidirectional"],
+        Option("--mode", help="Which side drives it; bidirectional and source make a half on both clusters."),
+    ] = "destination",
+    prefix: Annotated[
+        str, Option("--prefix", metavar="PREFIX", help="Goes before each mirror's own name.", show_default=False)
+    ] = "",
+    set_: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="FIELD=YAML",
+            help="Another field of a MirrorLink, such as 'autoCreate={enabled: true, filters: [{name: \"*\"}]}'.",
+            show_default=False,
+        ),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Make links now, without mirrors. For emergencies: the next drift shows what the files do not say."""
+    from reconciler.operations.mirrors.link_commands import NewLinks, create_links
+
+    fields = pairs("--set", set_)
+    for key, option in (("source", "--source"), ("mode", "--mode"), ("prefix", "--prefix")):
+        if key in fields:
+            raise UsageError(f"--set {key} has an option of its own", hint=f"Give it with {option}.")
+    new = NewLinks(source=source, mode=mode, prefix=prefix, fields=fields)
+    with acting.emergency(files, place, "link create") as emergency:
+        answers = create_links(emergency, addresses or (), new)
+    _show_links(answers, form)
+
+
+# `reconciler link delete`.
+
+
+@bundled
+def link_delete_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: LinkAddresses = None,
+    force: Annotated[
+        bool, Option("--force", help="Fail over the mirrors that are not stopped first: what they lack is lost.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Delete links; the topics of their stopped mirrors stay. Refused while mirrors follow, unless that is forced."""
+    _ask_links(acting, files, place, "delete", addresses, dry_run=dry_run, yes=yes, force=force, form=form)
+
+
+# `reconciler link describe`.
+
+
+@bundled
+def link_describe_command(
+    files: Files,
+    by_state: ByState,
+    place: Place,
+    addresses: LinkAddresses = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Show links: state, fields, tasks, mirrors by their states, what is wrong, what may be asked for."""
+    from reconciler.cli.json.mirrors_json import LinkDescriptionDocument
+    from reconciler.cli.text.mirrors_text import described_links_text
+    from reconciler.operations.mirrors.link_commands import describe_links
+
+    rows = describe_links(by_state.reach(files, place), addresses or ())
+    present(form, lambda: described_links_text(rows), lambda: LinkDescriptionDocument.of(rows))
+
+
+# `reconciler link list`.
+
+
+@bundled
+def link_list_command(
+    files: Files,
+    by_state: ByState,
+    place: Place,
+    clusters: Annotated[
+        list[str] | None,
+        Argument(metavar="CLUSTER", help="Destinations; by default all clusters.", show_default=False),
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """List the links of clusters, with their states and how many mirrors each has."""
+    from reconciler.cli.json.mirrors_json import LinksDocument
+    from reconciler.cli.text.mirrors_text import links_text
+    from reconciler.operations.mirrors.link_commands import list_links
+
+    found = list_links(by_state.reach(files, place), clusters or ())
+    present(form, lambda: links_text(found), lambda: LinksDocument.of(found))
+    raise_verdict(found.verdict)
+
+
+# `reconciler link pause`.
+
+
+@bundled
+def link_pause_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: LinkAddresses = None,
+    dry_run: DryRun = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Stop all mirrors of links from fetching, and what the links sync; mirrors keep what they have."""
+    _ask_links(acting, files, place, "pause", addresses, dry_run=dry_run, form=form)
+
+
+# `reconciler link resume`.
+
+
+@bundled
+def link_resume_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: LinkAddresses = None,
+    dry_run: DryRun = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Let paused links go on; mirrors that were paused themselves stay so."""
+    _ask_links(acting, files, place, "resume", addresses, dry_run=dry_run, form=form)
+
+
+def _ask_links(
+    acting: Acting,
+    files: Files,
+    place: Place,
+    verb: LinkVerb,
+    addresses: list[str] | None,
+    *,
+    form: TextOrJson,
+    yes: bool | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+) -> None:
+    """Ask a verb of links and show what came of each; `yes`: whether that was confirmed, `None`: nobody has to."""
+    from reconciler.cli.text.mirrors_text import asking_links_text
+    from reconciler.operations.mirrors.link_commands import ask_links
+
+    def confirm(foreseen: LinkAnswers) -> bool:
+        ready = sum(answer.row is not None for answer in foreseen.each)
+        question = f"{verb.capitalize()} {'it' if ready == 1 else f'these {ready} links'}?"
+        return approved(asking_links_text(foreseen), question, yes=bool(yes), form=form)
+
+    with acting.emergency(files, place, f"link {verb}") as emergency:
+        answers = ask_links(
+            replace(emergency, report=without_failures(emergency.report)),
+            verb,
+            addresses or (),
+            confirm=None if yes is None else confirm,
+            is_forced=force,
+            is_rehearsal=dry_run,
+        )
+    _show_links(answers, form)
+
+
+def _show_links(answers: LinkAnswers, form: TextOrJson) -> None:
+    """Show what came of each link, and leave with the verdict on all."""
+    from reconciler.cli.json.mirrors_json import LinkAnswersDocument
+    from reconciler.cli.text.mirrors_text import link_answers_text
+
+    present(form, lambda: link_answers_text(answers), lambda: LinkAnswersDocument.of(answers))
+    raise_verdict(answers.verdict)

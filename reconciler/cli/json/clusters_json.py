@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _ONCE = "What the log takes, each record counted once, though it may lie in both tiers."
+_LAG = "Of a read replica: offsets that its source has uploaded and that it does not show yet. Else null."
 _PROBLEM = "Why it cannot be told what object storage holds; nothing of that is counted then. Null: it can."
 _PENDING = "Still to be uploaded, the open segment included. Null: nothing of it is uploaded."
 
@@ -101,9 +102,11 @@ class TieringPart(Part):
     """What holds for a topic that is, or was, tiered."""
 
     mode: Mode
-    state: str = Field(description="ENABLED, DISABLING or DISABLED.")
+    state: str = Field(description="ENABLED, DISABLING or DISABLED; of a read replica FOLLOWING or SOURCE_GONE.")
     epoch: int = Field(description="Rises whenever it is switched on or off.")
-    location: str = Field(description="<topic>/<cluster uuid>/<initial revision>, for life.")
+    location: str = Field(
+        description="<topic>/<cluster uuid>/<initial revision>, for life; of a read replica that of its source."
+    )
     paused: bool = Field(description="Whether uploads pause on the whole cluster.")
     hidden: str | None = Field(description="Why nothing is shown of object storage. Null: it is.")
 
@@ -147,6 +150,7 @@ class StorageDocument(Document):
     address: str
     tiering: TieringPart | None = Field(description="Null: it was never tiered.")
     problem: str | None = Field(None, description=_PROBLEM)
+    lag: int | None = Field(None, description=_LAG)
     total: SumsPart
     partitions: tuple[PartitionStoragePart, ...]
 
@@ -158,6 +162,7 @@ class StorageDocument(Document):
             address=topic.address,
             tiering=None if topic.tiering is None else TieringPart.of(topic.tiering),
             problem=None if topic.problem is None else topic.problem.message,
+            lag=topic.lag,
             total=SumsPart.of([topic]),
             partitions=tuple(PartitionStoragePart.of(each, url) for each in topic.partitions),
         )
@@ -171,6 +176,7 @@ class TopicStoragePart(SumsPart):
     partitions: int
     last_upload_ms: int | None = Field(description="Null: nothing was uploaded yet.")
     problem: str | None = Field(None, description=_PROBLEM)
+    lag: int | None = Field(None, description=_LAG)
 
     @classmethod
     def said(cls, topic: TopicStorage) -> TopicStoragePart:
@@ -186,6 +192,7 @@ class TopicStoragePart(SumsPart):
             partitions=len(topic.partitions),
             last_upload_ms=topic.uploaded_ms,
             problem=None if topic.problem is None else topic.problem.message,
+            lag=topic.lag,
         )
 
 

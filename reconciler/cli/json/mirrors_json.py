@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.mounts_json import UnreadPart
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from reconciler.errors import ReconcilerError
+    from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers
     from reconciler.operations.mirrors.mirror_preview import CutPartition
     from reconciler.operations.mirrors.mirror_views import (
@@ -251,3 +253,140 @@ class MirrorAnswersDocument(Document):
         return cls(
             verb=answers.verb, is_rehearsal=answers.is_rehearsal, mirrors=tuple(map(MirrorAnswerPart.of, answers.each))
         )
+
+
+# JSON of the link commands.
+
+
+class LinkPart(Part):
+    """One link."""
+
+    address: str
+    cluster: str = Field(description="The destination, on which it lives.")
+    link_name: str
+    link_id: str
+    source_cluster: str
+    source_cluster_id: str | None = Field(description="Of the cluster it was made to. Null: it has not met it yet.")
+    mode: Literal["destination", "source", "bidirectional"]
+    prefix: str
+    link_state: LinkStatus
+    paused: bool = Field(description="What is asked of it; the state says what became of that.")
+    mirrors: Mapping[MirrorStatus, int] = Field(description="How many of its mirrors are in which state.")
+    trouble: TroublePart | None
+
+    @classmethod
+    def of(cls, row: LinkRow) -> LinkPart:
+        """Say what is in a list."""
+        return cls(**_link_fields(row))
+
+
+class LinksDocument(Document):
+    """Links, by cluster and name."""
+
+    format: Literal["reconciler.links/1"] = "reconciler.links/1"
+    links: tuple[LinkPart, ...]
+    unread: tuple[UnreadPart, ...]
+
+    @classmethod
+    def of(cls, found: LinkList) -> LinksDocument:
+        """Say everything."""
+        return cls(links=tuple(map(LinkPart.of, found.rows)), unread=tuple(_unread(found.lost)))
+
+
+class LinkTaskPart(TroublePart):
+    """What is wrong with a task of a link."""
+
+    task_name: str
+
+
+class LinkDescriptionPart(LinkPart):
+    """One link with its fields and tasks."""
+
+    spec: dict[str, object] = Field(description="As a MirrorLink has it, without its mirrors.")
+    tasks: tuple[LinkTaskPart, ...] = Field(description="Those that something is wrong with.")
+    legal: tuple[str, ...] = Field(description="The verbs that may be asked for in its state.")
+
+    @classmethod
+    def whole(cls, row: LinkRow) -> LinkDescriptionPart:
+        """Say all of it."""
+        tasks = (
+            LinkTaskPart(task_name=name, **TroublePart.of(trouble).model_dump())
+            for name, trouble in sorted(row.seen.tasks.items())
+        )
+        return cls(
+            **_link_fields(row), spec=row.seen.declared.spec.to_json(), tasks=tuple(tasks), legal=tuple(row.legal)
+        )
+
+
+class LinkDescriptionDocument(Document):
+    """Links, as they were named."""
+
+    format: Literal["reconciler.link-description/1"] = "reconciler.link-description/1"
+    links: tuple[LinkDescriptionPart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[LinkRow]) -> LinkDescriptionDocument:
+        """Say everything."""
+        return cls(links=tuple(map(LinkDescriptionPart.whole, rows)))
+
+
+class LinkAnswerPart(Part):
+    """What came of one link."""
+
+    address: str
+    before: LinkStatus | None = Field(description="Null: it was not there, or not looked at.")
+    after: LinkStatus | None = Field(description="Null: it is not known.")
+    error_message: str | None = Field(description="Null: it is done.")
+    hint: str | None
+    is_left: bool = Field(description="Named by a pattern, and as the verb would leave it: nothing was done.")
+    mirrors: Mapping[MirrorStatus, int] = Field(description="How many of its mirrors were in which state.")
+    notes: tuple[str, ...] = Field(description="What else there is to know: of the files, its mirrors, its other half.")
+
+    @classmethod
+    def of(cls, answer: LinkAnswer) -> LinkAnswerPart:
+        """Say all of it."""
+        error = answer.error
+        return cls(
+            address=answer.address,
+            before=answer.before,
+            after=answer.after,
+            error_message=None if error is None else error.message,
+            hint=None if error is None else error.hint,
+            is_left=answer.is_left,
+            mirrors={} if answer.row is None else answer.row.mirrors,
+            notes=answer.notes,
+        )
+
+
+class LinkAnswersDocument(Document):
+    """What came of asking a verb of links, in the order in which they were named."""
+
+    format: Literal["reconciler.link-answers/1"] = "reconciler.link-answers/1"
+    verb: str
+    is_rehearsal: bool = Field(description="Nothing was done: it says what would be.")
+    links: tuple[LinkAnswerPart, ...]
+
+    @classmethod
+    def of(cls, answers: LinkAnswers) -> LinkAnswersDocument:
+        """Say everything."""
+        return cls(
+            verb=answers.verb, is_rehearsal=answers.is_rehearsal, links=tuple(map(LinkAnswerPart.of, answers.each))
+        )
+
+
+def _link_fields(row: LinkRow) -> dict[str, Any]:
+    seen, spec = row.seen, row.seen.declared.spec
+    return {
+        "address": row.address,
+        "cluster": row.cluster,
+        "link_name": seen.name,
+        "link_id": seen.id,
+        "source_cluster": spec.source,
+        "source_cluster_id": seen.source_cluster_id,
+        "mode": spec.mode,
+        "prefix": spec.prefix,
+        "link_state": seen.status,
+        "paused": spec.paused,
+        "mirrors": dict(sorted(row.mirrors.items())),
+        "trouble": None if seen.trouble is None else TroublePart.of(seen.trouble),
+    }

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.operations.verify import Verified
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move
+    from reconciler.resources.mirrors import ForeignRecords
     from reconciler.state.journal import StateAdvance
 
 
@@ -539,6 +540,20 @@ class PartitionPart(Part):
         )
 
 
+class ForeignPart(Part):
+    """Records of others in a mirror, without one of its link between them."""
+
+    partition: int
+    start: int = Field(description="The mirror's offset of the first one.")
+    end: int = Field(description="The offset after the last one.")
+    records: int
+
+    @classmethod
+    def of(cls, found: ForeignRecords) -> ForeignPart:
+        """Say one run of them."""
+        return cls(partition=found.partition, start=found.start, end=found.end, records=found.records)
+
+
 class VerifyDocument(Document):
     """Two topic logs, compared partition by partition."""
 
@@ -548,6 +563,9 @@ class VerifyDocument(Document):
     equal: bool
     deep: bool = Field(description="Whether every record was read anew.")
     partitions: tuple[PartitionPart, ...]
+    foreign: tuple[ForeignPart, ...] = Field(
+        default=(), description="Records in a mirror that other producers wrote: its source does not have them."
+    )
 
     @classmethod
     def of(cls, verified: Verified) -> VerifyDocument:
@@ -555,9 +573,10 @@ class VerifyDocument(Document):
         return cls(
             left=verified.left,
             right=verified.right,
-            equal=verified.comparison.is_equal,
+            equal=verified.is_equal,
             deep=verified.comparison.is_deep,
             partitions=tuple(PartitionPart.of(each) for each in verified.comparison.partitions),
+            foreign=tuple(ForeignPart.of(each) for each in verified.foreign),
         )
 
 

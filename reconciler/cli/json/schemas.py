@@ -32,6 +32,9 @@ from reconciler.cli.json.clusters_json import (
 from reconciler.cli.json.exports_json import ExportDocument, ImportDocument
 from reconciler.cli.json.inventory_json import ExplainDocument, GraphDocument, ShowDocument
 from reconciler.cli.json.mirrors_json import (
+    LinkAnswersDocument,
+    LinkDescriptionDocument,
+    LinksDocument,
     MirrorAnswersDocument,
     MirrorDescriptionDocument,
     MirrorErrorsDocument,
@@ -75,6 +78,9 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "import": ImportDocument,
     "metrics": MetricsDocument,
     "migration": MigrationDocument,
+    "link-answers": LinkAnswersDocument,
+    "link-description": LinkDescriptionDocument,
+    "links": LinksDocument,
     "mirror-answers": MirrorAnswersDocument,
     "mirror-description": MirrorDescriptionDocument,
     "mirror-errors": MirrorErrorsDocument,

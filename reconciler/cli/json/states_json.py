@@ -172,7 +172,7 @@ class StateMovesDocument(Document):
 
 
 class StateRemovalDocument(Document):
-    """What is not owned any more; nothing of it was touched."""
+    """What is not owned any more; it stays on its clusters as it is."""
 
     format: Literal["reconciler.state-removal/1"] = "reconciler.state-removal/1"
     forgotten: tuple[str, ...]

@@ -80,6 +80,13 @@ def _replicas(action: Action) -> str:
     return f"replicas of {partitions} move{copied}"
 
 
+def _replaced(action: Action) -> str:
+    topic = action.before if isinstance(action, Delete) else action.after if isinstance(action, Create) else None
+    location = topic.spec.read_replica_of if isinstance(topic, Topic) else None
+    what = "an ordinary topic" if location is None else f"a read replica of {location}"
+    return f"replaced: it was {what}" if isinstance(action, Delete) else f"in place of what it was: {what}"
+
+
 def _unreadable(estimate: Estimate) -> str:
     """Return what is lost in offsets and bytes, in all; by partition it stands in the JSON."""
     lost = estimate.unreadable
@@ -109,6 +116,10 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return f"its remote data goes too: {action.estimate.location}"
         case Reason.REMOTE_KEPT:
             return f"its remote data is kept, recoverable from {action.estimate.location}"
+        case Reason.REPLACED:
+            return _replaced(action)
+        case Reason.SOURCE_KEPT:
+            return "its source keeps every record"
         case Reason.UPLOADS:
             return f"about {bytes_text(action.estimate.uploads)} to upload"
         case Reason.DRIFTED:
@@ -148,6 +159,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             | Reason.RECORD_ONLY
             | Reason.ONLY_A_PREFIX
             | Reason.ROLE_WANTED
+            | Reason.BY_COMMAND
         ):
             return ""
         case _:
@@ -504,6 +516,8 @@ def _topic(topic: Topic) -> str:
         parts.append(counted(topic.spec.partitions, "partition"))
     if topic.spec.replication_factor is not None:
         parts.append(f"replication {topic.spec.replication_factor}")
+    if topic.spec.read_replica_of is not None:
+        parts.append(f"read replica of {topic.spec.read_replica_of}")
     if topic.spec.recover_from is not None:
         parts.append(f"recovered from {topic.spec.recover_from}")
     if topic.spec.configs:

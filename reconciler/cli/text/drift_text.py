@@ -21,7 +21,7 @@ from reconciler.cli.text.markdown import (
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
 from reconciler.forges.marker import Marker
-from reconciler.operations.drift import CLASSES
+from reconciler.operations.drift import CLASSES, FOREIGN
 from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ def _nothing(drifted: Drifted) -> str:
 def what_of(found: DriftItem) -> str:
     """Return what a finding says of its resource."""
     match found.kind:
+        case "drift" if found.path == FOREIGN:
+            return found.message
         case "drift":
             moved = moved_text(found.path, found.recorded, found.observed)
             left = f"  (left as it is: {found.ignored})" if found.ignored else ""

@@ -81,7 +81,7 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
 
 
 def _aged(at_ms: int, now_ms: int) -> str:
-    return f"{time_text(at_ms)}, {took(max(0, now_ms - at_ms) // 1000)} ago"
+    return f"{time_text(at_ms)}, {took(max(0, now_ms - at_ms) / 1000)} ago"
 
 
 def _unsaid(exported: Exported) -> Iterator[Line]:

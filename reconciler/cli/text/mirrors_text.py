@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.text.action_words import lag_text, role_notes
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.cli.text.topics_text import time_text
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.manifests.edit import yaml_text
 from reconciler.operations.mirrors.mirror_preview import LOSING
 from reconciler.operations.mirrors.mirror_views import legal_words
 from reconciler.runtime.text import count_text, counted
@@ -16,6 +17,7 @@ from reconciler.runtime.text import count_text, counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers
     from reconciler.operations.mirrors.mirror_preview import Ready
     from reconciler.operations.mirrors.mirror_views import (
@@ -318,3 +320,111 @@ def _then(answer: Answer) -> str:
     if mirror.state == "reversed":
         return f"; mirror/{mirror.source_cluster}/{mirror.source} mirrors it now"
     return "; it takes records"
+
+
+# Links, and what is asked of them, as text.
+
+
+_LINKED: Final = ("Cluster", "Link Name", "Source Cluster", "Mode", "Prefix", "Link State", "Mirrors")
+_LOSS: Final = "reconciler mirror failover --link {} --dry-run"
+_LINK_MEANINGS: Final = {
+    "pause": "none of its mirrors fetches, and it syncs nothing, until it is resumed",
+    "resume": "its mirrors go on from where they stopped",
+    "delete": "it is gone, and with it what is known of its stopped mirrors; their topics stay",
+}
+
+
+def links_text(found: LinkList) -> list[Line]:
+    """Return a row for each link."""
+    if not found.rows:
+        return [] if found.lost else [line("There are no links. Make one: reconciler link create, or a MirrorLink.")]
+    rows = [
+        (
+            row.cluster,
+            row.seen.name,
+            row.seen.declared.spec.source,
+            row.seen.declared.spec.mode,
+            row.seen.declared.spec.prefix or _NONE,
+            row.seen.status,
+            _mirror_states(row),
+        )
+        for row in found.rows
+    ]
+    return [*plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, line(counted(len(found.rows), "link"))]
+
+
+def _mirror_states(row: LinkRow) -> str:
+    states = ", ".join(f"{count_text(row.mirrors[state])} {state}" for state in MirrorStatus if row.mirrors.get(state))
+    return states or _NONE
+
+
+def described_links_text(rows: Sequence[LinkRow]) -> list[Line]:
+    """Return links, each with its fields, tasks, mirrors, what is wrong and what may be asked for."""
+    blocks = [list(_described_link(row)) for row in rows]
+    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+
+
+def _described_link(row: LinkRow) -> Iterator[Line]:
+    seen = row.seen
+    tone = Tone.PLAIN if seen.status is LinkStatus.ACTIVE else Tone.CHANGE
+    name = seen.declared.spec.source
+    known = "" if seen.source_cluster_id is None else f" ({seen.source_cluster_id})"
+    yield line(Span(row.address, Tone.STRONG), f" from {name}{known}: ", Span(seen.status, tone))
+    for key, value in seen.declared.spec.to_json().items():
+        if key != "source":
+            yield line("  ", Span(f"{key}: ", Tone.QUIET), yaml_text(value))
+    yield line("  ", Span("mirrors: ", Tone.QUIET), _mirror_states(row))
+    if seen.trouble is not None:
+        yield line("  ", Span("error: ", Tone.QUIET), f"{seen.trouble.code}: {seen.trouble.message}")
+    for task, trouble in sorted(seen.tasks.items()):
+        yield line("  ", Span(f"task {task}: ", Tone.QUIET), f"{trouble.code}: {trouble.message}")
+    yield line("  ", Span("may be asked: ", Tone.QUIET), ", ".join(row.legal))
+
+
+def asking_links_text(foreseen: LinkAnswers) -> list[Line]:
+    """Return what is about to happen to links."""
+    lines = [line(Span("» ", Tone.MOVE), Span(f"{foreseen.verb}: ", Tone.STRONG), _LINK_MEANINGS[foreseen.verb])]
+    for answer in foreseen.each:
+        if answer.row is not None:
+            said = (
+                f"  {answer.before}, from {answer.row.seen.declared.spec.source}, mirrors: {_mirror_states(answer.row)}"
+            )
+            lines.append(line("  ", Span(answer.address, Tone.STRONG), said))
+            if answer.row.live and foreseen.verb == "delete":
+                loss = f"its mirrors are failed over first, and what they lack is lost; see: {_LOSS}"
+                lines.append(line("    ", Span(loss.format(answer.address), Tone.DANGER)))
+            lines += [line("    ", Span(note, Tone.QUIET)) for note in answer.notes]
+        else:
+            lines += _link_answered(foreseen, answer)
+    return lines
+
+
+def link_answers_text(answers: LinkAnswers) -> list[Line]:
+    """Return what came of each link, and of several together; of a rehearsal what would come of them."""
+    if answers.is_rehearsal:
+        return asking_links_text(answers)
+    lines = [each for answer in answers.each for each in _link_answered(answers, answer)]
+    if len(answers.each) == 1:
+        return lines
+    failed, left = (sum(map(bool, each)) for each in zip(*((a.error, a.is_left) for a in answers.each), strict=True))
+    counts = {"done": len(answers.each) - failed - left, "left as they were": left, "refused or failed": failed}
+    said = ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count)
+    return [*lines, line(Span(f"{answers.verb}: ", Tone.STRONG), said)]
+
+
+def _link_answered(answers: LinkAnswers, answer: LinkAnswer) -> Iterator[Line]:
+    address = answer.address
+    if answer.error is not None:
+        if len(answers.each) == 1:
+            return  # It is what the command ends with.
+        message = answer.error.message.removeprefix(f"{address}: ")
+        yield line(Span("✗ ", Tone.DANGER), Span(address, Tone.STRONG), f"  {answers.verb}: {message}")
+        yield line("    ", Span("hint: ", Tone.QUIET), answer.error.hint)
+    elif answer.is_left:
+        said = f"  {answers.verb}: {answer.after} already, left as it is"
+        yield line(Span("· ", Tone.QUIET), Span(address, Tone.STRONG), said)
+    else:
+        moved = f"  {answers.verb}: {answer.before} → {answer.after or '?'}"
+        yield line(Span("✓ ", Tone.ADD), Span(address, Tone.STRONG), moved)
+        for note in answer.notes:
+            yield line("    ", Span(note, Tone.QUIET))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Ran, Summary
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import Applied
-    from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
     from reconciler.operations.plan import Planned
+    from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.verify import Verified
 
 
@@ -366,7 +366,7 @@ def verified_text(verified: Verified) -> list[Line]:
     rows = [(str(each.partition), *_sides(each), _verdict(each)) for each in partitions]
     records = [sum(side.records for side in sides if side) for sides in zip(*map(_both, partitions), strict=True)]
     how = "every record read" if verified.comparison.is_deep else "by kept digests"
-    word, tone = ("Equal", Tone.ADD) if verified.comparison.is_equal else ("Different", Tone.DANGER)
+    word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
     counts = " and ".join(counted(count, "record") for count in dict.fromkeys(records)) or "no records"
     return [
         line(Span("left   ", Tone.QUIET), verified.left),
@@ -375,6 +375,7 @@ def verified_text(verified: Verified) -> list[Line]:
         *table(
             ("partition", "offsets left", "offsets right", "records left", "records right", ""), rows, numbers=_RIGHT
         ),
+        *(line(Span("foreign  ", Tone.DANGER), str(each)) for each in verified.foreign),
         EMPTY,
         line(Span(f"{word}: ", tone), f"{counted(len(partitions), 'partition')}, {counts}, {how}"),
     ]

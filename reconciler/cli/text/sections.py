@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _AFTER_AT_MOST: Final = 2
 
-_SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty"})
+_SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty", "owner"})
 """Guards whose name alone does not say what they found."""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.operations.state_edit import Repaired
-    from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
+    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess
@@ -263,8 +263,8 @@ def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
 
 def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
     """Return that it was done, and what follows."""
-    told = f"Forgot {counted(len(forgotten), 'resource')}; nothing on any cluster was touched. "
-    return [line(told, "What the files still declare, the next apply adopts again")]
+    told = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, "
+    return [line(told, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
 
 
 def unlocked_text(unlocked: Unlocked) -> list[Line]:

@@ -181,7 +181,7 @@ def storage_text(topic: TopicStorage) -> list[Line]:
     rows = [row for partition in topic.partitions for row in _rows(partition)]
     return [
         line(Span(topic.address, Tone.STRONG)),
-        *tiering_lines(topic.tiering),
+        *tiering_lines(topic),
         EMPTY,
         *table(_HEADINGS, rows, numbers=_RIGHT),
         EMPTY,
@@ -222,12 +222,17 @@ def _problems(found: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[L
             yield line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
 
 
-def tiering_lines(tiering: TieringShown | None) -> Iterator[Line]:
-    """Yield what holds for the tiering of a topic, for one that is, or was, tiered."""
-    if tiering is None:
+def tiering_lines(topic: TopicStorage | None) -> Iterator[Line]:
+    """Yield what holds for the tiering of a topic, for one that is, or was, tiered, or reads what another one has."""
+    if topic is None or topic.tiering is None:
         return
+    tiering = topic.tiering
     paused = ", uploads pause" if tiering.is_paused else ""
-    yield line(Span("  tiering  ", Tone.QUIET), f"{tiering.mode}, {tiering.state}, epoch {tiering.epoch}{paused}")
+    epoch = f", epoch {tiering.epoch}" if tiering.epoch else ""
+    yield line(Span("  tiering  ", Tone.QUIET), f"{tiering.mode}, {tiering.state}{epoch}{paused}")
+    if topic.lag is not None:
+        behind = counted(topic.lag, "offset")
+        yield line(Span("  lag      ", Tone.QUIET), f"{behind} that its source has uploaded and it does not show yet")
     yield line(Span("  location ", Tone.QUIET), tiering.location)
     if tiering.hidden is None:
         yield line(Span("  remote   ", Tone.QUIET), tiering.url)
@@ -436,7 +441,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
         *_migration(topic),
         *_following(topic),
-        *tiering_lines(topic.storage.tiering if topic.storage else None),
+        *tiering_lines(topic.storage),
         EMPTY,
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *readers] if readers else []),

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.model import DeletionEntry, HoldEntry, MigrantEntry, MigrationEntry, TieringEntry
-from reconciler.embedded.catalog.tables import check_free, check_unheld, check_unreserved, names_by_id, topic_named
+from reconciler.embedded.catalog.tables import (
+    check_free,
+    check_no_replica,
+    check_unheld,
+    check_unreserved,
+    names_by_id,
+    topic_named,
+)
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
 from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
@@ -168,6 +175,7 @@ def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str
             error.message = f"{error.message} (Topic does not exists)"
         raise
     check_unheld(full_name, topic, "to unmount it")
+    check_no_replica(full_name, topic, "to unmount it")
     if topic.follows is not None:
         message = f"topic {full_name} is a mirror: what it holds belongs to its source"
         raise UserError(message, hint="Promote or delete the mirror first; its source can be unmounted where it is.")

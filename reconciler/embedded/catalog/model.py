@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconciler.resources.mirrors import MirrorEntry
+from reconciler.resources.mirrors import MirrorEntry, TroubleEntry
 
 Json = dict[str, Any]
 
@@ -171,6 +171,25 @@ class HoldEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaEntry:
+    """What a read replica reads: the location of its source in object storage, and what is wrong with that."""
+
+    location: str
+    trouble: TroubleEntry | None = None
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        kept: Json = {"location": self.location}
+        return kept if self.trouble is None else {**kept, "trouble": self.trouble.to_json()}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> ReplicaEntry:
+        """Read it back."""
+        trouble = kept.get("trouble")
+        return cls(kept["location"], None if trouble is None else TroubleEntry.from_json(trouble))
+
+
+@dataclass(frozen=True, slots=True)
 class TopicEntry:
     """A topic: its id, its initial revision, and its own configs.
 
@@ -178,7 +197,7 @@ class TopicEntry:
     storage, `<topic>/<cluster uuid>/<revision>`, stays for life. `initial` are the configs that the cluster's defaults
     gave it when it was made: they hold where neither it nor its tiers say otherwise. `recovering` is the location
     whose objects it is being made from; it takes and gives no records until that is done. `hold`: it is being mounted
-    or unmounted.
+    or unmounted. `replica`: it is read from another topic's objects, and nothing is ever written to it.
     """
 
     id: str
@@ -193,6 +212,7 @@ class TopicEntry:
     tiering: TieringEntry | None = None
     recovering: str | None = None
     hold: HoldEntry | None = None
+    replica: ReplicaEntry | None = None
 
     @property
     def follows(self) -> MirrorEntry | None:
@@ -220,12 +240,15 @@ class TopicEntry:
             kept["recovering"] = self.recovering
         if self.hold is not None:
             kept["hold"] = self.hold.to_json()
+        if self.replica is not None:
+            kept["replica"] = self.replica.to_json()
         return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> TopicEntry:
         """Read it back."""
         mirror, origin, tiering, hold = (kept.get(key) for key in ("mirror", "origin", "tiering", "hold"))
+        replica = kept.get("replica")
         return cls(
             kept["id"],
             kept["partitions"],
@@ -239,6 +262,7 @@ class TopicEntry:
             None if tiering is None else TieringEntry.from_json(tiering),
             kept.get("recovering"),
             None if hold is None else HoldEntry.from_json(hold),
+            None if replica is None else ReplicaEntry.from_json(replica),
         )
 
 
@@ -391,6 +415,7 @@ _TOPIC: Final = {
     "tiering?": {"state": str, "epoch": int, "policy": str},
     "recovering?": str,
     "hold?": {"migration": int, "is_closed": bool},
+    "replica?": {"location": str, "trouble?": _TROUBLE},
 }
 _MIGRATION: Final = {
     "direction": str,

@@ -501,6 +501,17 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
         raise UserError(message, hint=_SEE)
 
 
+def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
+    """Refuse what is not possible with a read replica: all it has is its source's; `what` was asked for.
+
+    Raises:
+        UserError: It is one.
+    """
+    if topic.replica is not None:
+        message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
+        raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
+
+
 def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
     """Refuse to change a topic that is being mounted or unmounted; `what` is not possible then.
 

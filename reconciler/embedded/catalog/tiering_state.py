@@ -114,6 +114,8 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tie
 def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
     """Tell whether nothing below a topic's local start may be fetched: it begins there then (F-R-040)."""
     topic = catalog.topics.get(full_name)
+    if topic is not None and topic.replica is not None:
+        return property_of(catalog.cluster.properties, ENABLED) != _TRUE
     if topic is None or topic.tiering is None:
         return False
     tiering = tiering_of(catalog, full_name, "")
@@ -124,6 +126,13 @@ def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLoca
     """Return where a topic's remote objects lie, or would."""
     name, made_by = topic.origin or (full_name, cluster_id)
     return TopicLocation(name, made_by, topic.revision)
+
+
+def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
+    """Return where the remote objects lie that a topic is read from: of a read replica, those of its source."""
+    if topic.replica is not None:
+        return TopicLocation.parse(topic.replica.location)
+    return location_of(full_name, topic, cluster_id)
 
 
 def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
@@ -150,10 +159,12 @@ def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], obj
     """Move the tiering of topics to what their configs ask for now; each transition raises the tiered epoch (F-K-056).
 
     Where one is refused, none moves, and `or_else` takes back what was changed before: others of the commit stand.
+    A read replica has no tiering of its own, whatever its namespaces say.
 
     Raises:
         UserError: The tiering of one is being switched off: no change of it until that is done (F-K-054, F-K-055).
     """
+    full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
         moved = {name: _moved(name, draft.topics[name].tiering, set_configs(draft, name)) for name in full_names}
     except UserError:

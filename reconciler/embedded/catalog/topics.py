@@ -11,12 +11,14 @@ from reconciler.embedded.catalog.model import (
     DeletionEntry,
     NamespaceEntry,
     QuotaEntry,
+    ReplicaEntry,
     TieringEntry,
     TopicEntry,
 )
 from reconciler.embedded.catalog.tables import (
     Usage,
     check_free,
+    check_no_replica,
     check_quotas,
     check_unheld,
     check_unreserved,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.resources.mirrors import TroubleEntry
 
 
 MAX_PARTITIONS: Final = 100_000
@@ -101,6 +104,8 @@ def alter_topic(
         UserError: It does not exist, partitions would shrink or be too many, or a config cannot be.
     """
     entry = topic_named(draft, full_name)
+    if changes or partitions is not None or replication_factor is not None:
+        check_no_replica(full_name, entry, "to change it")
     check_unheld(full_name, entry, "to change it")
     if entry.follows is not None:
         keys = (*changes, "partitions") if partitions is not None else tuple(changes)
@@ -228,6 +233,54 @@ def recovered(draft: Draft, topic_id: str) -> None:
         if topic.id == topic_id and topic.recovering is not None:
             draft.put_topic(full_name, replace(topic, recovering=None))
             return
+
+
+# Read replicas: topics whose records lie in the object storage of another topic, which alone writes them.
+
+
+def create_replica(
+    draft: Draft, full_name: str, partitions: int, *, topic_id: str, location: str, acls: tuple[AclEntry, ...] = ()
+) -> None:
+    """Make a read replica of what lies at a location, which has so many partitions now.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        UserError: The cluster has no object storage, or no topic can have that name.
+    """
+    if draft.cluster.storage_id is None:
+        message = f"topic {full_name} cannot be a read replica: its cluster is bound to no object storage"
+        raise UserError(message, hint="Declare the objectStorage of its source on the Cluster, and apply that first.")
+    check_free(draft, full_name)
+    check_unreserved(draft, full_name, topic_id)
+    _check_partitions(full_name, partitions)
+    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, partitions))
+    entry = TopicEntry(topic_id, partitions, draft.next_revision(), acls=acls, replica=ReplicaEntry(location))
+    draft.put_topic(full_name, entry)
+
+
+def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: TroubleEntry | None) -> None:
+    """Note how many partitions the source of a read replica has, and what is wrong with it; nothing where it is gone.
+
+    Partitions never become fewer. A trouble that goes on keeps the time since when.
+
+    Raises:
+        QuotaExceededError: A namespace would hold too many partitions.
+    """
+    full_name = next((name for name, topic in draft.topics.items() if topic.id == topic_id), None)
+    if full_name is None:
+        return
+    entry = draft.topics[full_name]
+    if entry.replica is None:
+        return
+    known = entry.replica.trouble
+    if trouble is not None and known is not None and known.code == trouble.code:
+        trouble = known
+    more = max(0, partitions - entry.partitions)
+    if more:
+        check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, more))
+    after = replace(entry, partitions=entry.partitions + more, replica=replace(entry.replica, trouble=trouble))
+    if after != entry:
+        draft.put_topic(full_name, after)
 
 
 # Namespaces (KIP-37): hierarchical homes of topics, made with all their tiers, never implicitly.

@@ -222,7 +222,7 @@ def _of_topic(
     elif place.partition is not None and place.partition >= entry.partitions:
         what = f"partition {place.partition} has records, and the topic has {entry.partitions} partitions"
         yield CheckFinding(Kind.HEAD_BEYOND, what, place, (OffsetRange(head.start, head.end),))
-    elif entry.tiering is None and head.start < head.local_start:
+    elif entry.tiering is None and entry.replica is None and head.start < head.local_start:
         what = f"local records begin at offset {head.local_start}, the log at {head.start}: the topic is not tiered"
         yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place, (OffsetRange(head.start, head.local_start),))
 

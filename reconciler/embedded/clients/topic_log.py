@@ -61,7 +61,8 @@ class EmbeddedLog:
         catalog = self.catalog.read()
         found = topic_with_id(catalog, self.topic_id, self.full_name)
         check_shared(self.store, self.full_name, is_found=found is not None)
-        if self.remote is not None and found is not None and found.tiering is not None and not self._tiers().is_hiding:
+        is_remote = found is not None and (found.tiering is not None or found.replica is not None)
+        if self.remote is not None and is_remote and not self._tiers().is_hiding:
             check_storage(self.remote.storage, catalog.cluster.storage_id)
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:

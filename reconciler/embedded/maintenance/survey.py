@@ -150,8 +150,8 @@ class Survey:
             name = names.get(topic_id)
             if name is None:
                 continue  # It is being deleted.
-            if is_closed(catalog.topics[name]):
-                continue  # Its migration alone looks after it.
+            if is_closed(catalog.topics[name]) or catalog.topics[name].replica is not None:
+                continue  # Its migration alone looks after it, or the cluster of its source.
             if topic_id not in policies:
                 policy = cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if asks(name, policy) else None

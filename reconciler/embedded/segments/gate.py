@@ -20,12 +20,13 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.model import TopicEntry
-from reconciler.embedded.catalog.tables import SEAL, check_served, sealed_by, topic_with_id
+from reconciler.embedded.catalog.tables import SEAL, check_no_replica, check_served, sealed_by, topic_with_id
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import (
     NOBODY,
     PRODUCERS,
+    REPLICA,
     Head,
     hand_over,
     head_as_kept,
@@ -89,6 +90,8 @@ def writer_of(topic: TopicEntry) -> str:
     """Return who may append to a topic's partitions."""
     if topic.hold is not None and topic.hold.is_closed:
         return sealed_by(topic.hold.migration)
+    if topic.replica is not None:
+        return REPLICA
     return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
 
 
@@ -390,9 +393,10 @@ def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
     """Refuse a writer the topic does not belong to.
 
     Raises:
-        UserError: It is a mirror, or no longer one; or it is being recovered, mounted or unmounted.
+        UserError: It is a mirror, or no longer one, or a read replica; or it is being recovered, mounted or unmounted.
     """
     owner = writer_of(topic)
+    check_no_replica(full_name, topic, "to write to it")
     if not writer.startswith(SEAL):
         check_served(full_name, topic)
     if owner == writer:

@@ -44,6 +44,8 @@ _SHAPE: Final = {
 
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
+REPLICA: Final = "replica"
+"""The writer of a read replica's heads: no client, only what follows its source."""
 
 
 def link_writer(link_id: str) -> str:

@@ -18,6 +18,7 @@ from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.pages import entries_page, read_page
 from reconciler.errors import MissingObjectError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Register
+from reconciler.resources.mirrors import agreed_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -241,6 +242,24 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
         "switching the topic's tiering off with remote.log.disable.policy=delete gives up what is remote alone."
     )
     raise UserError(message, hint=hint)
+
+
+def agreed_in(head: Head, manifest: Manifest) -> int:
+    """Return the offset up to which the head of a read replica and its source's manifest are of one log.
+
+    That is the end of the head, unless the source was cut below it: another epoch begins there then.
+    """
+    stop, start = head.end, max(head.start, manifest.start)
+    return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
+
+
+def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+    """Return epochs without those that end before an offset: they are dropped sooner in one place than in another."""
+    return [
+        (epoch, max(first, start))
+        for place, (epoch, first) in enumerate(epochs)
+        if place + 1 == len(epochs) or epochs[place + 1][1] > start
+    ]
 
 
 # Whose a remote part is: another cluster's, or nobody's, is left alone in every way, and said once with what to do.

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reconciler.embedded.catalog.tables import name_with_id
-from reconciler.embedded.catalog.tiering_state import hides_remote, location_of
+from reconciler.embedded.catalog.tiering_state import hides_remote, read_location
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.objects import missing_offsets
-from reconciler.embedded.segments.head import read_head
+from reconciler.embedded.segments.head import REPLICA, read_head
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import (
     EVERYTHING,
@@ -28,7 +28,7 @@ from reconciler.embedded.segments.parts import (
 )
 from reconciler.embedded.tiered.cache import Source, machine_of, name_in
 from reconciler.embedded.tiered.cache_files import Span, touched
-from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.manifest import agreed_in, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.errors import ReconcilerError, UserError
@@ -414,7 +414,7 @@ class Tiers:
         full_name, topic_id = topic
         name = name_with_id(catalog, topic_id, full_name)
         entry = catalog.topics.get(name)
-        location = None if entry is None or remote is None else location_of(name, entry, remote.cluster_id)
+        location = None if entry is None or remote is None else read_location(name, entry, remote.cluster_id)
         is_hiding, storage_id = hides_remote(catalog, name), catalog.cluster.storage_id
         return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
 
@@ -441,7 +441,9 @@ class Tiers:
         wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.readable_end(isolation)))
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
-            storage, manifest = self._manifest(partition, below)
+            storage, manifest = self._manifest(partition, below, head)
+            # What the source of a read replica has let go of since is skipped, as by a reader of the source.
+            below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below)
         above = OffsetRange(max(wanted.start, head.local_start), wanted.stop)
@@ -453,11 +455,12 @@ class Tiers:
             key = remote_partition(self.location, partition).key
             raise missing_offsets(self.remote.storage, key, max(wanted.start, manifest.end), wanted.stop - 1)
 
-    def _manifest(self, partition: int, wanted: OffsetRange) -> tuple[ObjectStore, Manifest]:
+    def _manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
         """Return what names the remote records of a range, and the object storage they lie in.
 
         Raises:
             MissingObjectError: It is not there, or ends before, or begins after: the head has moved on, or it is lost.
+            UserError: It is that of a read replica's source, whose log was cut and is another one by now.
         """
         if self.remote is None or self.location is None:
             message = f"offsets {wanted.start} to {wanted.stop - 1} lie in object storage, which is not given here"
@@ -466,10 +469,31 @@ class Tiers:
         manifest = read_manifest(storage, place)
         if manifest is None:
             check_storage(storage, self.storage_id)
+        if manifest is not None and head.writer == REPLICA:
+            self._check_source(manifest, head, partition)
+            return storage, manifest
+        if manifest is None and head.writer == REPLICA:
+            error = missing_offsets(storage, place.key, wanted.start, wanted.stop - 1)
+            error.hint = f"The source {self.location} of this read replica was deleted, or its manifest is lost."
+            raise error
         if manifest is None or manifest.start > wanted.start:
             stop = wanted.stop if manifest is None else min(wanted.stop, manifest.start)
             raise missing_offsets(storage, place.key, wanted.start, stop - 1)
         return storage, manifest
+
+    def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
+        """Refuse to mix the log that a read replica showed with one that its source has begun in its place.
+
+        Raises:
+            UserError: The source was cut below what the replica showed.
+        """
+        agreed = agreed_in(head, manifest)
+        if agreed < head.end:
+            message = (
+                f"partition {partition}: the source {self.location} was cut at offset {agreed} and goes on with other "
+                f"records; this read replica still shows {head.end} offsets of it"
+            )
+            raise UserError(message, hint="`reconciler run --once --only replicas` follows it; then read again.")
 
 
 def _pieces(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import hides_remote, read_location, tiering_of
 from reconciler.embedded.catalog.topic_configs import set_configs
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.objects import RESTORE_HINT
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.head import position_of, read_head, read_heads
+from reconciler.embedded.segments.head import REPLICA, position_of, read_head, read_heads
 from reconciler.embedded.segments.pages import read_pages
 from reconciler.embedded.segments.retention import cleanup_policy, segments_of
 from reconciler.embedded.tiered.manifest import read_manifest
@@ -31,14 +31,16 @@ from reconciler.resources.measures import (
     TopicStorage,
 )
 from reconciler.resources.tiering_policy import switches_in
+from reconciler.resources.topic import FOLLOWING
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
+    from reconciler.embedded.catalog.model import ReplicaEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation
     from reconciler.embedded.segments.head import Head
     from reconciler.embedded.segments.pages import Paged
     from reconciler.embedded.segments.retention import SegmentLimits
@@ -123,6 +125,8 @@ def doubt(storage: ObjectStore, partition: RemotePartition, head: Head, manifest
     """
     if head.start >= head.uploaded_to:
         return None  # Nothing of the log was uploaded.
+    if head.writer == REPLICA and manifest is not None:
+        return None  # It follows: what its source does is no fault.
     uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
     if manifest is None:
         return _error(f"{storage.url} has no object {partition.key}, which names what was uploaded: {uploaded}")
@@ -182,10 +186,17 @@ def _sum(paged: Paged, start: int, stop: int) -> Share:
 
 def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, cluster_id: str) -> ReadManifest:
     """Return what reads the manifests of a topic."""
-    tiering = tiering_of(catalog, full_name, cluster_id)
-    if storage is None or tiering is None:
+    location = _location(catalog, full_name, cluster_id)
+    if storage is None or location is None:
         return lambda _number: None
-    return lambda number: read_manifest(storage, remote_partition(tiering.location, number))
+    return lambda number: read_manifest(storage, remote_partition(location, number))
+
+
+def _location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocation | None:
+    """Return where the remote objects of a topic lie; `None`: it never had any."""
+    topic = catalog.topics[full_name]
+    is_remote = topic.tiering is not None or topic.replica is not None
+    return read_location(full_name, topic, cluster_id) if is_remote else None
 
 
 # What topics take in each tier, read from heads and manifests: no part and no page is opened.
@@ -264,7 +275,7 @@ class StorageReport:
 
     def _problem_of(self, names: Iterable[str]) -> UserError | None:
         """Return what is wrong with the object storage as a whole, where any of the topics may have something there."""
-        if self.storage is None or self._hidden is not None or not any(map(self._tiering, names)):
+        if self.storage is None or self._hidden is not None or not any(map(self._location, names)):
             return None
         try:
             check_storage(self.storage, self.catalog.cluster.storage_id)
@@ -294,11 +305,11 @@ class StorageReport:
         return {place: look for (place, _), look in zip(wanted, found, strict=True) if look is not None}
 
     def _remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
-        tierings = {self.catalog.topics[name].id: self._tiering(name) for name in names}
+        locations = {self.catalog.topics[name].id: self._location(name) for name in names}
         return [
-            (place, remote_partition(tiering.location, place[1]))
+            (place, remote_partition(location, place[1]))
             for place in heads
-            if (tiering := tierings.get(place[0])) is not None
+            if (location := locations.get(place[0])) is not None
         ]
 
     def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
@@ -325,7 +336,31 @@ class StorageReport:
     def _tiering(self, name: str) -> Tiering | None:
         return tiering_of(self.catalog, name, self.cluster_id)
 
+    def _location(self, name: str) -> TopicLocation | None:
+        return _location(self.catalog, name, self.cluster_id)
+
+    def _replica(self, name: str, replica: ReplicaEntry) -> TieringShown:
+        trouble = replica.trouble
+        problem = None if trouble is None else UserError(trouble.message, hint="Delete the read replica.")
+        return TieringShown(
+            "disabled" if hides_remote(self.catalog, name) else "read_replica",
+            FOLLOWING if trouble is None else trouble.code,
+            0,
+            replica.location,
+            self._url,
+            is_paused=False,
+            hidden=self._hidden if trouble is None else trouble.message,
+            problem=problem,
+        )
+
+    @property
+    def _url(self) -> str:
+        return f"remote://{'' if self.storage is None else self.storage.url.partition('://')[2]}"
+
     def _shown(self, name: str) -> TieringShown | None:
+        replica = self.catalog.topics[name].replica
+        if replica is not None:
+            return self._replica(name, replica)
         tiering = self._tiering(name)
         if tiering is None:
             return None
@@ -336,13 +371,12 @@ class StorageReport:
             and tiering.state is TieringState.ENABLED
             and switches_in(set_configs(self.catalog, name)).write
         )
-        url = "" if self.storage is None else self.storage.url.partition("://")[2]
         return TieringShown(
             mode_of(writes=is_writing, serves=tiering.serves),
             str(tiering.state),
             tiering.epoch,
             str(tiering.location),
-            f"remote://{url}",
+            self._url,
             is_paused=is_writing and property_of(properties, UPLOADS) != _TRUE,
             hidden=self._hidden,
         )
@@ -382,13 +416,14 @@ def _partition(
     far = remote_only(head, manifest)
     # Pages hold the oldest, and those were made one file each.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
+    noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(
         number,
         head.start,
         head.local_start,
         head.end,
         TierUsage(head.stored_bytes, segments),
-        None if manifest is None else remote_of(manifest, head.uploaded_to),
+        None if manifest is None else remote_of(manifest, noted),
         head.stored_bytes + far.bytes,
         head.records + far.records,
         pending_bytes(head, manifest) if writes else None,

@@ -95,6 +95,7 @@ OF_CLUSTERS: Final = (
     "deletions",
     "disablings",
     "recoveries",
+    "replicas",
     "rewrites",
     "transactions",
     "roll",

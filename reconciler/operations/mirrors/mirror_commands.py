@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UsageError, UserError
+from reconciler.errors import IncompleteError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.operations.mirrors.mirror_preview import ROLES, Ready, Readying
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, chosen
@@ -16,7 +16,7 @@ from reconciler.operations.mirrors.mirror_views import (
     mirrors_named,
 )
 from reconciler.operations.steps.observe import refuse_another_cluster
-from reconciler.operations.steps.runner import require_confirmation
+from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
 from reconciler.operations.steps.transitions import PROMOTE, RESTORE, REVERSALS, halted
 from reconciler.planning.actions import NO_COST, Create, Reason, Risk, RunJob, Transition
 from reconciler.planning.diff.converge import state_precondition
@@ -82,15 +82,8 @@ class Answers:
     @property
     def verdict(self) -> ReconcilerError | None:
         """The error to end with, where not all of it was done."""
-        failed = [answer.error for answer in self.each if answer.error is not None]
-        if not failed or len(self.each) == 1:
-            return failed[0] if failed else None
-        message = f"{self.verb}: {len(failed)} of {len(self.each)} mirrors were refused or failed"
-        hint = "The reason is shown above for each of them."
-        hint += " Nothing was done: it is a rehearsal." if self.is_rehearsal else " The others are done."
-        if len(failed) == len(self.each):
-            return UserError(message, hint="The reason is shown above for each of them.")
-        return PartialError(message, hint=hint)
+        errors = [answer.error for answer in self.each]
+        return verdict_on_each(self.verb, errors, "mirrors", is_rehearsal=self.is_rehearsal)
 
 
 # `mirror pause`, `promote`, `failover` …: a verb asked of mirrors now. One that fails does not stop the others.
@@ -308,7 +301,7 @@ def ask_mirrors(  # noqa: PLR0913 - each is an option of a verb, and has a defau
     check_typed(choice)
     asking = _Asking(emergency, emergency.open(), verb, timeout_ms, keeps_diverged)
     if not emergency.no_state:
-        _check_state(asking.site)
+        check_state(asking.site)
     which = chosen(asking.site, choice, verb)
     asking.look(which)
     foreseen = Answers(verb, asking.rehearsed(which.names), is_rehearsal=True)
@@ -321,8 +314,12 @@ def ask_mirrors(  # noqa: PLR0913 - each is an option of a verb, and has a defau
     return Answers(verb, asking.answers(which.names, undone))
 
 
-def _check_state(site: Site) -> None:
-    """Refuse to make a state where one was lost: nothing would be known of what is asked about."""
+def check_state(site: Site) -> None:
+    """Refuse to make a state where one was lost: nothing would be known of what is asked about.
+
+    Raises:
+        UserError: There is none.
+    """
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."

@@ -60,7 +60,7 @@ def check_typed(choice: MirrorChoice) -> None:
         if _ANY not in text:
             mirror_named(text)
     for text in choice.links:
-        _link_named(text)
+        link_named(text, "--link ")
 
 
 def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
@@ -74,7 +74,7 @@ def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
     """
     named = [mirror_named(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
-    links = [_link_named(text) for text in choice.links]
+    links = [link_named(text) for text in choice.links]
     if not patterns and not links:
         return Chosen(tuple(dict.fromkeys(named)))
     mirrors = _Mirrors.read(site, _clusters(site, patterns, links, verb))
@@ -87,12 +87,17 @@ def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
     return Chosen(tuple(dict.fromkeys(names)), frozenset(names) - frozenset(named))
 
 
-def _link_named(text: str) -> Address:
+def link_named(text: str, option: str = "") -> Address:
+    """Return the address or pattern of links; `option` is what it was typed behind.
+
+    Raises:
+        UsageError: It is none.
+    """
     address = Address(text)
     parts = text.split("/", _PARTS - 1)
     is_whole = len(parts) == _PARTS and all(parts)
     if kind_of(address) != "link" or not (is_whole or _ANY in text):
-        raise UsageError(f"--link {text!r} is not the address of a link", hint="Write it as link/east/twin.")
+        raise UsageError(f"{option}{text!r} is not the address of a link", hint="Write it as link/east/twin.")
     return address
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
+from reconciler.planning.situation import is_replica
 from reconciler.resources.acls import rule_at, rule_fields
 from reconciler.resources.address import (
     Address,
@@ -95,6 +96,8 @@ class ConfigRow:
 
 def acting_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
     """Return every config that acts on a topic, mirror or namespace as it is observed, sorted by key."""
+    if is_replica(observed.get(address)):
+        return ()  # What it holds, and how long, its source says.
     rows = {
         key: ConfigRow(key, known.default, DEFAULT)
         for key, known in capabilities.configs.items()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.operations.steps.invocation import quiet
-from reconciler.planning.diff.mount_changes import is_recovery
+from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
 from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
     Attached,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Record
     from reconciler.resources.measures import Measures
-    from reconciler.resources.mount import Mountable, Mounts, Recoveries
+    from reconciler.resources.mount import Mountable, Mounts, Recoverable, Recoveries
     from reconciler.state.snapshots import Snapshot
 
 
@@ -572,11 +572,29 @@ def recoverables(providers: Mapping[str, Provider], desired: Desired, seen: Obse
         capabilities = seen.capabilities.get(topic.cluster)
         if capabilities is not None and capabilities.recovery:
             asked.setdefault(topic.cluster, {})[address] = topic.spec.recover_from
-    return {
+    found = {
         address: found
         for cluster, topics in sorted(asked.items())
         for address, found in providers[cluster].recoverable(topics).items()
     }
+    return {**found, **dict(_replicables(providers, desired, seen))}
+
+
+def _replicables(
+    providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
+) -> Iterator[tuple[Address, Recoverable | UserError]]:
+    """Yield what read replicas that are still to be made would follow."""
+    asked: dict[str, dict[Address, str]] = {}
+    for address, declared in desired.items():
+        topic, there = declared.resource, seen.inventory.get(address)
+        if not isinstance(topic, Topic) or topic.spec.read_replica_of is None or address in seen.hidden:
+            continue
+        capabilities = seen.capabilities.get(topic.cluster)
+        is_new = there is None or is_replaced(topic, there)
+        if is_new and capabilities is not None and capabilities.read_replicas:
+            asked.setdefault(topic.cluster, {})[address] = topic.spec.read_replica_of
+    for cluster, topics in sorted(asked.items()):
+        yield from providers[cluster].replicable(topics).items()
 
 
 # Before anything is written: the cluster that answers is the one that is declared, and the one we applied to.

@@ -17,7 +17,7 @@ from reconciler.applying.engine import JOBS, is_called, lane_of
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, RunRequest, ToDo
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import IncompleteError, LeaseError, PartialError, ReconcilerError, StalePlanError, UserError
 from reconciler.manifests.load import explain_origin
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
@@ -621,3 +621,22 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
     """
     if not is_confirmed:
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
+
+
+def verdict_on_each(
+    verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
+) -> ReconcilerError | None:
+    """Return the error to end with, where not all of several were done; `errors` has one for each of them, or `None`.
+
+    `what` are they, as a plural.
+    """
+    failed = [error for error in errors if error is not None]
+    if not failed or len(errors) == 1:
+        return failed[0] if failed else None
+    message = f"{verb}: {len(failed)} of {len(errors)} {what} were refused or failed"
+    hint = "The reason is shown above for each of them."
+    if len(failed) == len(errors):
+        return UserError(message, hint=hint)
+    return PartialError(
+        message, hint=f"{hint} {'Nothing was done: it is a rehearsal.' if is_rehearsal else 'The others are done.'}"
+    )

@@ -25,12 +25,18 @@ from reconciler.planning.checks.tiering_checks import (
     warnings_of_tiering,
 )
 from reconciler.planning.diff.drift import warnings_of_unmatched_rules
-from reconciler.planning.diff.mount_changes import check_recovery
+from reconciler.planning.diff.mount_changes import check_recovery, check_replica, is_replaced
 from reconciler.planning.diff.removals import check_hidden
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.cluster_values import warnings_of_lost
-from reconciler.planning.resolve.limits import beyond, check_namespace, check_topic, warnings_of_denials
+from reconciler.planning.resolve.limits import (
+    beyond,
+    check_beside_replica,
+    check_namespace,
+    check_topic,
+    warnings_of_denials,
+)
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
 from reconciler.planning.resolve.physical_names import check_names
 from reconciler.planning.selection import check_targets
@@ -117,6 +123,10 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
             is_new = address not in situation.observed
             told = _told_above(resource, wanted, situation)
             yield from check_topic(resource, capabilities, is_new=is_new, told=told)
+            yield from check_replica(
+                resource, situation, is_new=is_new or is_replaced(resource, situation.observed[address])
+            )
+            yield from (told for _, told in check_beside_replica(resource, wanted.origins))
             if is_new:
                 yield from check_recovery(resource, situation)
         case Namespace():

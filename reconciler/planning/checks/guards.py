@@ -101,6 +101,8 @@ _COPIED: Final = (
     "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
 
+_REPLICA: Final = "its consumer groups lose their offsets here, and its access rules go; its source keeps every record"
+
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
 DATA_BEARING: Final = frozenset({"topic", "mirror"})
@@ -191,13 +193,19 @@ def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
         case Delete():
             return situation.other_owner(action.address, action.before)
         case Transition():
-            old = action.parameters.get("from") if action.machine == "topic" else None
-            moved = situation.other_owner(Address(old)) if isinstance(old, str) else None
+            old = _moved_from(action)
+            moved = None if old is None else situation.other_owner(Address(old))
             return moved or situation.other_owner(action.address, action.after)
         case Forget() | RunJob():
             return None
         case _:
             assert_never(action)
+
+
+def _moved_from(action: Action) -> str | None:
+    """Return the address that a topic leaves."""
+    old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
+    return old if isinstance(old, str) else None
 
 
 def _owned(action: Action, _situation: Situation) -> Block | None:
@@ -212,6 +220,8 @@ def _data_bearing(action: Action, situation: Situation) -> Block | None:
     message = "it may hold records that nothing brings back"
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
         message = _LIVE_MIRROR
+    if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
+        message = _REPLICA
     if Reason.MOVED in action.reasons:
         message = _COPIED
     return Block("data_bearing", message, f"delete:{action.address}")
@@ -356,6 +366,7 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield Finding(seen.resource.address, None, message, hint)
     told = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
+    told |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
     found = taken_over(situation.recorded, situation.observed, given.me) if situation.others else ()
     for address, owner in found:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Capabilities
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import NameFilter
     from reconciler.resources.mirrors import Diverged, Positions, WithDiverged
@@ -321,6 +322,19 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         return
     if cluster_address(spec.source) not in situation.wanted:
         yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
+    here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
+    if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
+        message = (
+            f"{link.cluster} is a cluster of platform {here.spec.provider} and {spec.source} one of "
+            f"{there.spec.provider}: roles are swapped between clusters of one platform"
+        )
+        yield message, "Use `mode: destination`."
+    yield from beyond_platform(link, capabilities)
+
+
+def beyond_platform(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield what is asked of a link that its platform cannot do."""
+    spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
     if spec.protect == "acl" and not capabilities.mirrors_read_only:

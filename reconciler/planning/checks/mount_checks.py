@@ -14,7 +14,7 @@ from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import is_same_place
-from reconciler.planning.situation import mirror_at, mounted_by
+from reconciler.planning.situation import is_replica, mirror_at, mounted_by
 from reconciler.resources.address import cluster_address, join_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
@@ -343,6 +343,10 @@ def _check_unmount(
     mounting: Mounting, topic: Address, seen: Observed, situation: Situation
 ) -> Iterator[tuple[str, str]]:
     if seen.state == MIGRATING:
+        return
+    if is_replica(seen):
+        message = f"topic {mounting.topic_name} is a read replica: what it shows belongs to its source"
+        yield message, "Remove the Mounting; delete the read replica, or unmount its source where that is."
         return
     if seen.legacy is not None and seen.legacy.is_lost:
         yield _lost(mounting, seen.legacy.location)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, judged_properties
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.cluster_values import compiled_cluster
+from reconciler.planning.resolve.limits import check_beside_replica
 from reconciler.planning.selection import labels_of
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, split_name
 from reconciler.resources.cluster import Cluster
@@ -44,13 +45,14 @@ def _broken(address: Address, resource: Resource, require: Requirement) -> Itera
     name = split_name(full_name_of(address))[1]
     if require.name is not None and not re.fullmatch(require.name, name):
         yield f"name {name} does not match {require.name}"
-    if isinstance(resource, Topic):
+    is_replica = isinstance(resource, Topic) and resource.spec.read_replica_of is not None
+    if isinstance(resource, Topic) and not is_replica:
         yield from _between("partitions", resource.spec.partitions, require.partitions)
         yield from _between("replicationFactor", resource.spec.replication_factor, require.replication_factor)
     if not isinstance(resource, MirrorTopic):
         labels = labels_of(resource)
         yield from (f"label {label} is missing" for label in require.labels if label not in labels)
-    configs = _configs(resource)
+    configs = None if is_replica else _configs(resource)
     for key in sorted(require.configs) if configs is not None else ():
         value = configs.get(key) if configs else None
         allowed = require.configs[key]
@@ -128,6 +130,8 @@ def _check(address: Address, declared: Declared, desired: Desired, guards: Guard
     if not is_inside and kind_of(address) not in {"cluster", "policy"}:
         message = f"it is outside what this workspace is for ({', '.join(guards.only)})"
         yield Finding(address, declared.source, message, "Move it to the workspace it belongs to.")
+    for field, told in check_beside_replica(resource, {}) if isinstance(resource, Topic) else ():
+        yield Finding(address, declared.source, *told, ((address, ("spec", field)),))
     if isinstance(resource, Topic | Namespace):
         policy = resource.spec.tiering_policy
         if policy is not None and Address(f"policy/{policy}") not in desired:

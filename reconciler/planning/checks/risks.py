@@ -296,6 +296,10 @@ class Impact:
         if Reason.MOVED in action.reasons:
             return self._copied(action)
         measure = self.measure(_as_topic(action.address))
+        if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
+            groups = None if measure is None else measure.groups
+            reasons = (*action.reasons, Reason.SOURCE_KEPT)
+            return replace(action, risk=Risk.IRREVERSIBLE, reasons=reasons, estimate=Estimate(groups=groups))
         if measure is None:
             risk, reasons = Risk.DATA_LOSS, (*action.reasons, Reason.HOLDS_DATA, Reason.UNMEASURED)
             return replace(action, risk=risk, reasons=reasons, estimate=Estimate(location=location))

@@ -14,10 +14,13 @@ from reconciler.planning.diff.mount_changes import (
     decide_mounted,
     decide_mounting,
     decide_moved_mounting,
+    follow,
     is_held,
     is_recovery,
+    is_replaced,
     lies_detached,
     recover,
+    replace_topic,
     wait_for,
 )
 from reconciler.planning.diff.moves import decide_moved, hand_over, implied_moves, is_namespace_refused, readdressed
@@ -145,6 +148,10 @@ def _decide_topic(
         decide_mounted(sides, mounting, situation, decision)
     elif old is not None and before is not None:
         hand_over(replace(sides, before=before), old, situation, decision)
+    elif before is None and isinstance(topic, Topic) and topic.spec.read_replica_of is not None:
+        follow(sides, situation, decision)
+    elif before is not None and isinstance(topic, Topic) and is_replaced(topic, before):
+        replace_topic(sides, topic, before, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
     elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:

@@ -71,6 +71,8 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
     goal, record, live = want.spec, was.spec, seen.spec
     if goal.configs != record.configs or goal.partitions != live.partitions or goal.partitions != record.partitions:
         return False
+    if not goal.read_replica_of == record.read_replica_of == live.read_replica_of:
+        return False
     if goal.replication_factor != record.replication_factor or goal.protect not in (None, last.protect):
         return False
     if goal.replication_factor is not None and goal.replication_factor != live.replication_factor:

@@ -21,13 +21,24 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
-from reconciler.planning.diff.converge import Decision, compare, converge, create, state_precondition
+from reconciler.planning.diff.converge import (
+    AddressView,
+    Decision,
+    compare,
+    converge,
+    create,
+    is_another,
+    precondition,
+    state_precondition,
+)
 from reconciler.planning.diff.field_differences import drifted
+from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import Waiting
 from reconciler.planning.plan_rows import plain
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.base import format_duration, format_size
+from reconciler.resources.cluster_properties import ENABLED
 from reconciler.resources.inventory import Observed, RemoteLegacy
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable
 from reconciler.resources.tiering_policy import switches_in, targets_in
@@ -38,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reconciler.planning.actions import Action, Value
-    from reconciler.planning.diff.converge import AddressView
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.tiering_policy import Configs
@@ -435,6 +445,86 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
         message = "remote.write is off: what is recovered stays in object storage and is read there"
         hint = "Nothing new is uploaded, and a lost cluster loses it. Set remote.write: true to go on archiving."
         decision.warn(sides.address, sides.wanted.source, message, hint)
+
+
+# Read replicas: topics that follow what lies at a location. What a topic is never changes in place.
+
+
+def is_replaced(topic: Topic, before: Observed) -> bool:
+    """Tell whether what is there is a replica and is to be none, or the reverse, or follows another location."""
+    there = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
+    return not equal(READ_REPLICA, topic.spec.read_replica_of, there, {})
+
+
+def follow(sides: AddressView, situation: Situation, decision: Decision) -> None:
+    """Make a read replica of what the plan found."""
+    found = situation.given.recoveries.get(sides.address)
+    if isinstance(found, Recoverable):  # else the checks say why
+        create(sides, decision, {READ_REPLICA: found.location, "partitions": found.partitions})
+
+
+def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation: Situation, decision: Decision) -> None:
+    """Delete what is there and make what is wanted: a guard holds the delete until it is allowed."""
+    there = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
+    if sides.last is None or is_another(sides.last, before):
+        what = "an ordinary topic" if there is None else f"a read replica of {there}"
+        message = f"{what} of its name is there, which this workspace did not make, and readReplicaOf says otherwise"
+        decision.refuse(sides.address, sides.wanted.source, message, "Delete it by hand, or choose another name.")
+        return
+    made = Decision()
+    fresh = AddressView(sides.address, sides.wanted, None, None)
+    if topic.spec.read_replica_of is not None:
+        follow(fresh, situation, made)
+    elif is_recovery(topic):
+        recover(fresh, topic, situation, made)
+    else:
+        create(fresh, made)
+    if not made.actions:
+        return  # said by the checks
+    decision.actions.append(
+        Delete(
+            address=sides.address,
+            before=before.resource,
+            incarnation=before.incarnation,
+            reasons=(Reason.REPLACED,),
+            source=sides.wanted.source,
+            precondition=precondition(sides.address, before),
+        )
+    )
+    decision.warnings += made.warnings
+    decision.actions += (
+        replace(each, reasons=(Reason.REPLACED, *each.reasons[1:])) if isinstance(each, Create) else each
+        for each in made.actions
+    )
+
+
+def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterator[tuple[str, str]]:
+    """Yield why a topic cannot be a read replica."""
+    if topic.spec.read_replica_of is None or not situation.capabilities(topic.cluster).read_replicas:
+        return
+    cluster = situation.clusters.get(topic.cluster)
+    if cluster is not None and cluster.spec.object_storage is None:
+        yield (
+            f"{READ_REPLICA}: cluster {topic.cluster} has no object storage",
+            "Declare the objectStorage that its source is tiered into on the Cluster.",
+        )
+        return
+    if ActingConfigs(situation).properties(topic.cluster).get(ENABLED) == "false":
+        hint = f"Remove the property: with {ENABLED} off nothing of a read replica could be read."
+        yield f"{READ_REPLICA}: tiering is off on cluster {topic.cluster}: {ENABLED} is false", hint
+    mounting = situation.mountings.get(topic.address)
+    if mounting is not None:
+        message = f"{READ_REPLICA}: {mounting.address} is about the same topic, and a read replica has nothing to mount"
+        yield message, "Keep one of the two, or give the Mounting another name with `as`."
+    if not is_new:
+        return
+    match situation.given.recoveries.get(topic.address):
+        case None:
+            yield f"{READ_REPLICA}: object storage was not looked at", "Plan again."
+        case UserError() as error:
+            yield f"{READ_REPLICA}: {error.message}", error.hint
+        case Recoverable():
+            pass
 
 
 # Topics that are to be made from object storage: whether what they name is there, and can be had.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
+from reconciler.planning.fields import READ_REPLICA
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
 from reconciler.resources.address import Address, full_name_of, split_name
@@ -152,8 +153,23 @@ def check_topic(
         yield from check_hosts(spec.acls)
     if spec.recover_from is not None and is_new and not capabilities.recovery:
         yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
+    if spec.read_replica_of is not None and not capabilities.read_replicas:
+        message = (
+            f"a cluster of platform {capabilities.platform} has no read replicas ({READ_REPLICA}): its brokers serve "
+            "what they stored themselves, never the remote tier of another cluster"
+        )
+        yield message, "Declare it on an embedded cluster, or mirror the topic with a MirrorLink."
     if topic.metadata.namespace and not capabilities.namespaces:
         yield beyond(capabilities, "have namespaces")
+
+
+def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the fields that a read replica declares and cannot have, each with what is wrong and what to do."""
+    by_policy = any(origin.startswith("policy/") for origin in origins.values())
+    for field in topic.spec.beside_replica():
+        name = "tieringPolicy" if field == "configs" and by_policy else field
+        message = f"spec.{name} cannot be set beside {READ_REPLICA}: a read replica has what its source has"
+        yield name, (message, "Remove it, or set it at the source: a read replica stores nothing itself.")
 
 
 def check_namespace(
@@ -210,6 +226,11 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             yield (
                 f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
                 "Remove it; to recover, declare a topic of another name, with recoverFrom.",
+            )
+        elif change.path == READ_REPLICA:
+            yield (
+                f"{READ_REPLICA} never changes in place ({before} → {after})",
+                "Change its name and this field in two steps: rename it first.",
             )
         elif change.path in FIXED:
             yield (

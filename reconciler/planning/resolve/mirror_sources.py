@@ -24,7 +24,7 @@ from reconciler.lifecycles.mirror import (
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import beyond, check_configs
 from reconciler.planning.resolve.physical_names import physical_name, prefix_of
-from reconciler.planning.situation import COPYING, is_live, mirror_at, mounted_by, source_of, topic_of
+from reconciler.planning.situation import COPYING, is_live, is_replica, mirror_at, mounted_by, source_of, topic_of
 from reconciler.resources.acls import EVERYONE, Binding, writers
 from reconciler.resources.address import address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic, takes_name
@@ -439,7 +439,12 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         return
     if mirrored_back(mirror, situation) is not None:
         return  # roles are swapped, or on the way to be: the source mirrors this one until they are swapped back
-    if _is_circular(mirror, situation):
+    if is_replica(situation.wanted.get(source_of(mirror)) or situation.observed.get(source_of(mirror))):
+        yield (
+            f"its source {source_of(mirror)} is a read replica, and only shows what another cluster uploaded",
+            "Mirror the topic that it reads, from the cluster that has it.",
+        )
+    elif _is_circular(mirror, situation):
         yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
     elif not has_source(mirror, situation):
         near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_FEW)
@@ -681,11 +686,12 @@ def commanded(desired: Desired, recorded: Record, observed: Inventory) -> tuple[
 
 
 def is_left(address: Address, situation: Situation) -> bool:
-    """Tell whether a mirror that no file names is left alone: a command made it, over a link that they do name."""
+    """Tell whether a mirror that no file names is left alone: a command made it, over a link that has not left them."""
     last = situation.recorded[address]
     if situation.given.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
-    return is_made_by_command(last) and link_of(last.resource) in situation.wanted
+    link = link_of(last.resource)
+    return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)
 
 
 def warnings_of_commanded(review: Review) -> Iterator[Finding]:
@@ -704,7 +710,10 @@ def warnings_of_commanded(review: Review) -> Iterator[Finding]:
             yield Finding(address, item.source, f"{_peer_paused(mirror)}: {_LEFT}", hint, item.marks)
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         if address in situation.observed and situation.is_decidable(address) and is_left(address, situation):
-            hint = f"Write it into the files: reconciler drift --accept {address}"
+            last = situation.recorded[address].resource
+            link = link_of(last) if isinstance(last, MirrorTopic) else address
+            written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
+            hint = f"Write it into the files: reconciler drift --accept {written}"
             yield Finding(address, None, f"{_UNNAMED}: {_LEFT}", hint)
 
 

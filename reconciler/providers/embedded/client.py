@@ -24,12 +24,13 @@ from reconciler.embedded.catalog.topics import (
     move_topic,
     topics_under,
 )
+from reconciler.embedded.tiered.replicas import make_replica
 from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.lifecycles.tiered import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
-from reconciler.providers.embedded.recovery import asked_in, begin, ended
+from reconciler.providers.embedded.recovery import asked_in, begin, ended, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
 from reconciler.providers.models import check_unmoved, declared_after, link_entry, moved, source_taken
 from reconciler.providers.protocol import Done, Failed
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from reconciler.providers.embedded.mounts import Attaching
     from reconciler.providers.protocol import Outcome
     from reconciler.resources.inventory import Inventory, Observed, Resource
-    from reconciler.resources.mount import Recoveries
+    from reconciler.resources.mount import Recoverable, Recoveries
 
 
 # Mirrors that a batch pauses, resumes or fails over: one cluster does that alone, whatever its source is up to.
@@ -287,6 +288,8 @@ class Batch:
                 return None
             case Topic() as topic:
                 found = self._recoveries.get(action.address)
+                if topic.spec.read_replica_of is not None:
+                    return self._create_replica(draft, topic, found)
                 if found is not None:
                     return begin(draft, action, topic, found, self._new_id())
                 return self._create_topic(draft, topic)
@@ -300,11 +303,17 @@ class Batch:
             case _:
                 assert_never(action.after)
 
+    def _create_replica(self, draft: Draft, topic: Topic, found: Recoverable | UserError | None) -> str:
+        if found is None or isinstance(found, UserError):
+            raise found or UserError(f"{topic.address}: its source was not looked at", hint="Plan again.")
+        return make_replica(draft, topic.full_name, found, topic_id=self._new_id(), acls=topic.spec.acls)
+
     def _create_topic(self, draft: Draft, topic: Topic) -> str:
         shape, existing = shape_of(topic), draft.topics.get(topic.full_name)
         if existing is None:
             create_topic(draft, topic.full_name, shape, topic_id=self._new_id())
-        elif (None, shape.partitions, shape.configs, shape.acls) != (
+        elif (None, None, shape.partitions, shape.configs, shape.acls) != (
+            existing.replica,
             existing.follows,
             existing.partitions,
             existing.configs,
@@ -514,9 +523,27 @@ def carried_out(
     failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
     note(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
     recovered = {f"create:{address}": full_name_of(address) for address in asked_in(actions)}
-    opened = failed_over(cluster, actions, batch.outcomes, may_go_on)
+    opened = shown_at_once(cluster, actions, failed_over(cluster, actions, batch.outcomes, may_go_on))
     outcomes = ended(cluster, switched_off(cluster, actions, opened, may_go_on), recovered, may_go_on)
     yield from outcomes if attaching is None else attaching.ended(outcomes, may_go_on)
+
+
+def shown_at_once(
+    cluster: EmbeddedCluster, actions: Sequence[ControlAction], outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """Let new read replicas show what their sources have now; one that cannot has failed, and may be repeated."""
+    names = {f"create:{address}": full_name_of(address) for address in replicas_in(actions)}
+    made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)}
+    if not made:
+        return list(outcomes)
+    followed = cluster.follow_replicas({names[each] for each in made}.__contains__)
+    errors = {topic_id: each for topic_id, each in followed.items() if isinstance(each, ReconcilerError)}
+    return [
+        Failed(outcome.id, errors[outcome.incarnation])
+        if isinstance(outcome, Done) and outcome.id in made and outcome.incarnation in errors
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 def _attaching(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> Attaching | None:

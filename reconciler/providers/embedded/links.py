@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.mirrors import (
         AccessRules,
+        ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
         MirrorEntry,
@@ -169,6 +170,10 @@ class EmbeddedLinks:
         """Note where a new mirror begins."""
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
+
+    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:  # noqa: ARG002 - as the platform is
+        """Return nothing: producers cannot write to a mirror."""
+        return {}
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Let go of what lies below the log starts of the source."""

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Self
 
 from reconciler.embedded.acl import check_writing, topic_shown
 from reconciler.embedded.clients.producer import Producer
+from reconciler.embedded.maintenance.survey import remember, remembered
 from reconciler.embedded.segments.gate import check_writer
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.embedded.tiered.cache import taken_of_caches
 from reconciler.embedded.tiered.idle_work import Housekeeping, Tidying
 from reconciler.embedded.tiered.usage import CountingStore
-from reconciler.errors import IncompleteError, UserError
+from reconciler.errors import IncompleteError, ReconcilerError, UserError
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, unmetered
 from reconciler.providers.embedded.recovery import upkept
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import address_of
+from reconciler.resources.cluster_properties import REPLICA_INTERVAL, property_of
+from reconciler.resources.topic import REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -59,6 +62,7 @@ def jobs_of(
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
         "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
         "recoveries": lambda: _recovered(cluster, means, is_wanted),
+        "replicas": lambda: _followed(cluster, means, is_wanted),
         "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
         "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
         "retention": lambda: _tended(upkeep.retain()),
@@ -114,6 +118,28 @@ def _recovered(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Cal
 
     found = upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count))
     return replace(found, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
+
+
+def _followed(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+    """Follow the sources of read replicas, each after its interval, or at once where that was asked for."""
+    topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
+    if not topics:
+        return Upkept("partition")
+    rows, _ = remembered(cluster.store, REPLICAS)
+    now_ms, known = cluster.now_ms(), {each: row[0] for each, row in rows.items() if row and each in topics.values()}
+    every_ms = int(property_of(cluster.catalog.known().cluster.properties, REPLICA_INTERVAL) or 0)
+
+    def is_due(full_name: str) -> bool:
+        last_ms = known.get(topics.get(full_name, ""), 0)
+        return is_wanted(full_name) and (means.is_asked or not last_ms <= now_ms < last_ms + every_ms)
+
+    followed = cluster.follow_replicas(is_due, is_stopped=means.is_stopped)
+    errors = tuple(each for each in followed.values() if isinstance(each, ReconcilerError))
+    done = {topic_id: now_ms for topic_id, each in followed.items() if not isinstance(each, ReconcilerError)}
+    if done or known.keys() != rows.keys():
+        remember(cluster.store, REPLICAS, {each: [at_ms] for each, at_ms in {**known, **done}.items()}, {})
+    moved = sum(each for each in followed.values() if not isinstance(each, ReconcilerError))
+    return Upkept("partition", moved, failed=len(errors), errors=errors)
 
 
 def _migrated(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:

@@ -30,7 +30,14 @@ from reconciler.planning.actions import Create, Update
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
-from reconciler.providers.embedded.recovery import archived_in, asked_in, looked_up, metadata_in
+from reconciler.providers.embedded.recovery import (
+    archived_in,
+    asked_in,
+    looked_up,
+    metadata_in,
+    replicable,
+    replicas_in,
+)
 from reconciler.providers.embedded.translate import mountings_in, observed_in
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Marked, go_on, wanted_in
@@ -244,6 +251,7 @@ CAPABILITIES: Final = Capabilities(
     replication_change=True,
     topic_move=True,
     recovery=True,
+    read_replicas=True,
     mountings=True,
     acls=True,
     quotas=True,
@@ -350,7 +358,8 @@ class EmbeddedProvider:
                     rest.append(action)
         if rest:
             name, cluster = self._declared.metadata.name, self._cluster()
-            yield from carried_out(name, cluster, rest, self.recoverable(asked_in(rest)), may_go_on)
+            sources = {**self.recoverable(asked_in(rest)), **self.replicable(replicas_in(rest))}
+            yield from carried_out(name, cluster, rest, sources, may_go_on)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Write who owns what by one commit of the catalog."""
@@ -379,6 +388,12 @@ class EmbeddedProvider:
             return {}
         cluster_id = read_cluster_id(self._store)
         return looked_up(self._storage, cluster_id, topics, Permissions.of(self._edge.principal, self._edge.host))
+
+    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:
+        """Return what new read replicas would follow: a GET for each."""
+        if not topics:
+            return {}
+        return replicable(self._storage, topics, Permissions.of(self._edge.principal, self._edge.host))
 
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
         """Yield every topic in object storage: one listing, a GET for each topic and each of its partitions."""

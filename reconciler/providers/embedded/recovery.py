@@ -18,6 +18,7 @@ from reconciler.embedded.tiered.cluster_metadata import (
 )
 from reconciler.embedded.tiered.ownership import Owning, ownerships
 from reconciler.embedded.tiered.recoverable import location_named, lying_in, recoverable
+from reconciler.embedded.tiered.replicas import followable
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
@@ -50,6 +51,22 @@ if TYPE_CHECKING:
 _FROM: Final = "recoverFrom"
 _CONFIGS: Final = "configs."
 _NAMED: Final = 10
+
+
+def replicable(storage: ObjectStore | None, asked: Mapping[Address, str], who: Permissions) -> Recoveries:
+    """Return what new read replicas would follow, each by its location; the super user's to make, as a recovery is."""
+
+    def look(address: Address, location: str) -> Recoverable | UserError:
+        try:
+            who.check_super_user(f"make {address} a read replica")
+            if storage is None:
+                return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+            return followable(storage, TopicLocation.parse(location))
+        except UserError as error:
+            return error
+
+    found = side_by_side(lambda each: look(*each), asked.items(), name="replicas")
+    return dict(zip(asked, found, strict=True))
 
 
 def looked_up(
@@ -256,6 +273,15 @@ def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
         action.address: str(action.parameters[_FROM])
         for action in actions
         if isinstance(action, Create) and isinstance(action.after, Topic) and _FROM in action.parameters
+    }
+
+
+def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
+    """Return what the new read replicas of a batch follow."""
+    return {
+        action.address: action.after.spec.read_replica_of
+        for action in actions
+        if isinstance(action, Create) and isinstance(action.after, Topic) and action.after.spec.read_replica_of
     }
 
 

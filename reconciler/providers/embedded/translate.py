@@ -12,6 +12,7 @@ from reconciler.embedded.catalog.tiering_state import doomed_location, location_
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
 from reconciler.planning.diff.mount_changes import RECOVERING
+from reconciler.planning.fields import READ_REPLICA
 from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mirror_in
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, address_of, split_name
@@ -20,7 +21,7 @@ from reconciler.resources.inventory import Observed, RemoteLegacy
 from reconciler.resources.mirrors import status_of
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
-from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.resources.topic import FOLLOWING, Topic, TopicSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,8 @@ class TopicModels:
     def of(self, full_name: str, entry: TopicEntry) -> Topic:
         """Return a topic as its catalog has it, own configs only."""
         namespace, name = split_name(full_name)
-        alike = entry.partitions, entry.replication_factor, entry.acls, *entry.configs.items()
+        replica_of = None if entry.replica is None else entry.replica.location
+        alike = entry.partitions, entry.replication_factor, entry.acls, replica_of, *entry.configs.items()
         spec = self._specs.get(alike)
         if spec is None:
             shape = {
@@ -51,6 +53,7 @@ class TopicModels:
                 "replication_factor": entry.replication_factor,
                 "configs": dict(entry.configs),
                 "acls": topic_rules(entry.acls),
+                "read_replica_of": replica_of,
             }
             spec = self._specs[alike] = self._pattern.spec.model_copy(update=shape)
         metadata = self._pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
@@ -140,6 +143,8 @@ def _state(entry: TopicEntry) -> str | None:
         return RECOVERING
     if entry.hold is not None:
         return MIGRATING
+    if entry.replica is not None:
+        return FOLLOWING if entry.replica.trouble is None else entry.replica.trouble.code
     return None if entry.tiering is None else entry.tiering.state
 
 
@@ -191,7 +196,13 @@ def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
     fields.update(rule_fields(namespace_rules(entry.acls)))
     match entry:
         case TopicEntry():
-            return {**fields, "partitions": entry.partitions, "replicationFactor": entry.replication_factor}
+            replica = {} if entry.replica is None else {READ_REPLICA: entry.replica.location}
+            return {
+                **fields,
+                **replica,
+                "partitions": entry.partitions,
+                "replicationFactor": entry.replication_factor,
+            }
         case NamespaceEntry():
             return {**fields, **dict(_limits_of(entry))}
         case _:

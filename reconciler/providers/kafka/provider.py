@@ -355,6 +355,10 @@ class KafkaProvider:
         """Return what mounts would restore: a GET for each, and for each of its partitions."""
         return self._mountings.recoverable(topics)
 
+    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:  # noqa: ARG002 - of the protocol
+        """Return nothing: brokers serve the topics of their own cluster alone."""
+        return {}
+
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:  # noqa: ARG002 - of the protocol
         """Refuse: its brokers keep their remote segments as they like."""
         raise self._cannot("list what lies in object storage")

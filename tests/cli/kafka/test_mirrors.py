@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
@@ -216,3 +217,31 @@ def test_without_an_authorizer_that_is_said_before_anything_is_done(
     assert said.code == 1
     assert "cannot keep writers out of mirrors (protect: acl): no authorizer is configured" in said.out + said.err
     assert demo.typed("topic", "list").out.count("orders") == 0
+
+
+def test_what_others_wrote_to_a_mirror_is_named_by_drift_and_verify(demo: Demo, kafka_broker: Kafka) -> None:
+    demo.applied("mirroring")
+    demo.produce("a", "b")
+    demo.typed("run", "--once", "--only", "mirror")
+    assert demo.typed("drift").code == 0
+    assert demo.typed("verify", demo.mirror).code == 0
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap()})
+    for value in ("x", "y"):
+        producer.produce(f"{demo.prefix}.orders", value, partition=0)
+    assert producer.flush(30) == 0
+    drift = demo.typed("drift")
+    assert drift.code == 3
+    told = "partition 0, offsets 3 to 4: 2 records"
+    assert f"another producer wrote 2 records: {told}" in drift.out, drift.out
+    assert "--only-drift" not in drift.out + drift.err
+    found = json.loads(demo.typed("drift", "--format", "json").out)["findings"]
+    (item,) = [each for each in found if each["class"] == "drift"]
+    assert (item["address"], item["path"]) == (demo.mirror, "records")
+    accepted = demo.typed("drift", "--accept", demo.mirror)
+    assert "no file says which records a mirror has" in accepted.out + accepted.err
+    verified = demo.typed("verify", demo.mirror)
+    assert verified.code == 1
+    assert f"has 2 records ({told})" in verified.out + verified.err
+    found = json.loads(demo.typed("verify", demo.mirror, "--format", "json").out)
+    assert (found["equal"], found["foreign"]) == (False, [{"partition": 0, "start": 3, "end": 5, "records": 2}])
+    demo.settled()

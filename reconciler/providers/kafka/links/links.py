@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.mirrors import (
         Diverged,
+        ForeignRecords,
         Json,
         LinkEntry,
         OperationEntry,
@@ -239,6 +240,12 @@ class KafkaLinks:
         self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
         return self.mirror(full_name)
 
+    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:
+        """Return the records in mirrors that their links did not copy."""
+        from reconciler.providers.kafka.links.foreign_records import foreign_records  # noqa: PLC0415 - few ask
+
+        return foreign_records(self.site, full_names)
+
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete below the log starts of the source, by the offset map, where retention is synced."""
         from reconciler.providers.kafka.links.link_sync import follow_starts  # noqa: PLC0415 - only who drives links
@@ -279,7 +286,7 @@ class KafkaLinks:
         return Failback(self.site, self.log, may_go_on)
 
 
-_BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0}
+_BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
 
 
 def _seen(site: Site, states: States, kept: KeptMirror, topic: TopicSeen) -> MirrorSeen:

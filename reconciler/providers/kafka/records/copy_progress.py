@@ -44,6 +44,8 @@ class Progress:
     """Which topic was copied into: what is said of one that was deleted says nothing of its successor."""
     newest_ms: int | None = None
     """The latest timestamp of a record that was copied. Its brokers do not tell: they count ends of transactions."""
+    commits: int | None = None
+    """How many transactions wrote records, each of which left a marker there; `None`: nobody counted from the start."""
 
     @property
     def reached(self) -> SinkPosition:
@@ -60,7 +62,8 @@ class Progress:
             "chunk": self.last.number,
             "copy_id": self.copy_id,
         }
-        return kept if self.newest_ms is None else {**kept, "newest_ms": self.newest_ms}
+        more = {"newest_ms": self.newest_ms, "commits": self.commits}
+        return kept | {name: value for name, value in more.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,9 @@ def advanced(
     chunks = appended(before.last, pieces)
     last = chunks[-1] if chunks else before.last
     epochs = source.epochs_below(through)
-    return replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last), chunks
+    commits = None if before.commits is None else before.commits + bool(chunks)
+    after = replace(before, through=through, topic_id=source.topic_id, epochs=epochs, last=last, commits=commits)
+    return after, chunks
 
 
 def messages_of(
@@ -130,7 +135,15 @@ class Ledgers:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
         last = self._last.get(partition, _NOTHING)
-        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"), found.get("newest_ms"))
+        return Progress(
+            found["through"],
+            found["topic_id"],
+            epochs,
+            last,
+            found.get("copy_id"),
+            newest_ms=found.get("newest_ms"),
+            commits=found.get("commits"),
+        )
 
     def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
         """Return all, or some."""

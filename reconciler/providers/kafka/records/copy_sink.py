@@ -230,5 +230,5 @@ class CopySink:
         """Return what the ledger says of this very topic; of one that was deleted it says nothing."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
-            return replace(_NOTHING, through=target.begins.get(partition, 0), copy_id=target.topic_id)
+            return replace(_NOTHING, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)
         return progress

@@ -1,0 +1,120 @@
+"""Records in a mirror that its link did not copy: brokers let every producer write that access rules do not stop.
+
+The offset map says which offsets of a mirror its link wrote. Between those lie the markers that end transactions, one
+for each that copied something, what copiers that were killed have left, which nobody can read, and records of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, progress_key
+from reconciler.providers.kafka.links.link_states import states_of
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
+from reconciler.providers.kafka.records.copy_progress import map_of
+from reconciler.records.log import OffsetRange
+from reconciler.resources.mirrors import ForeignRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from reconciler.providers.kafka.ledger import Entries
+    from reconciler.providers.kafka.links.link_site import Site
+    from reconciler.records.log import TopicLog
+    from reconciler.records.offset_map import OffsetMap
+
+
+_READ_APART: Final = 50
+"""So many gaps of a partition are read one by one; where there are more, all that lies between them is read."""
+
+
+def foreign_records(site: Site, full_names: Collection[str]) -> dict[str, list[ForeignRecords]]:
+    """Return the records of others in mirrors, by full name and in order; what mirrors nothing has none.
+
+    Two requests to each leader and the ledger; records are read where the map does not explain all offsets.
+
+    Raises:
+        RetryableError: The cluster does not answer.
+    """
+    names = {site.naming.physical(name): name for name in full_names}
+    topics = site.seen(sorted(names))
+    places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
+    # Ends before the ledger: what is copied in between is explained, too.
+    starts, ends = offsets_at(site.client, places, EARLIEST), offsets_at(site.client, places, LATEST, is_stable=True)
+    entries = site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
+    live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
+    found: dict[str, list[ForeignRecords]] = {}
+    for topic, kept in sorted(live.items()):
+        for number in range(len(topics[topic].replicas)) if kept.follows else ():
+            within = OffsetRange(starts[topic, number], ends[topic, number])
+            looking = _Partition.of(entries, topic, topics[topic].id, number)
+            suspects = looking.suspects(within)
+            if suspects:
+                found.setdefault(names[topic], []).extend(looking.read(_log(site, topic, topics[topic].id), suspects))
+    return {name: of for name, of in found.items() if of}
+
+
+def _log(site: Site, topic: str, topic_id: str) -> TopicLog:
+    from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - brings Arrow
+    from reconciler.providers.kafka.security import as_admin  # noqa: PLC0415 - as above
+
+    settings = site.ledger.settings
+    return KafkaLog(topic, settings, as_admin(settings), site.cluster, id=topic_id)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    number: int
+    offsets: OffsetMap
+    commits: int | None
+    """How many transactions have left a marker; `None`: an earlier version copied, and did not count them."""
+
+    @classmethod
+    def of(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
+        progress: Mapping[str, object] | None = entries.get(progress_key(topic, number))
+        if progress is None or progress.get("copy_id") not in {None, topic_id}:
+            return cls(number, map_of({}, topic, number), 0)
+        commits = progress.get("commits")
+        return cls(number, map_of(entries, topic, number), commits if isinstance(commits, int) else None)
+
+    def suspects(self, within: OffsetRange) -> list[OffsetRange]:
+        """Return the gaps of the map in which there may be records, in order."""
+        gaps = list(self._gaps(within.stop))
+        before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
+        if self.commits is None:
+            before = []  # Another version began it, perhaps over what was there.
+        are_all_marked = self.commits is None or len(between) <= self.commits
+        wanted = [*before, *(gap for gap in between if gap.length > 1 or not are_all_marked)]
+        cut = (OffsetRange(max(gap.start, within.start), gap.stop) for gap in wanted)
+        return [gap for gap in cut if gap.start < gap.stop]
+
+    def _gaps(self, end: int) -> Iterator[OffsetRange]:
+        at = 0
+        for piece in self.offsets:
+            if at < min(piece.target, end):
+                yield OffsetRange(at, min(piece.target, end))
+            at = max(at, piece.target_end)
+        if at < end:
+            yield OffsetRange(at, end)
+
+    def read(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
+        """Yield what is readable in gaps, as runs of records between which the link wrote nothing."""
+        spans = gaps if len(gaps) <= _READ_APART else [OffsetRange(gaps[0].start, gaps[-1].stop)]
+        run: ForeignRecords | None = None
+        for span in spans:
+            for batch in log.read(self.number, span):
+                offsets = batch.column("offset").to_numpy()
+                for offset in offsets[self.offsets.sources_of(offsets) < 0].tolist():
+                    if run is not None and not self._is_ours_between(run.end, offset):
+                        run = ForeignRecords(self.number, run.start, offset + 1, run.records + 1)
+                        continue
+                    if run is not None:
+                        yield run
+                    run = ForeignRecords(self.number, offset, offset + 1, 1)
+        if run is not None:
+            yield run
+
+    def _is_ours_between(self, start: int, end: int) -> bool:
+        at = self.offsets.source_of(start)
+        return self.offsets.source_of(end) != at

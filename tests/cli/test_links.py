@@ -1,0 +1,171 @@
+"""`link list|describe|create|pause|resume|delete`: what they name, refuse and do, and what the next plan makes of it."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.sample_workspaces import CLICKS, ORDERS
+
+if TYPE_CHECKING:
+    from tests.cli.sample_workspaces import Twins
+
+LINK, HALF = "link/east/twin", "link/west/twin"
+EXTRA = "link/east/extra"
+
+
+def states(twins: Twins) -> dict[str, str]:
+    return {each["address"]: each["link_state"] for each in twins.printed("links", "link", "list")["links"]}
+
+
+def planned(twins: Twins) -> list[str]:
+    plan = twins.printed("plan", "plan")
+    return [f"{action['verb']}:{action['address']}" for action in plan["actions"]]
+
+
+def drift(twins: Twins) -> list[tuple[str, str]]:
+    found = twins.typed("drift", "--format", "json")
+    assert found.code in {0, 3}, found.err
+    printed = twins.printed("drift", "drift", code=found.code)
+    return [(each["kind"], each["address"]) for each in printed["findings"]]
+
+
+def test_links_are_listed_and_described_with_their_mirrors(twins: Twins) -> None:
+    (east, west) = twins.printed("links", "link", "list")["links"]
+    assert (east["address"], east["source_cluster"], east["mode"]) == (LINK, "west", "bidirectional")
+    assert (east["mirrors"], west["mirrors"]) == ({"ACTIVE": 2}, {})
+    assert twins.said("link", "list", "west").splitlines()[1].split()[:4] == ["west", "twin", "east", "bidirectional"]
+    (found,) = twins.printed("link-description", "link", "describe", LINK)["links"]
+    assert (found["spec"]["startOffset"], found["tasks"], found["legal"]) == ("earliest", [], ["pause"])
+    assert f"{LINK} from west" in twins.said("link", "describe", "link/*/twin")
+
+
+UNNAMED = [
+    (("pause",), 64, "no links were named"),
+    (("pause", "mirror/east/shop:orders"), 64, "is not the address of a link"),
+    (("pause", "link/east"), 64, "is not the address of a link"),
+    (("pause", "link/east/none*"), 1, "no link matches link/east/none*: nothing was done"),
+    (("pause", LINK, "link/east/none*"), 1, "no link matches link/east/none*: nothing was done"),
+    (("pause", "link/east/twn"), 1, "Did you mean link/east/twin?"),
+    (("pause", "link/north/twin"), 1, "there is no cluster 'north'"),
+    (("describe", "link/north/*"), 1, "there is no cluster 'north'"),
+    (("delete", LINK), 1, "has mirrors that are not stopped: 2 ACTIVE"),
+    (("create", "link/east/*", "--source", "west"), 64, "is a pattern"),
+    (("create", LINK, "--source", "west"), 1, "A cluster link already exists with the provided link name"),
+    (("create", EXTRA, "--source", "east"), 1, "a link cannot mirror cluster east to itself"),
+    (("create", EXTRA, "--source", "wst"), 1, "Did you mean west?"),
+    (("create", "link/east/a/b", "--source", "west"), 1, "is not a name"),
+    (("create", EXTRA, "--source", "west", "--set", "autoCreate={enabled: ["), 64, "--set autoCreate"),
+    (("create", EXTRA, "--source", "west", "--set", "mode=source"), 64, "has an option of its own"),
+    (("create", EXTRA, "--source", "west", "--set", "nix=1"), 1, "nix: is not a field here"),
+    (("create", EXTRA, "--source", "west", "--set", "mirrorTopics=[]"), 64, "a command makes the link alone"),
+    (("create", EXTRA, "--source", "west", "--set", "paused=perhaps"), 1, "paused: wants true or false"),
+]
+
+
+@pytest.mark.fact("F-C-090")
+@pytest.mark.parametrize(("asked", "code", "says"), UNNAMED, ids=str)
+def test_what_cannot_be_is_refused_before_anything_is_done(
+    twins: Twins, asked: tuple[str, ...], code: int, says: str
+) -> None:
+    said = twins.typed("link", *asked)
+    assert (said.code, said.out) == (code, "")
+    assert says in said.err
+    assert states(twins) == {LINK: "ACTIVE", HALF: "ACTIVE"}
+
+
+@pytest.mark.fact("F-C-062")
+def test_a_paused_link_is_drift_that_can_be_accepted_or_set_back(twins: Twins) -> None:
+    said = twins.said("link", "pause", LINK)
+    assert said.splitlines()[0] == f"✓ {LINK}  pause: ACTIVE → PAUSED"
+    assert f"reconciler drift --accept {LINK} takes it into them" in said
+    assert (twins.status(ORDERS), twins.status(CLICKS)) == ("LINK_PAUSED", "LINK_PAUSED")
+    assert drift(twins) == [("drift", LINK)]
+    assert planned(twins) == [f"update:{LINK}"]
+    patch = twins.said("drift", "--accept", LINK)
+    assert [line for line in patch.splitlines() if line.startswith("+ ")] == ["+  paused: true"]
+    twins.said("apply", "--yes")
+    assert states(twins)[LINK] == "ACTIVE"
+    twins.said("link", "pause", LINK)
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=twins.folder, check=True)
+    twins.said("apply", "--yes")
+    assert (states(twins)[LINK], planned(twins), drift(twins)) == ("PAUSED", [], [])
+
+
+def test_one_that_cannot_stops_no_other_and_a_pattern_leaves_what_is_so_already(twins: Twins) -> None:
+    twins.said("link", "pause", LINK)
+    again = twins.typed("link", "pause", LINK)
+    assert (again.code, f"{LINK} is paused already" in again.err) == (1, True)
+    said = twins.said("link", "pause", "link/*").splitlines()
+    assert said[0] == f"· {LINK}  pause: PAUSED already, left as it is"
+    assert said[-1] == "pause: 1 done, 1 left as they were"
+    mixed = twins.printed("link-answers", "link", "resume", "link/east/none", LINK, HALF, code=8)
+    assert [(each["address"], each["after"]) for each in mixed["links"]] == [
+        ("link/east/none", None),
+        (LINK, "ACTIVE"),
+        (HALF, "ACTIVE"),
+    ]
+    assert (planned(twins), drift(twins)) == ([], [])
+
+
+def test_a_rehearsal_changes_nothing_and_takes_no_lease(twins: Twins) -> None:
+    before = twins.said("state", "history")
+    printed = twins.printed("link-answers", "link", "pause", "link/*", "--dry-run")
+    assert (printed["is_rehearsal"], len(printed["links"])) == (True, 2)
+    forced = twins.said("link", "delete", LINK, "--force", "--dry-run")
+    assert (
+        f"its mirrors are failed over first, and what they lack is lost; see: reconciler mirror failover --link {LINK}"
+        in forced
+    )
+    assert (states(twins), twins.said("state", "history")) == ({LINK: "ACTIVE", HALF: "ACTIVE"}, before)
+
+
+@pytest.mark.fact("F-C-091")
+def test_a_link_goes_once_its_mirrors_are_stopped_and_their_topics_stay(twins: Twins) -> None:
+    assert "there is no terminal to confirm on" in twins.typed("link", "delete", LINK, "--force").err
+    said = twins.said("link", "delete", LINK, "--force", "--yes")
+    assert f"✓ {LINK}  delete: ACTIVE → ABSENT" in said
+    assert f"its half on the other cluster stays: reconciler link delete {HALF}" in said
+    assert states(twins) == {HALF: "ACTIVE"}
+    assert twins.values("topic/east/shop:orders") == ["a", "b", "c"]
+    twins.produce("topic/east/shop:orders", "own")
+    assert ("missing", LINK) in drift(twins)
+    twins.said("link", "delete", HALF, "--yes")
+    assert states(twins) == {}
+
+
+def test_what_a_command_made_is_left_told_and_accepted_with_its_mirrors(twins: Twins) -> None:
+    twins.said("link", "create", EXTRA, "--source", "west", "--prefix", "w.", "--set", "retryTimeout=10m")
+    second = twins.typed("link", "create", "link/east/third", "--source", "west", "--prefix", "w.")
+    assert (second.code, "prefix already exists" in second.err) == (1, True)
+    twins.said("mirror", "create", "mirror/east/shop:w.orders", "--link", "extra")
+    twins.copy()
+    assert twins.values("topic/east/shop:w.orders") == ["a", "b", "c"]
+    assert (planned(twins), ("unmanaged", EXTRA) in drift(twins)) == ([], True)
+    twins.said("link", "pause", EXTRA)
+    assert states(twins)[EXTRA] == "PAUSED"
+    twins.said("link", "resume", EXTRA)
+    patch = twins.said("drift", "--accept", EXTRA)
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=twins.folder, check=True)
+    assert twins.typed("apply", "--yes").code == 0
+    assert (planned(twins), drift(twins)) == ([], [])
+
+
+def test_a_bidirectional_link_is_made_with_its_other_half(twins: Twins) -> None:
+    said = twins.said("link", "create", EXTRA, "--source", "west", "--mode", "bidirectional")
+    assert "its half link/west/extra was made, too" in said
+    assert {EXTRA, "link/west/extra"} <= states(twins).keys()
+    twins.said("mirror", "create", "mirror/east/shop:views", "--link", "extra")
+    assert twins.typed("mirror", "failover", "mirror/east/shop:views", "--yes").code == 0
+
+
+def test_without_the_files_or_the_state_a_link_is_paused_nevertheless(twins: Twins) -> None:
+    state = f"file://{twins.folder}/.state"
+    (twins.folder / "manifests" / "all.yaml").unlink()
+    twins.said("link", "pause", LINK, "--state", state)
+    twins.lose("west")
+    assert "✓" in twins.said("link", "resume", LINK, "--state", state)
+    assert "✓" in twins.said("link", "pause", LINK, "--state", state, "--no-state")
+    assert "link/east/twin from west" in twins.said("link", "describe", LINK, "--state", state)
