@@ -266,7 +266,7 @@ class ToDo:
     options: Mapping[str, Any] | None = None
     """What was typed, so that another machine can plan the same again."""
     unowned: frozenset[str] = frozenset()
-    """Clusters that do not say yet who owns what of the record."""
+    """Clusters that do not say what the record says is ours."""
 
 
 @dataclass(frozen=True, slots=True)

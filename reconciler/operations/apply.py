@@ -39,7 +39,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Placing, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
 from reconciler.operations.steps.workspace import open_state, open_work
-from reconciler.planning.record import unowned_clusters
+from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.mirror_link import MirrorLink
@@ -212,8 +212,7 @@ class _Applying:
         if planned.plan.is_empty:
             # What an earlier run left is settled also where the plan is empty.
             is_settled = not decided.remembered.has_open_run
-            # Nor did an older version say who owns what.
-            is_settled = is_settled and not unowned_clusters(decided.recorded, decided.seen.inventory)
+            is_settled = is_settled and not self._to_tell(decided)
             return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
         if not self._options.leaves_jobs:
             site = self._work
@@ -289,8 +288,12 @@ class _Applying:
         work, plan = self._work, planned.plan
         kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        unowned = unowned_clusters(decided.recorded, decided.seen.inventory)
-        return ToDo(plan.actions, plan.digest, plan, options, unowned)
+        return ToDo(plan.actions, plan.digest, plan, options, self._to_tell(decided))
+
+    def _to_tell(self, decided: Decided) -> frozenset[str]:
+        """Return the clusters that are to be told what this workspace owns, though nothing else is done on them."""
+        me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
+        return clusters_to_tell(decided.recorded, decided.seen.inventory, me)
 
     def _plan(self, snapshot: Snapshot | None) -> tuple[Decided, Planned]:
         started_ms = self._work.invocation.now_ms()

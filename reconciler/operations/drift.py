@@ -338,7 +338,7 @@ def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[DriftItem, ..
         *waiting,
         *_pending(plan, told),
         *map(_by_command, roles),
-        *(_blocked(action) for action in plan.blocked),
+        *(_blocked(action) for action in plan.blocked if action.owner is None or not _is_told(action, told)),
         *unmanaged,
     )
 

@@ -16,12 +16,13 @@ from reconciler.resources.inventory import Inventory, Ownership, Record, Recorde
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import owned_as
+from reconciler.resources.owners import NOBODY, owned_as
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Resource
+    from reconciler.resources.owners import ResourceOwner
 
 
 RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
@@ -218,14 +219,21 @@ def owned_keys(record: Record, cluster: str) -> list[str]:
     ]
 
 
-def unowned_clusters(record: Record, inventory: Inventory) -> frozenset[str]:
-    """Return the clusters that have something of the record and do not say who owns it: recorded by older versions."""
+def clusters_to_tell(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
+    """Return the clusters that do not say of all that is recorded who owns it, or say more of us than that.
+
+    Older versions told them nothing, and a run that was killed may have told them more than it did.
+    """
     found: set[str] = set()
-    for address, last in record.items():
-        cluster = cluster_of(address)
-        if cluster is None or cluster in found or address not in inventory or IMPLIED in last.origins:
+    for cluster in {cluster_of(address) for address in record} - {None}:
+        seen = inventory.get(cluster_address(cluster or ""))
+        if seen is None:
             continue
-        key, seen = owned_as(address, last.resource), inventory.get(cluster_address(cluster))
-        if key is not None and seen is not None and (seen.owners is None or seen.owners.is_free(key)):
-            found.add(cluster)
+        owners = seen.owners or NOBODY
+        if owners.unknown is not None:
+            continue
+        keys = set(owned_keys(record, cluster or ""))
+        mine = {lineage for lineage, owner in owners.who.items() if owner.is_same(me)}
+        if keys - owners.what.keys() or any(by in mine and key not in keys for key, by in owners.what.items()):
+            found.add(cluster or "")
     return frozenset(found)

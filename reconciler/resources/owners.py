@@ -100,10 +100,6 @@ class Owners:
         lineage = self.what.get(key)
         return None if lineage is None else self.who.get(lineage)
 
-    def is_free(self, key: str) -> bool:
-        """Tell whether nobody owns something; False where that is not known."""
-        return self.unknown is None and key not in self.what
-
     def other(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
         """Return who owns something where that is somebody else."""
         found = self.of(key)
@@ -116,15 +112,13 @@ NOBODY: Final = Owners()
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """What one workspace takes and lets go of. All of `take` or nothing is written."""
+    """All that one workspace owns from now on; the rest of what it owned becomes free. Nothing or all is written."""
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
     """Key → the other owner from whom it may be taken; `None`: it must be free."""
     keep: Collection[str] = ()
     """What else is ours; what another owns of it stays the other's."""
-    is_whole: bool = False
-    """Nothing else is ours: the rest of what we own becomes free."""
 
     def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
         """Return what changes (`None`: it becomes free), and what of `take` is another's; then nothing changes."""
@@ -134,9 +128,8 @@ class OwnerChange:
         lineage = self.me.lineage
         ours = {*self.take, *(key for key in self.keep if held.other(key, self.me) is None)}
         changes: dict[str, str | None] = {key: lineage for key in sorted(ours) if held.what.get(key) != lineage}
-        if self.is_whole:
-            mine = {each for each, owner in held.who.items() if owner.is_same(self.me)}
-            changes |= {key: None for key, owner in sorted(held.what.items()) if owner in mine and key not in ours}
+        mine = {each for each, owner in held.who.items() if owner.is_same(self.me)}
+        changes |= {key: None for key, owner in sorted(held.what.items()) if owner in mine and key not in ours}
         return changes, {}
 
     def _refused(self, held: Owners) -> Iterable[tuple[str, ResourceOwner]]:

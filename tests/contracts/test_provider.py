@@ -278,9 +278,9 @@ def test_who_owns_what_is_observed_with_the_cluster_until_it_is_free_again(provi
     assert owned(provider) == {}
     assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED))) == {}
     assert owned(provider) == dict.fromkeys(sorted(OWNED), "workspace 'anna' (state s3://bucket/anna)")
-    assert provider.own(OwnerChange(ANNA, keep=OWNED[:1], is_whole=True)) == {}
+    assert provider.own(OwnerChange(ANNA, keep=OWNED[:1])) == {}
     assert list(owned(provider)) == ["topic/orders"]
-    assert provider.own(OwnerChange(ANNA, is_whole=True)) == {}
+    assert provider.own(OwnerChange(ANNA)) == {}
     assert owned(provider) == {}
 
 
@@ -288,9 +288,9 @@ def test_what_another_owns_is_taken_from_it_by_name_alone_and_else_nothing_is(pr
     provider.own(OwnerChange(ANNA, {"topic/orders": None}))
     assert provider.own(OwnerChange(BOB, dict.fromkeys(OWNED))) == {"topic/orders": ANNA}
     assert list(owned(provider)) == ["topic/orders"], "nothing was taken"
-    assert provider.own(OwnerChange(BOB, {"topic/other": None}, keep=OWNED[:2], is_whole=True)) == {}
+    assert provider.own(OwnerChange(BOB, {"topic/other": None}, keep=OWNED[:2])) == {}
     assert owned(provider)["topic/orders"] == str(ANNA), "keeping takes nothing from another"
-    assert provider.own(OwnerChange(BOB, {"topic/orders": ANNA})) == {}
+    assert provider.own(OwnerChange(BOB, {"topic/orders": ANNA}, keep=OWNED)) == {}
     assert owned(provider)["topic/orders"] == "workspace 'bob' in environment 'prod' (state file:///srv/bob)"
     assert provider.own(OwnerChange(ANNA, {"topic/orders": ANNA})) == {"topic/orders": BOB}
 
@@ -314,7 +314,7 @@ def test_of_many_that_take_one_topic_at_once_one_wins_and_all_others_are_told(
 def test_what_is_owned_already_is_not_written_again(provider: Provider) -> None:
     provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED)))
     there = look(provider)
-    assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED), keep=OWNED, is_whole=True)) == {}
+    assert provider.own(OwnerChange(ANNA, dict.fromkeys(OWNED), keep=OWNED)) == {}
     assert look(provider) == there
 
 

@@ -14,6 +14,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import Accepted, accept
+from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.planning.actions import Adopt, Forget
@@ -43,7 +44,7 @@ def west(bench: Bench) -> EmbeddedCluster:
 
 
 def somebody_else(bench: Bench, *documents: str, allow: tuple[str, ...] = ()) -> None:
-    """Change the cluster as another team with another workspace would."""
+    """Change the cluster as another team with another workspace would, and let go of it again."""
     other = bench.folder / ".other"
     (other / "manifests").mkdir(parents=True, exist_ok=True)
     cluster = (
@@ -59,6 +60,8 @@ def somebody_else(bench: Bench, *documents: str, allow: tuple[str, ...] = ()) ->
         Hooks(lambda _planned: True, lambda _event: None, Stop()),
     )
     assert done.verdict is None
+    surgery = Surgery(invocation=there, select=Select(), command="state rm", lock_timeout_s=5.0, stop=Stop())
+    state_rm(surgery, ("*",), recursive=True, confirm=lambda _rows: True)
 
 
 def git_apply(folder: Path, patch: str) -> None:

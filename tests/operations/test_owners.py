@@ -260,3 +260,27 @@ def test_an_owner_never_names_credentials(applied: Bench) -> None:
     assert found.state == "s3://bucket/state"
     assert "secret" not in str(found)
     assert applied.plan().plan.is_empty
+
+
+def test_what_a_killed_apply_took_and_did_not_make_is_let_go_by_the_next(applied: Bench, thief: Bench) -> None:
+    me = owners_in_full(applied)["topic/shop:orders"]
+
+    def take_more(draft: Draft) -> None:
+        draft.put_owner("topic/shop:more", me.lineage)
+
+    west(applied).catalog.commit(take_more)
+    more = ORDERS.replace("orders", "more")
+    thief.write("manifests/document.yaml", more)
+    with pytest.raises(BlockedError):
+        thief.apply()
+    assert applied.apply().verdict is None
+    assert thief.apply().verdict is None
+    assert owners(applied)["topic/shop:more"] == "thief"
+
+
+def test_a_cluster_that_is_gone_keeps_nobody_from_forgetting_it(applied: Bench) -> None:
+    shutil.rmtree(applied.folder / ".clusters/west")
+    surgery = Surgery(
+        invocation=applied.invocation, select=Select(), command="state rm", lock_timeout_s=5, stop=applied.stop
+    )
+    assert len(state_rm(surgery, ["*"], recursive=True, confirm=lambda _rows: True)) == 3

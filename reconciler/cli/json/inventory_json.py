@@ -88,7 +88,7 @@ class ShownPart(Part):
     hidden: str | None = Field(
         default=None, description="Why the principal may not see the resource; `observed` is null then, too."
     )
-    owner: OwnerPart | None = Field(default=None, description="Null: nobody owns it, or such resources are shared.")
+    owner: OwnerPart | None = Field(default=None, description="Null: it is free, or such resources are shared.")
 
     @classmethod
     def of(cls, shown: Shown) -> ShownPart:

@@ -191,13 +191,14 @@ def run_under_lease(
 
 
 class _Owning:
-    """Tells clusters what a run owns: what it is about to change before it begins, and the whole record at its end."""
+    """Tells clusters what a run owns: what it is about to change before it begins, and at its end what that came to."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._basis: Basis | None = None
-        self._touched: dict[str, bool] = {}
-        """The clusters that a run acts on, and whether they were looked at for its plan."""
+        self._is_planned = False
+        self._said: dict[str, frozenset[str]] = {}
+        """The clusters that a run acts on, each with what it says of us as far as we know."""
         self._warned: set[str] = set()
 
     def deciding(self, decide: Decide) -> Decide:
@@ -209,56 +210,57 @@ class _Owning:
 
         def decide_and_take(basis: Basis) -> ToDo:
             todo = decide(basis)
-            self._basis = basis
-            is_planned = todo.plan is not None
-            self._touched |= {action.cluster: is_planned for action in todo.actions if action.cluster is not None}
-            if is_planned:
-                self._take(basis, todo)
+            self._basis, self._is_planned = basis, todo.plan is not None
+            clusters = sorted({action.cluster for action in todo.actions if action.cluster is not None})
+            made = {action.cluster for action in todo.actions if isinstance(action, Create) and _is_cluster(action)}
+            self._said = {
+                name: frozenset() if name in made else self._recorded(basis.snapshot.record, name) for name in clusters
+            }
+            if todo.plan is not None:
+                for cluster, keys in sorted(_taken(todo).items()):
+                    if cluster not in made:
+                        self._take(cluster, keys, basis.snapshot.record)
             return todo
 
         return decide_and_take
 
     def settle(self, record: Record) -> None:
         """Let clusters say that all that is recorded is ours, and that the rest of what was ours is free."""
-        if self._basis is None:
-            return
-        me = self._site.me(self._basis.snapshot.lineage)
-        for cluster, is_planned in sorted(self._touched.items()):
+        for cluster, said in self._said.items():
+            keys = self._recorded(record, cluster)
+            if keys == said or cluster in self._warned:
+                continue
             try:
-                if is_planned or self._is_recorded(cluster):
-                    self._site.providers[cluster].own(OwnerChange(me, keep=owned_keys(record, cluster), is_whole=True))
+                if self._is_planned or self._is_known(cluster):
+                    self._own(cluster, {}, keys)
             except ReconcilerError as error:
                 self._warn(cluster, error)
 
-    def _take(self, basis: Basis, todo: ToDo) -> None:
-        made = {action.cluster for action in todo.actions if isinstance(action, Create) and _is_cluster(action)}
-        taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
-        for action in todo.actions:
-            match action:
-                case Create() | Update() | Adopt() | Transition():
-                    key = None if IMPLIED in action.origins else owned_as(action.address, action.after)
-                    if key is not None and action.cluster is not None and action.cluster not in made:
-                        taken.setdefault(action.cluster, {})[key] = action.owner
-                case Delete() | Forget() | RunJob():
-                    pass
-                case _:
-                    assert_never(action)
-        me = self._site.me(basis.snapshot.lineage)
-        for cluster, keys in sorted(taken.items()):
-            keep = owned_keys(basis.snapshot.record, cluster)
-            try:
-                refused = self._site.providers[cluster].own(OwnerChange(me, keys, keep))
-            except UserError as error:
-                self._warn(cluster, error)
-                continue
-            for key, owner in refused.items():
-                kind, _, name = key.partition("/")
-                raise StalePlanError(
-                    f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
-                    hint="Nothing was done. Look what is left to do with: reconciler plan",
-                )
+    def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record) -> None:
+        keep = self._recorded(record, cluster)
+        try:
+            refused = self._own(cluster, keys, keep)
+        except UserError as error:
+            self._warn(cluster, error)
+            return
+        self._said[cluster] = keep | keys.keys()
+        for key, owner in refused.items():
+            kind, _, name = key.partition("/")
+            raise StalePlanError(
+                f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
+                hint="Nothing was done. Look what is left to do with: reconciler plan",
+            )
 
-    def _is_recorded(self, cluster: str) -> bool:
+    def _own(
+        self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str]
+    ) -> Mapping[str, ResourceOwner]:
+        lineage = "" if self._basis is None else self._basis.snapshot.lineage
+        return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep))
+
+    def _recorded(self, record: Record, cluster: str) -> frozenset[str]:
+        return frozenset(owned_keys(record, cluster))
+
+    def _is_known(self, cluster: str) -> bool:
         """Tell whether the cluster that answers is the one the state is about."""
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
         found = self._site.providers[cluster].identify()
@@ -271,6 +273,22 @@ class _Owning:
                 f"cluster {cluster} was not told what this workspace owns: {error.message}. "
                 "Nothing else depends on it, but other workspaces do not see who owns it."
             )
+
+
+def _taken(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
+    """Return what a plan changes, by cluster and key, each with the other owner from whom it may be taken."""
+    taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
+    for action in todo.actions:
+        match action:
+            case Create() | Update() | Adopt() | Transition():
+                key = None if IMPLIED in action.origins else owned_as(action.address, action.after)
+                if key is not None and action.cluster is not None:
+                    taken.setdefault(action.cluster, {})[key] = action.owner
+            case Delete() | Forget() | RunJob():
+                pass
+            case _:
+                assert_never(action)
+    return taken
 
 
 def _is_cluster(action: Action) -> bool:

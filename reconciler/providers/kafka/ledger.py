@@ -22,7 +22,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
+from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.faults import behind, named
 from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, watermarks
 from reconciler.providers.kafka.reachability import told as told_of_records
@@ -447,6 +447,7 @@ def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
 
     Raises:
         NotAuthorizedError: The principal may not make or write the ledger, or not use its transactional id.
+        UserError: Transactions do not work there.
         RetryableError: The cluster does not answer.
     """
     refused: dict[str, ResourceOwner] = {}
@@ -463,5 +464,11 @@ def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
             **{(OWNER, key): None if by is None else {"lineage": by} for key, by in changes.items()},
         }
 
-    ledger.change(OWNERS_WRITER, decide, OWNER, WORKSPACE)
+    if not decide(ledger.read(OWNER, WORKSPACE)):
+        return refused
+    try:
+        ledger.change(OWNERS_WRITER, decide, OWNER, WORKSPACE)
+    except RetryableError as error:
+        hint = "See transaction.state.log.replication.factor of the brokers, and whether they are alive."
+        raise UserError(f"it can be read, but no transaction writes it: {error.message}", hint=hint) from error
     return refused
