@@ -37,8 +37,8 @@ from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.plan_rows import moves_of, plain
 from reconciler.planning.resolve.mirror_sources import commanded, link_of
-from reconciler.resources.acls import rule_fields
 from reconciler.planning.situation import ALTERED
+from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic

@@ -247,11 +247,10 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import checked_output
-    from reconciler.cli.show import show_drifted, warn_about_drift
-    from reconciler.operations.drift import drift
-
     from reconciler.cli.phases import phases
     from reconciler.cli.reports import DriftReport, drift_outcome, reports
+    from reconciler.cli.show import show_drifted, warn_about_drift
+    from reconciler.operations.drift import drift
 
     invocation = place.invocation()
 

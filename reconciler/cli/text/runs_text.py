@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Ran, Summary
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import Applied
-    from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
     from reconciler.operations.plan import Planned
+    from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.verify import Verified
 
 

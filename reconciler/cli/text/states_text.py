@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.operations.state_edit import Repaired
-    from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
+    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess
@@ -179,8 +179,6 @@ def recorded_text(address: str, recorded: Recorded) -> list[Line]:
         *(line(Span(f"  {word:<12}", Tone.QUIET), said) for word, said in facts.items() if said),
         *([EMPTY, *table(("field", "value", "comes from"), cells)] if cells else []),
     ]
-
-
 
 
 def history_text(history: History) -> list[Line]:
