@@ -291,7 +291,7 @@ def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
         return
     from reconciler.cli.options import Place
 
-    form = next((each for each in get_args(Form) if each in given("--format")[-1:]), "text")
+    form = cast("Form", next((each for each in get_args(Form) if each in given("--format")[-1:]), "text"))
     folder = given("--workspace")[-1:]
     environment = given("--environment", "-e")[-1:]
     with suppress(ReconcilerError):
