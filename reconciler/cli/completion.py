@@ -37,6 +37,7 @@ def is_completing() -> bool:
 def complete(run: Callable[[], int]) -> int:
     """Let typer answer a shell; `run` starts it. Whatever is wrong, nothing but completions is written."""
     split = _join_words_of_bash() if os.environ[ASKED_BY] == "complete_bash" else ""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads every package installed
     said, code = io.StringIO(), 1
     with redirect_stdout(said), redirect_stderr(io.StringIO()):
         try:

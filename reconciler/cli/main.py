@@ -48,7 +48,7 @@ def _code(given: list[str], *, is_verbose: bool) -> int:
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
         from reconciler.cli.errors import exit_code_of
 
-        return exit_code_of(error, is_verbose=is_verbose)
+        return exit_code_of(error, given, is_verbose=is_verbose)
 
 
 def _run(arguments: list[str]) -> int:

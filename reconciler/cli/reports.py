@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,12 @@ def _remarks(error: BaseException, command: Command, invocation: Invocation, env
 
     rows = tuple(remarks_of(error, command))
     return Remarks(command, name_of_workspace(invocation), environment, invocation.tool, rows, is_whole=False)
+
+
+def plan_failed(why: str, invocation: Invocation, environment: str | None) -> str:
+    """Return the comment that a plan could not be made, as another program says."""
+    error = UsageError(one_line(why) or "it is not known why", hint="The log of the job says more.")
+    return remarks_markdown(_remarks(error, "plan", invocation, environment))
 
 
 def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
@@ -210,6 +216,8 @@ class Reports:
     """The files that a result is written to as well."""
 
     files: tuple[tuple[str, Path], ...]
+    form: Form
+    """What is printed."""
     command: Command
     invocation: Invocation
     environment: str | None
@@ -223,10 +231,10 @@ class Reports:
                 _write_for_pipelines(form, path, outcome())
 
     @contextmanager
-    def errors(self, form: Form) -> Iterator[None]:
-        """Print the error that ends the block in `form`, as every command does, and write it in each form."""
+    def errors(self) -> Iterator[None]:
+        """Print the error that ends the block, as every command does, and write it in each form."""
         try:
-            with errors_shown(form, self.command, self.invocation, self.environment):
+            with errors_shown(self.form, self.command, self.invocation, self.environment):
                 yield
         except Exception as error:
             show = partial(_show, error, command=self.command, invocation=self.invocation, environment=self.environment)
@@ -234,25 +242,75 @@ class Reports:
             raise
 
 
-def reports(given: Sequence[str] | None, command: Command, invocation: Invocation, environment: str | None) -> Reports:
-    """Return what `--report` asks for.
+def reports(
+    given: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
+) -> Reports:
+    """Return what `--report` asks for, beside what is printed in `form`.
 
     Raises:
-        UsageError: A form is none, or a file may not be written; nothing was done.
+        UsageError: A form is none, or a file may not be written; nothing was done but that the other files say so.
     """
     files: list[tuple[str, Path]] = []
+    wrong: UsageError | None = None
     for each in given or ():
-        form, equals, name = each.partition("=")
-        if form not in _FORMS or not equals or not name:
-            hint = did_you_mean(nearest(form, _FORMS), otherwise=f"Forms: {', '.join(_FORMS)}.")
-            raise UsageError(f"--report {each} is not FORM=FILE", hint=f"Write it as --report html=plan.html. {hint}")
-        from reconciler.cli.output_files import checked_output
+        try:
+            files.append(_report(each, invocation, files))
+        except UsageError as error:
+            wrong = wrong or error
+    made = Reports(tuple(files), form, command, invocation, environment)
+    if wrong is not None:
+        with made.errors():
+            raise wrong
+    return made
 
-        path = checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
-        if any(other == invocation.cwd / path for _, other in files):
-            raise UsageError(f"--report {each}: another report goes to that file", hint="Name a file for each.")
-        files.append((form, invocation.cwd / path))
-    return Reports(tuple(files), command, invocation, environment)
+
+def _report(given: str, invocation: Invocation, others: Sequence[tuple[str, Path]]) -> tuple[str, Path]:
+    form, equals, name = given.partition("=")
+    if form not in _FORMS or not equals or not name:
+        hint = did_you_mean(nearest(form, _FORMS), otherwise=f"Forms: {', '.join(_FORMS)}.")
+        raise UsageError(f"--report {given} is not FORM=FILE", hint=f"Write it as --report html=plan.html. {hint}")
+    from reconciler.cli.output_files import checked_output
+
+    path = invocation.cwd / checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
+    if any(other == path for _, other in others):
+        raise UsageError(f"--report {given}: another report goes to that file", hint="Name a file for each.")
+    return form, path
+
+
+_REPORTING: Final[tuple[Command, ...]] = ("plan", "drift", "validate")
+
+
+def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
+    """Print and write, as far as they were typed well, the reports of a command that cannot be read as a whole.
+
+    Else a pipeline would keep the results of an earlier commit.
+    """
+    command = next((each for each in _REPORTING if each in typed[:1]), None)
+    given = partial(_values, typed)
+    if command is None or not (given("--report") or given("--format")):
+        return
+    from reconciler.cli.options import Place
+
+    form = cast("Form", next((each for each in get_args(Form) if each in given("--format")[-1:]), "text"))
+    folder = given("--workspace")[-1:]
+    environment = given("--environment", "-e")[-1:]
+    with suppress(ReconcilerError):
+        invocation = Place(workspace=Path(folder[0]) if folder else None).invocation()
+        asked = reports(given("--report"), form, command, invocation, environment[0] if environment else None)
+        with asked.errors():
+            raise UsageError(message, hint=hint)
+
+
+def _values(typed: Sequence[str], *names: str) -> list[str]:
+    """Return what follows an option, or stands behind its `=`."""
+    found: list[str] = []
+    for position, each in enumerate(typed):
+        name, equals, value = each.partition("=")
+        if name in names and equals:
+            found.append(value)
+        elif each in names:
+            found += typed[position + 1 : position + 2]
+    return found
 
 
 def _failed(error: Exception) -> Outcome:
@@ -288,6 +346,16 @@ def drift_outcome(drifted: Drifted) -> Outcome:
         **_verdict(drifted.verdict),
     }
     return Outcome(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
+
+
+def validated_outcome(validated: Validated) -> Outcome:
+    """Return what is wrong with files in the words of a pipeline."""
+    values: dict[str, str | int | bool] = {
+        "errors": len(validated.findings),
+        "warnings": len(validated.warnings),
+        **_verdict(validated.verdict),
+    }
+    return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
 def _verdict(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:

@@ -471,6 +471,11 @@ class Drifted:
         return (*self._unknown, *self.planned.plan.errors)
 
     @property
+    def ways_on(self) -> tuple[str, ...]:
+        """What to do about what fails: sentences with commands, the gravest first."""
+        return _ways_on(self.planned.plan, self.failing)
+
+    @property
     def _unknown(self) -> tuple[Finding, ...]:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
@@ -619,6 +624,9 @@ def _obstacles(plan: Plan) -> tuple[Finding, ...]:
     return tuple(error for error in plan.errors if error.address not in moved)
 
 
+_ACCEPTING: Final = "take it into the files: reconciler drift --accept ADDR"
+
+
 def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[Finding]) -> ReconcilerError | None:
     obstacles = (*lost, *_obstacles(plan))
     if obstacles:
@@ -627,29 +635,34 @@ def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[Finding]) ->
     told = [f"{count} {kind}" for kind, count in counts.items() if count]
     if not told:
         return None
-    return DriftError(f"reality differs from the files: {', '.join(told)}", hint=_way_on(plan, fails))
+    return DriftError(f"reality differs from the files: {', '.join(told)}", hint=_ways_on(plan, fails)[0])
 
 
-def _way_on(plan: Plan, fails: Sequence[DriftItem]) -> str:
-    """Return what to type: never what would leave all of it as it is."""
-    accepting = "take it into the files: reconciler drift --accept ADDR"
-    refused = {finding.address for finding in plan.errors}
+def _ways_on(plan: Plan, fails: Sequence[DriftItem]) -> tuple[str, ...]:
+    """Return what to type, the gravest first: never what would leave all of it as it is."""
     moved = [found for found in fails if found.kind in {"drift", "missing"}]
+    return (*([_way_back(plan, moved)] if moved else []), *_other_ways(fails))
+
+
+def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
+    refused = {finding.address for finding in plan.errors}
     back = [found for found in moved if found.path not in {"incarnation", OWNER, FOREIGN}]
     if any(found.address in refused for found in moved):
-        return f"Not all of it can be set back: `reconciler plan` says why. Or {accepting}"
+        return f"Not all of it can be set back: `reconciler plan` says why. Or {_ACCEPTING}"
     if back:
-        return f"Set it back: reconciler apply --only-drift. Or {accepting}"
+        return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
     if lost := [found for found in moved if found.path == OWNER]:
         return f"Take it back with: reconciler apply --allow adopt:{lost[0].address}. Or take it out of the files"
     if any(found.path == FOREIGN for found in moved):
         return "Keep others out (`protect: acl` in the link). To be rid of the records, delete the mirror, and apply."
-    if moved:
-        return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
+    return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
+
+
+def _other_ways(fails: Sequence[DriftItem]) -> Iterator[str]:
     ways: dict[DriftClass, str] = {
         "in doubt": "Find out what happened, and go on from there: reconciler apply",
         "pending": "Do what the files say: reconciler apply",
         "blocked": "See what would allow it: reconciler plan",
-        "unmanaged": f"Leave it as it is, or {accepting}",
+        "unmanaged": f"Leave it as it is, or {_ACCEPTING}",
     }
-    return next(ways[kind] for kind in ways if any(found.kind == kind for found in fails))
+    yield from (ways[kind] for kind in ways if any(found.kind == kind for found in fails))

@@ -21,3 +21,5 @@ class Finding:
     hint: str
     marks: tuple[Mark, ...] = ()
     """The fields it is about, until somebody who has the files says where they are written."""
+    is_of_approval: bool = False
+    """Whether it says who has to approve the plan: a comment shows that at its head."""

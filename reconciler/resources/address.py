@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NewType
-
-from pydantic import AfterValidator, Field
+from typing import Any, Final, Literal, NewType
 
 Address = NewType("Address", str)
 
@@ -101,9 +99,9 @@ MAX_TIER: Final = 64
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TIER: Final = re.compile(rf"[a-zA-Z0-9.-]{{1,{MAX_TIER}}}")
-_PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 
-_LOCATION: Final = re.compile(
+LOCATION: Final = re.compile(
     r"([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]{1,249}/[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}/[0-9]{1,19}"
 )
 
@@ -145,7 +143,7 @@ def check_full_name(full_name: str) -> str:
 
 def check_plain_name(name: str) -> str:
     """Return `name` if it can name a cluster, link, policy or workspace."""
-    if not _PLAIN.fullmatch(name):
+    if not PLAIN.fullmatch(name):
         message = "not a name: a letter or digit, then up to 99 of [a-zA-Z0-9._-]"
         raise ValueError(message)
     return name
@@ -153,7 +151,7 @@ def check_plain_name(name: str) -> str:
 
 def check_topic_location(location: str) -> str:
     """Return `location` if it is `<topic>/<cluster uuid>/<initial revision>`, the lifelong place of a topic's data."""
-    if not _LOCATION.fullmatch(location):
+    if not LOCATION.fullmatch(location):
         message = "not a location: <topic>/<cluster-uuid>/<revision>"
         raise ValueError(message)
     return location
@@ -168,30 +166,6 @@ def check_location_or_name(text: str) -> str:
         )
         raise ValueError(message)
     return check_topic_location(text) if "/" in text else check_topic_name(text)
-
-
-TopicName = Annotated[
-    str, AfterValidator(check_topic_name), Field(json_schema_extra={"pattern": f"^[a-zA-Z0-9._-]{{1,{MAX_NAME}}}$"})
-]
-NamespaceName = Annotated[
-    str, AfterValidator(check_namespace), Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+(:[a-zA-Z0-9.-]+)*)?$"})
-]
-FullName = Annotated[
-    str,
-    AfterValidator(check_full_name),
-    Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]+$"}),
-]
-PlainName = Annotated[
-    str, AfterValidator(check_plain_name), Field(json_schema_extra={"pattern": f"^{_PLAIN.pattern}$"})
-]
-TopicLocation = Annotated[
-    str, AfterValidator(check_topic_location), Field(json_schema_extra={"pattern": f"^{_LOCATION.pattern}$"})
-]
-LocationOrName = Annotated[
-    str,
-    AfterValidator(check_location_or_name),
-    Field(json_schema_extra={"pattern": f"^({_LOCATION.pattern}|[a-zA-Z0-9._-]{{1,{MAX_NAME}}})$"}),
-]
 
 
 # Which address a document is about, found before it is validated: overlays and duplicates go by it.

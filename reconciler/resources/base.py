@@ -5,11 +5,46 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from reconciler.resources.address import NamespaceName, PlainName, TopicName
+from reconciler.resources.address import (
+    LOCATION,
+    MAX_NAME,
+    PLAIN,
+    check_full_name,
+    check_location_or_name,
+    check_namespace,
+    check_plain_name,
+    check_topic_location,
+    check_topic_name,
+)
+
+# Names as fields of models; shells complete addresses without pydantic, so `address` has only the rules.
+
+
+TopicName = Annotated[
+    str, AfterValidator(check_topic_name), Field(json_schema_extra={"pattern": f"^[a-zA-Z0-9._-]{{1,{MAX_NAME}}}$"})
+]
+NamespaceName = Annotated[
+    str, AfterValidator(check_namespace), Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+(:[a-zA-Z0-9.-]+)*)?$"})
+]
+FullName = Annotated[
+    str,
+    AfterValidator(check_full_name),
+    Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]+$"}),
+]
+PlainName = Annotated[str, AfterValidator(check_plain_name), Field(json_schema_extra={"pattern": f"^{PLAIN.pattern}$"})]
+TopicLocation = Annotated[
+    str, AfterValidator(check_topic_location), Field(json_schema_extra={"pattern": f"^{LOCATION.pattern}$"})
+]
+LocationOrName = Annotated[
+    str,
+    AfterValidator(check_location_or_name),
+    Field(json_schema_extra={"pattern": f"^({LOCATION.pattern}|[a-zA-Z0-9._-]{{1,{MAX_NAME}}})$"}),
+]
+
 
 # Durations and sizes as people write them, and the integers (ms, bytes) they mean.
 #

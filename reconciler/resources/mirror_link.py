@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from reconciler.resources.acls import folded
-from reconciler.resources.address import MAX_NAME, Address, FullName, PlainName, address_of, join_name, split_name
-from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, OnCluster, refusal
+from reconciler.resources.address import MAX_NAME, Address, address_of, join_name, split_name
+from reconciler.resources.base import (
+    Complaint,
+    Count,
+    DurationMs,
+    Flag,
+    FullName,
+    Many,
+    Model,
+    OnCluster,
+    PlainName,
+    refusal,
+)
 from reconciler.resources.configs import Configs
 
 if TYPE_CHECKING:

@@ -10,8 +10,17 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from reconciler.errors import UserError
 from reconciler.resources.acls import folded
-from reconciler.resources.address import MAX_NAME, Address, FullName, LocationOrName, TopicName, address_of, join_name
-from reconciler.resources.base import Complaint, DurationMs, InNamespace, Model, refusal
+from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
+from reconciler.resources.base import (
+    Complaint,
+    DurationMs,
+    FullName,
+    InNamespace,
+    LocationOrName,
+    Model,
+    TopicName,
+    refusal,
+)
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.tiering_policy import (
     CLUSTER,

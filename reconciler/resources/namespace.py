@@ -7,8 +7,18 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from reconciler.resources.acls import NamespaceAcl
-from reconciler.resources.address import Address, NamespaceName, PlainName, address_of
-from reconciler.resources.base import Complaint, Count, Many, Model, OfNamespace, SizeBytes, refusal
+from reconciler.resources.address import Address, address_of
+from reconciler.resources.base import (
+    Complaint,
+    Count,
+    Many,
+    Model,
+    NamespaceName,
+    OfNamespace,
+    PlainName,
+    SizeBytes,
+    refusal,
+)
 from reconciler.resources.configs import Configs
 
 

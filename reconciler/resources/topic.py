@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from reconciler.resources.acls import TopicAcl
-from reconciler.resources.address import MAX_NAME, Address, FullName, PlainName, TopicLocation, address_of, join_name
-from reconciler.resources.base import Complaint, Count, Flag, InNamespace, Many, Model, refusal
+from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
+from reconciler.resources.base import (
+    Complaint,
+    Count,
+    Flag,
+    FullName,
+    InNamespace,
+    Many,
+    Model,
+    PlainName,
+    TopicLocation,
+    refusal,
+)
 from reconciler.resources.configs import Configs
 
 if TYPE_CHECKING:

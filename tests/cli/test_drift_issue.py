@@ -49,6 +49,19 @@ def patch_in(body: str) -> str:
     return found[1]
 
 
+def test_an_issue_advises_commands_that_fit_how_drift_was_run(forge: ForgeServer, call: Call) -> None:
+    path = Path("manifests/example.yaml")
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 4"))
+    assert call("drift", "--issue", "--fail-on", "pending", "--target", ORDERS).code == 3
+    (issue,) = forge.issues
+    assert "--only-drift" not in issue.body
+    assert f"Do what the files say: reconciler apply --target {ORDERS}" in issue.body
+    grow(call)
+    assert call("drift", "--issue", "--fail-on", "pending").code == 3
+    assert "partitions" in issue.body
+    assert "reconciler apply --target" not in issue.body
+
+
 def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: ForgeServer, call: Call) -> None:
     report = ("drift", "--issue", "--issue-label", "drift", "--issue-label", "unknown", "--webhook", "HOOK")
     nothing = call(*report)

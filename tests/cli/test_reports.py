@@ -21,7 +21,7 @@ def asked(forms: tuple[str, ...]) -> list[str]:
     return [part for form in forms for part in ("--report", f"{form}=r.{form}")]
 
 
-@pytest.mark.parametrize("command", ["plan", "drift"])
+@pytest.mark.parametrize("command", ["plan", "drift", "validate"])
 def test_a_report_is_what_the_same_command_prints_in_that_form(call: Call, tmp_path: Path, command: str) -> None:
     assert call(command, *asked(FORMS)).code == 0
     for form in FORMS:
@@ -34,6 +34,46 @@ def test_an_error_is_reported_as_the_same_command_prints_it(call: Call, tmp_path
     assert call("plan", "--report", f"{form}=r").code == 1
     assert (tmp_path / "r").read_text() == call("plan", "--format", form).out
     assert "partitions" in (tmp_path / "r").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("--no-such-option", "--no-such-option"),
+        ("--fail-on=nothing", "nothing"),
+        ("--out=manifests", "manifests"),
+        ("--report=htm=x", "htm=x"),
+        ("--report", "--report"),
+        ("stray", "stray"),
+    ],
+)
+def test_a_command_line_that_is_wrong_is_reported_too(call: Call, tmp_path: Path, wrong: str, said: str) -> None:
+    (tmp_path / "overlays" / "prod").mkdir(parents=True)
+    done = call("plan", "--format=json", "--report", "markdown=m", "-e", "prod", "--report=outputs=o", wrong)
+    assert done.code == 64
+    assert said in done.err
+    assert json.loads(done.out)["exit_code"] == 64
+    text = (tmp_path / "m").read_text()
+    assert text.startswith("<!-- reconciler:plan workspace=")
+    assert "environment=prod" in text.splitlines()[0]
+    assert "was not planned" in text
+    assert said in text.replace("&#45;", "-")
+    assert (outputs(tmp_path / "o")["exit_code"], said in outputs(tmp_path / "o")["failure"]) == ("64", True)
+
+
+@pytest.mark.parametrize("wrong", ["--issue-label=x", "--fail-on=doubt", "--issue", "--nothing"])
+def test_a_command_line_of_drift_that_is_wrong_is_reported_too(call: Call, tmp_path: Path, wrong: str) -> None:
+    assert call("drift", "--report", "outputs=o", wrong).code == 64
+    assert outputs(tmp_path / "o")["exit_code"] == "64"
+
+
+def test_a_pipeline_gets_how_much_is_wrong_with_files(call: Call, tmp_path: Path) -> None:
+    assert call("validate", "--report", "outputs=o").code == 0
+    assert (outputs(tmp_path / "o")["errors"], outputs(tmp_path / "o")["failure"]) == ("0", "")
+    (tmp_path / "manifests" / "broken.yaml").write_text(BROKEN)
+    assert call("validate", "--report", "outputs=o", "--report", "sarif=s").code == 1
+    assert (outputs(tmp_path / "o")["exit_code"], "1 problem" in outputs(tmp_path / "o")["failure"]) == ("1", True)
+    assert "manifests/broken.yaml" in (tmp_path / "s").read_text()
 
 
 def test_what_is_printed_is_the_same_with_reports_and_without(call: Call) -> None:

@@ -289,7 +289,7 @@ def test_altering_is_a_run_that_is_drift_until_the_next_plan_undoes_it(applied: 
 
 @pytest.mark.parametrize("only_drift", [True, False])
 def test_a_config_that_no_file_names_is_drift_once_altered_and_is_taken_away_again(
-    applied: Bench, only_drift: bool
+    applied: Bench, *, only_drift: bool
 ) -> None:
     alter(applied, {"max.message.bytes": "2000000"})
     alter(applied, {"max.message.bytes": "3000000"})

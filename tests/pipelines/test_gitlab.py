@@ -103,7 +103,7 @@ def test_a_merge_request_is_planned_approved_applied_and_watched(checkout: Check
     assert checkout.run("drift", "schedule").returncode == component("drift")["allow_failure"]["exit_codes"]
     (issue,) = forge.issues
     assert "retention.ms" in issue.body
-    assert (folder / "reconciler-drift" / "drift.html").stat().st_size > 1000
+    assert (folder / "reconciler-drift" / "1" / "drift.html").stat().st_size > 1000
 
 
 @pytest.mark.thorough
@@ -111,7 +111,51 @@ def test_a_plan_that_fails_fails_the_job_after_it_was_commented(checkout: Checko
     (checkout.folder / "manifests" / "orders.yaml").write_text(ORDERS % "many")
     assert checkout.run("plan", "merge_request_event").returncode == 1
     assert "was not planned" in checkout.forge.comments[0].body
-    assert (checkout.folder / "reconciler-plan" / "plan.xml").read_text().count("<failure") == 1
+    assert (checkout.folder / "reconciler-plan" / "1" / "plan.xml").read_text().count("<failure") == 1
+
+
+@pytest.mark.thorough
+def test_all_workspaces_of_a_repository_are_planned_applied_and_watched(checkout: Checkout) -> None:
+    forge, folder = checkout.forge, checkout.folder
+    other = folder / "other teams"
+    (other / "manifests").mkdir(parents=True)
+    (other / "reconciler.yaml").write_text(WORKSPACE.replace("name: shop", "name: other"))
+    (other / "manifests" / "all.yaml").write_text(f"{CLUSTER}---\n{ORDERS % 3}")
+    planned = checkout.run("plan", "merge_request_event", arguments="  --target\ntopic/west/*\n\n")
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads((folder / "reconciler-plan" / "widget.json").read_text())["create"] == 4
+    assert sorted("`shop`" in each.body for each in forge.comments) == [False, True]
+    (folder / "manifests" / "orders.yaml").write_text(ORDERS % "many")
+    assert checkout.run("plan", "merge_request_event", workspace=".\nother teams").returncode == 1
+    assert json.loads((folder / "reconciler-plan" / "widget.json").read_text())["create"] == 2
+    (folder / "manifests" / "orders.yaml").write_text(ORDERS % 3)
+    assert checkout.run("plan", "merge_request_event").returncode == 0
+
+    forge.merged_as, forge.reviews = MERGE, [Review("bob")]
+    applied = checkout.run("apply", "push")
+    assert applied.returncode == 0, applied.stderr
+    assert (other / ".clusters" / "west").is_dir()
+    assert checkout.run("drift", "schedule").returncode == 0
+    alter = ["topic", "alter", "topic/west/orders", "--set", "retention.ms=1d"]
+    subprocess.run([Path(sys.executable).with_name("reconciler"), *alter], cwd=other, check=True, capture_output=True)
+    assert checkout.run("drift", "schedule").returncode == 3
+    assert ["`other`" in each.body for each in forge.issues if each.is_open] == [True]
+    (folder / "manifests" / "orders.yaml").write_text(ORDERS % "many")
+    assert checkout.run("drift", "schedule").returncode == 1  # what cannot be compared is graver than what drifted
+
+
+@pytest.mark.thorough
+def test_what_is_typed_wrong_takes_the_place_of_the_old_comment(checkout: Checkout) -> None:
+    assert checkout.run("plan", "merge_request_event").returncode == 0
+    assert checkout.run("plan", "merge_request_event", arguments="--no-such-option").returncode == 64
+    (comment,) = checkout.forge.comments
+    assert "No such option: --no-such-option" in comment.body
+
+
+def test_a_repository_without_a_workspace_is_told(checkout: Checkout) -> None:
+    (checkout.folder / "reconciler.yaml").unlink()
+    done = checkout.run("plan", "merge_request_event")
+    assert (done.returncode, "No folder of this repository has a reconciler.yaml" in done.stdout) == (1, True)
 
 
 @pytest.mark.thorough
@@ -120,8 +164,9 @@ def test_what_inputs_hold_is_never_run(checkout: Checkout, hostile: str) -> None
     place = checkout.folder / "was-run"
     text = hostile.format(place=place)
     checkout.run("plan", "merge_request_event", workspace=text, environment=text, fail_on=text)
-    checkout.run("apply", "push", workspace=text, environment=text, lock_timeout=text)
-    checkout.run("drift", "schedule", workspace=text, environment=text, label=text)
+    checkout.run("plan", "merge_request_event", arguments=text)
+    checkout.run("apply", "push", workspace=text, environment=text, lock_timeout=text, arguments=text)
+    checkout.run("drift", "schedule", environment=text, label=text, arguments=text)
     assert not place.exists()
 
 
@@ -132,6 +177,6 @@ def test_every_input_is_used_and_every_artifact_is_written(path: Path) -> None:
     job = component(path.stem)
     script = "\n".join(job["script"])
     for artifact in job.get("artifacts", {}).get("reports", {}).values():
-        folder, name = artifact.split("/")
+        folder, _, name = artifact.partition("/")
         assert folder in script
-        assert f"$folder/{name}" in script
+        assert f"$folder/{name.removeprefix('*/')}" in script

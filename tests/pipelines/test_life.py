@@ -46,6 +46,8 @@ class Repository:
     home: Path
     forge: ForgeServer
     logs: list[str] = field(default_factory=list)
+    tool: str = ""
+    """A script in place of the tool."""
 
     def git(self, *arguments: str) -> str:
         command = ["git", "-c", "user.name=anna", "-c", "user.email=anna@example.com", *arguments]
@@ -62,6 +64,8 @@ class Repository:
     def run(self, action: str, event: str, payload: dict[str, Any] | None = None, **given: str) -> Ended:
         environ = {**self.forge.environ(), "GITHUB_SHA": self.git("rev-parse", "HEAD")}
         runner = Runner(self.home, self.folder, event, payload or {}, environ, TOKEN)
+        if self.tool:
+            (self.home / "temp" / "reconciler" / "bin" / "reconciler").write_text(self.tool)
         ended = runner.run(action, **given)
         assert TOKEN not in ended.log + ended.summary
         self.logs.append(ended.log)
@@ -186,12 +190,32 @@ def test_a_blocked_plan_fails_after_it_was_commented(repository: Repository) -> 
     assert "protected" in repository.forge.comments[-1].body
 
 
-def test_what_is_typed_wrong_fails_in_the_step_that_knows_and_keeps_the_old_comment(repository: Repository) -> None:
+def test_what_is_typed_wrong_fails_and_takes_the_place_of_the_old_comment(repository: Repository) -> None:
+    repository.write(orders=ORDERS % 3)
+    repository.plan()
     wrong = repository.plan(arguments="--no-such-option")
-    assert (wrong.code, wrong.outputs["exit-code"]) == (64, "64")
+    assert (wrong.code, wrong.outputs["exit-code"], wrong.outputs["digest"]) == (64, "64", "")
     assert "--no-such-option" in wrong.log
-    assert wrong.outputs["failure"] == "the plan was not made, see the log"
-    assert repository.forge.comments == []
+    assert "--no-such-option" in wrong.outputs["failure"]
+    assert "was not planned" in wrong.summary
+    (comment,) = repository.forge.comments
+    assert "was not planned" in comment.body
+    assert "No such option: --no-such-option" in comment.body
+    assert "digest=" not in comment.body
+
+
+def test_a_plan_that_was_killed_takes_the_place_of_the_old_comment(repository: Repository) -> None:
+    repository.write(orders=ORDERS % 3)
+    repository.plan()
+    tool = repository.home / "temp" / "reconciler" / "bin" / "reconciler"
+    kept = tool.read_text()
+    runner_makes = 'case "$1" in plan) kill -9 $$;; esac\n'
+    repository.tool = kept.replace("exec", f"{runner_makes}exec")
+    killed = repository.plan()
+    assert (killed.code, killed.outputs["failure"]) == (137, "the plan was not made, see the log")
+    (comment,) = repository.forge.comments
+    assert "the plan was not made, see the log" in comment.body
+    assert "digest=" not in comment.body
 
 
 @pytest.mark.parametrize("hostile", ["$(touch {place})", "`touch {place}`", "; touch {place}", "' && touch {place} '"])
@@ -223,4 +247,7 @@ def test_variables_reach_the_manifests_and_are_masked(repository: Repository, en
 def test_variables_that_cannot_be_read_are_refused_and_not_shown(repository: Repository, env: str) -> None:
     wrong = repository.plan(env=env)
     assert (wrong.code, "psst" in wrong.log) == (64, False)
-    assert wrong.outputs["failure"] == "the plan was not made, see the log"
+    assert "env" in wrong.outputs["failure"]
+    (comment,) = repository.forge.comments
+    assert wrong.outputs["failure"] in comment.body
+    assert "psst" not in comment.body

@@ -8,6 +8,7 @@ if [[ "$APPROVED_IN" == none ]]; then options+=(--yes); else options+=(--approve
 
 # shellcheck source-path=SCRIPTDIR source=../setup/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
+[[ -z "$refused" ]] || exit 64
 
 cd "$WORKSPACE" || exit
 log="$(mktemp "$RUNNER_TEMP/reconciler-apply-XXXXXX")"

@@ -21,6 +21,7 @@ fi
 
 # shellcheck source-path=SCRIPTDIR source=../setup/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
+[[ -z "$refused" ]] || exit 64
 
 cd "$WORKSPACE" || exit
 status=0

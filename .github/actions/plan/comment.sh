@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Write the plan into the pull request, where there is one that may be written to.
+# Write the plan into the pull request, where there is one that may be written to; or that there is none, and why.
 set -euo pipefail
 
-if [[ "$COMMENT" != true || ! -s "$FOLDER/comment.md" ]]; then
-  exit 0
-fi
+[[ "$COMMENT" == true ]] || exit 0
 case "$GITHUB_EVENT_NAME" in
   pull_request | pull_request_target | issue_comment) ;;
   *) exit 0 ;;
@@ -13,4 +11,9 @@ if [[ "$GITHUB_EVENT_NAME" == pull_request && "$HEAD_REPOSITORY" != "$GITHUB_REP
   echo "The pull request is from a fork, whose token may not comment: the plan is in the summary of this job."
   exit 0
 fi
-reconciler comment "$FOLDER/comment.md"
+if [[ -s "$FOLDER/comment.md" ]]; then
+  exec reconciler comment "$FOLDER/comment.md"
+fi
+options=(--workspace "$WORKSPACE")
+[[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
+exec reconciler comment --failed "$FAILURE" "${options[@]}"

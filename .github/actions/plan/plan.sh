@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Plan once, in all forms that the steps after this one need. The step does not fail: the last one of the action does.
+# Plan once, in all forms that the steps after this one need. The step does not fail: the last one of the action does,
+# after the comment. One of an earlier commit must not stay.
 set -uo pipefail
 
 folder="$(mktemp -d "$RUNNER_TEMP/reconciler-plan-XXXXXX")"
@@ -14,6 +15,13 @@ options=(--fail-on "$FAIL_ON")
 
 # shellcheck source-path=SCRIPTDIR source=../setup/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/env.sh"
+if [[ -n "$refused" ]]; then
+  {
+    echo "failure=$refused"
+    echo "status=64"
+  } >>"$GITHUB_OUTPUT"
+  exit 0
+fi
 
 cd "$WORKSPACE" || exit
 status=0
@@ -23,7 +31,7 @@ reconciler plan "${options[@]}" --out "$folder/plan.json" \
   --report "sarif=$folder/plan.sarif" \
   --report "outputs=$folder/outputs.txt" || status=$?
 
-# Where the command line itself was wrong there is nothing but what was said above.
+# Where it was killed there is nothing but what was said above.
 [[ ! -s "$folder/outputs.txt" ]] || cat "$folder/outputs.txt" >>"$GITHUB_OUTPUT"
 echo "status=$status" >>"$GITHUB_OUTPUT"
 [[ ! -s "$folder/comment.md" ]] || cat "$folder/comment.md" >>"$GITHUB_STEP_SUMMARY"

@@ -1,14 +1,21 @@
 # shellcheck shell=bash
 # To be sourced: give reconciler the variables that manifests name as ${env:NAME}, of VARIABLES: lines NAME=VALUE, or for
 # a value of several lines NAME<<END, its lines, and END. And read the lines of ARGUMENTS, without blanks around them.
+# Where VARIABLES cannot be read, `refused` says why.
 
+# shellcheck disable=SC2034 # read by what sources this
+refused=""
 refuse_variables() {
   echo "::error title=env::$1; it is not shown, it may hold a secret"
-  exit 64
+  # shellcheck disable=SC2034
+  refused="$1"
 }
 
 give_variable() {
-  [[ "$1" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || refuse_variables "a line of env is not NAME=VALUE"
+  if [[ ! "$1" =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]]; then
+    refuse_variables "a line of env is not NAME=VALUE"
+    return
+  fi
   local each
   while IFS= read -r each; do
     # As a command of GitHub takes it: a percent sign would else be read as the beginning of something.
@@ -39,7 +46,7 @@ while IFS= read -r line; do
     refuse_variables "a line of env is not NAME=VALUE"
   fi
 done <<<"$VARIABLES"
-[[ -z "$end" ]] || refuse_variables "a value of env that begins with <<$end does not end"
+[[ -z "$end" ]] || refuse_variables "a value of env that has several lines does not end"
 
 while IFS= read -r line; do
   line="${line%$'\r'}"

@@ -22,8 +22,31 @@ def comment_command(
     at: AtForge,
     here: Here,
     file: Annotated[
-        Path, Argument(metavar="FILE", help="What `--format markdown` printed; - is standard input.", allow_dash=True)
-    ],
+        Path | None,
+        Argument(
+            metavar="FILE",
+            help="What `--format markdown` printed; - is standard input.",
+            allow_dash=True,
+            show_default=False,
+        ),
+    ] = None,
+    failed: Annotated[
+        str | None,
+        Option(
+            "--failed",
+            metavar="WHY",
+            help="In place of FILE: the plan could not be made, and why; no old one must stay.",
+            show_default=False,
+        ),
+    ] = None,
+    workspace: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="With --failed: the workspace that was to be planned.", show_default=False),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        Option("--environment", "-e", metavar="ENV", help="With --failed: its environment.", show_default=False),
+    ] = None,
     delete_when_empty: Annotated[
         bool, Option("--delete-when-empty", help="Where it reports nothing, delete the comment and write none.")
     ] = False,
@@ -40,9 +63,21 @@ def comment_command(
     """
     from reconciler.operations.comment import comment
 
+    if (file is None) == (failed is None):
+        raise UsageError("comment takes FILE or --failed WHY", hint="Write it as: reconciler comment plan.md")
+    if failed is None and (workspace is not None or environment is not None):
+        raise UsageError("FILE says which workspace it is of", hint="Leave out --workspace and --environment.")
     asked = at.asked(pull_request)
-    invocation = here.invocation()
-    commented = comment(invocation, _text(invocation.cwd / file, file), asked, deletes_empty=delete_when_empty)
+    if failed is not None:
+        from reconciler.cli.options import Place
+        from reconciler.cli.reports import plan_failed
+
+        invocation = Place(workspace=workspace, verbose=here.verbose).invocation()
+        text = plan_failed(failed, invocation, environment)
+    else:
+        invocation = here.invocation()
+        text = _text(invocation.cwd / str(file), Path(str(file)))
+    commented = comment(invocation, text, asked, deletes_empty=delete_when_empty)
     from reconciler.cli.json.checks_json import CommentDocument
 
     present(form, lambda: _lines(commented), lambda: CommentDocument.of(commented))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli.console import out, pipeline
-from reconciler.cli.options import AnyForm, Files, Here, IntoFolder, OutFolder, Place, TextOrJson, bundled
+from reconciler.cli.options import AnyForm, Files, Form, Here, IntoFolder, OutFolder, Place, Report, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict, warn_all
 from reconciler.cli.text.lines import EMPTY, line
 from reconciler.errors import UsageError
@@ -51,25 +51,31 @@ def init_command(
 
 
 @bundled
-def validate_command(files: Files, place: Place, form: AnyForm = "text") -> None:
+def validate_command(files: Files, place: Place, form: AnyForm = "text", report: Report = None) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
     from reconciler.cli.present import validated_lines
-    from reconciler.cli.reports import annotate, errors_shown, show_remarks, validated_remarks
+    from reconciler.cli.reports import annotate, reports, show_remarks, validated_outcome, validated_remarks
     from reconciler.operations.manifest_files import validate
 
     invocation = place.invocation()
-    with errors_shown(form, "validate", invocation, files.environment):
+    asked = reports(report, form, "validate", invocation, files.environment)
+    with asked.errors():
         validated = validate(invocation, files.select())
-    warn_all(validated.warnings)
-    match form:
-        case "text" | "json":
-            present(form, lambda: validated_lines(validated), lambda: _of(validated))
-            if form == "text" and pipeline() == "github":
-                from reconciler.operations.manifest_files import folder_of
 
-                annotate(validated_remarks(validated, invocation.tool, files.environment), folder_of(invocation))
-        case _:
-            show_remarks(validated_remarks(validated, invocation.tool, files.environment), form, invocation)
+    def show(form: Form) -> None:
+        match form:
+            case "text" | "json":
+                present(form, lambda: validated_lines(validated), lambda: _of(validated))
+            case _:
+                show_remarks(validated_remarks(validated, invocation.tool, files.environment), form, invocation)
+
+    asked.write(show, lambda: validated_outcome(validated))
+    warn_all(validated.warnings)
+    show(form)
+    if form == "text" and pipeline() == "github":
+        from reconciler.operations.manifest_files import folder_of
+
+        annotate(validated_remarks(validated, invocation.tool, files.environment), folder_of(invocation))
     raise_verdict(validated.verdict)
 
 

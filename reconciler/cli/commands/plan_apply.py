@@ -55,21 +55,20 @@ def plan_command(
     """Show what would change. Changes nothing and takes no lock."""
     from reconciler.cli.output_files import checked_output
 
-    file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
     from reconciler.cli.phases import phases
     from reconciler.cli.reports import plan_outcome, reports
     from reconciler.cli.show import show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
-    fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
-
     def found() -> Planned:
         with phases() as line_of_phases:
             return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
 
-    asked = reports(report, "plan", invocation, chosen.environment)
-    with asked.errors(form):
+    asked = reports(report, form, "plan", invocation, chosen.environment)
+    with asked.errors():
+        file = None if out is None else checked_output("--out", out, "a saved plan")
+        fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
         planned = found()
     verdict = planned.verdict(fails)
     asked.write(lambda each: show_planned(planned, each), lambda: plan_outcome(planned, verdict))
@@ -248,36 +247,37 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import checked_output
+    from reconciler.cli.phases import phases
+    from reconciler.cli.reports import DriftReport, drift_outcome, reports
     from reconciler.cli.show import show_drifted, warn_about_drift
     from reconciler.operations.drift import drift
 
-    if issue_label and not issue:
-        raise UsageError("--issue-label is for a new issue", hint="Add --issue.")
-    if issue and known is not None:
-        message = "--issue says all that has drifted, and --known leaves some of it out"
-        raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
-    if known is not None:
-        checked_output("--known", known, "a file of --known")
-    if metrics is not None:
-        checked_output("--metrics", metrics, "metrics")
-    from reconciler.cli.phases import phases
-    from reconciler.cli.reports import drift_outcome, reports
-
     invocation = place.invocation()
-    filed = None
-    if issue or webhook is not None:
-        from reconciler.cli.reports import DriftReport
 
-        filed = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
-        filed.check()
+    def told() -> DriftReport | None:
+        if issue_label and not issue:
+            raise UsageError("--issue-label is for a new issue", hint="Add --issue.")
+        if issue and known is not None:
+            message = "--issue says all that has drifted, and --known leaves some of it out"
+            raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
+        if known is not None:
+            checked_output("--known", known, "a file of --known")
+        if metrics is not None:
+            checked_output("--metrics", metrics, "metrics")
+        if not issue and webhook is None:
+            return None
+        made = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
+        made.check()
+        return made
 
     def found() -> Drifted:
         with phases() as line_of_phases:
             seen = line_of_phases.seen_by(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
-    asked = reports(report, "drift", invocation, chosen.environment)
-    with asked.errors(form):
+    asked = reports(report, form, "drift", invocation, chosen.environment)
+    with asked.errors():
+        filed = told()
         drifted = found()
     asked.write(lambda each: show_drifted(drifted, each), lambda: drift_outcome(drifted))
     warn_about_drift(drifted)

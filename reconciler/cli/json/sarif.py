@@ -149,9 +149,14 @@ class SarifDocument(_Part):
 
     @classmethod
     def of(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
-        """Say all remarks; `prefix` leads from the root of the repository to the workspace: `topics/`."""
-        kept = remarks.rows[:MOST_RESULTS]
-        rules = sorted({row.rule for row in remarks.rows})
+        """Say the remarks that ask for a look; `prefix` leads from the repository's root to the workspace: `topics/`.
+
+        Code scanning makes an alert of every result, of a note as well: one for each topic that is created. So notes
+        are left out; the comment and the page have them.
+        """
+        rows = [row for row in remarks.rows if row.level != "note"]
+        kept = rows[:MOST_RESULTS]
+        rules = sorted({row.rule for row in rows})
         index = {rule: position for position, rule in enumerate(rules)}
         whose = "/".join(_plain(part) for part in (remarks.workspace, remarks.environment) if part)
         run = Run(
@@ -165,7 +170,7 @@ class SarifDocument(_Part):
             invocations=(
                 Invocation(
                     execution_successful=remarks.is_whole,
-                    tool_execution_notifications=_left_out(len(remarks.rows) - len(kept)),
+                    tool_execution_notifications=_left_out(len(rows) - len(kept)),
                 ),
             ),
             results=tuple(_result(row, index[row.rule], prefix) for row in kept),

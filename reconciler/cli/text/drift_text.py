@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
+from reconciler.cli.hint_rewrite import typed_again
 from reconciler.cli.present import finding_line
 from reconciler.cli.text.amounts import field_name, moved_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line
@@ -191,14 +192,15 @@ def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
     if drifted.failing:
-        parts += ["", f"Set it back with {code('reconciler apply --only-drift')}, or take it into the files:"]
+        parts += ["", *(f"- {code(typed_again(way))}" for way in drifted.ways_on)]
     accepted = remedy.accepted
     if accepted is not None and accepted.patch:
+        parts += ["", "This patch takes it into the files:"]
         if len(accepted.patch.encode()) <= _PATCH_ROOM:
             parts += ["", *folded("The patch, for git apply", block("diff", accepted.patch.splitlines()))]
         else:
-            command = code("reconciler drift --accept '*' > accept.patch")
-            parts += ["", f"The patch is too long for here: {command}"]
+            command = code(typed_again("reconciler drift --accept '*' > accept.patch"))
+            parts[-1] = f"The patch that takes it into the files is too long for here: {command}"
     if accepted is not None and accepted.notes:
         parts += ["", *(f"- {code(note)}" for note in accepted.notes[:_MOST_NAMED])]
     return drift_markdown(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")

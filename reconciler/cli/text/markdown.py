@@ -14,7 +14,6 @@ from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.marker import Marker
 from reconciler.planning.actions import Risk
-from reconciler.planning.checks.guards import APPROVALS
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, visible
@@ -304,7 +303,7 @@ def _head(plan: Plan) -> list[str]:
 
 def _approvals(plan: Plan) -> list[str]:
     """Return that an apply will ask for approvers: who reads the comment is who approves."""
-    asked = [each.message for each in plan.warnings if APPROVALS in each.message]
+    asked = [each.message for each in plan.warnings if each.is_of_approval]
     return [line for message in asked for line in (f"**{cell(message)}**", "")]
 
 

@@ -61,7 +61,7 @@ class Remarks:
 
 
 def plan_remarks(plan: Plan) -> Remarks:
-    """Return what a plan says: what is wrong or blocked as errors, what is dangerous as warnings, the rest as notes."""
+    """Return what a plan says: what is wrong or blocked as errors, danger and drift as warnings, the rest as notes."""
     rows = [*map(of_error, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
     rows += [*map(_of_drift, plan.drift), *map(_of_waiting, plan.waiting)]
     return Remarks("plan", plan.workspace, plan.environment, plan.tool, in_order(rows))
@@ -165,7 +165,7 @@ def _of_drift(found: DriftFinding) -> Remark:
     ignored = f"; left as it is: {found.ignored}" if found.ignored else ""
     return Remark(
         "drift" if found.path else "drift-missing",
-        "note",
+        "note" if found.ignored else "warning",
         f"drift:{found.address} {found.path}".rstrip(),
         found.address,
         f"{found.address}: {drift_text(found)}{ignored}",

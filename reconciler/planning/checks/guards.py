@@ -299,9 +299,6 @@ def _is_empty(desired: Desired) -> bool:
 # How many people must have agreed to a plan. Who did is known only when it is applied.
 
 
-APPROVALS: Final = "guards.approvals"
-
-
 def approvers_asked(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
     """Return how many people must have approved a plan, and because of which actions; a graver risk asks for as many.
 
@@ -325,8 +322,9 @@ def warnings_of_approvals(review: Review) -> Iterator[Finding]:
         yield Finding(
             None,
             None,
-            f"apply asks for {counted(most, 'approver')} ({APPROVALS}), because of {first_few(names, 3)}",
+            f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {first_few(names, 3)}",
             "Name each when it is applied: reconciler apply --approved-by NAME",
+            is_of_approval=True,
         )
 
 
