@@ -235,7 +235,7 @@ def test_what_others_wrote_to_a_mirror_is_named_by_drift_and_verify(demo: Demo, 
     assert f"another producer wrote 2 records: {told}" in drift.out, drift.out
     assert "--only-drift" not in drift.out + drift.err
     found = json.loads(demo.typed("drift", "--format", "json").out)["findings"]
-    (item,) = [each for each in found if each["class"] == "drift"]
+    (item,) = [each for each in found if each["kind"] == "drift"]
     assert (item["address"], item["path"]) == (demo.mirror, "records")
     accepted = demo.typed("drift", "--accept", demo.mirror)
     assert "no file says which records a mirror has" in accepted.out + accepted.err
