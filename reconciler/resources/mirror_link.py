@@ -137,7 +137,7 @@ KEPT: Final = "kept"
 
 
 SYNC_MS: Final = 5_000
-"""How often configs and access rules are synced where a link does not say it (`topic.config.sync.ms`, `acl.sync.ms`)."""
+"""How often configs and rules are synced where a link does not say it (`topic.config.sync.ms`, `acl.sync.ms`)."""
 _LEAST_SYNC_MS: Final = 1_000
 
 
