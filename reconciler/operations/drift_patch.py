@@ -17,7 +17,7 @@ from reconciler.manifests.files import label_of
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import explain_origin
 from reconciler.manifests.positions import path_text
-from reconciler.operations.drift import FOREIGN, doubts, sort_out, unreadable, without_doubtful
+from reconciler.operations.drift import doubts, sort_out, unreadable, without_doubtful
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
     ByHandError,
@@ -347,9 +347,6 @@ class _Accepting:
 
     def _accept(self, found: DriftItem) -> None:
         match found.kind:
-            case "drift" if found.path == FOREIGN:
-                message = "no file says which records a mirror has: delete it and apply, or leave them"
-                raise ElsewhereError(message)
             case "drift":
                 self._accept_drift(found)
             case "missing" if str(found.observed or "").startswith(DETACHED_AT):

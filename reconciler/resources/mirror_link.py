@@ -147,6 +147,18 @@ KEPT: Final = "kept"
 """The context in which what a cluster keeps of a link is read: it may hold what no manifest may declare."""
 
 
+SYNC_MS: Final = 5_000
+"""How often configs and rules are synced where a link does not say it (`topic.config.sync.ms`, `acl.sync.ms`)."""
+_LEAST_SYNC_MS: Final = 1_000
+
+
+def _check_interval(interval_ms: int) -> int:
+    if interval_ms < _LEAST_SYNC_MS:
+        message = f"{interval_ms} ms is less than the 1s between two syncs"
+        raise ValueError(message)
+    return interval_ms
+
+
 class NameFilter(Model):
     """Which names a link takes or leaves; exclude wins."""
 
@@ -207,6 +219,9 @@ class AclSyncSpec(Model):
     """ACLs that follow their topics."""
 
     enabled: Flag = Field(default=False, description="Copy ACLs to this cluster.", examples=[True])
+    interval: Annotated[DurationMs, AfterValidator(_check_interval)] = Field(
+        default=SYNC_MS, description="How often; at least 1s.", examples=["5s"]
+    )
     filters: Many[AclFilter] = Field(
         default=(), description="Which ACLs; required when enabled.", examples=[[{"resourceType": "topic"}]]
     )
@@ -220,9 +235,13 @@ class AclSyncSpec(Model):
 
 
 class TopicConfigSyncSpec(Model):
-    """The complete list of synced configs; absent: the platform's default list."""
+    """Which configs follow their topics, and how often."""
 
+    interval: Annotated[DurationMs, AfterValidator(_check_interval)] = Field(
+        default=SYNC_MS, description="How often; at least 1s.", examples=["5s"]
+    )
     include: Many[str] = Field(
+        default=SYNCED_BY_DEFAULT,
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )

@@ -15,6 +15,7 @@ from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirror_link import SYNC_MS
 from tests.embedded.links.linked import LINK, ORDERS, Linked
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Runner:
     linked: Linked
     pace: Pace = field(default_factory=Pace)
     over: dict[str, Any] = field(default_factory=dict)
+    interval_ms: int = SYNC_MS
+    """How much time goes by before each pass: by default so much that all tasks are due that say nothing else."""
 
     def __call__(self, cluster: str = "east") -> LinkSynced:
         """Do a pass over the one link of a cluster."""
@@ -78,6 +81,7 @@ class Runner:
 
     def all(self, cluster: str = "east") -> list[LinkSynced]:
         """Do a pass over all links of a cluster, without copying anything in between."""
+        self.later(self.interval_ms)
         driver, clock = self.driver(), self.linked.clock
         done = list(sync_links(cluster, driver.providers, self.pace, clock, driver=driver))
         due = {one.link for one in done if one.are_groups_due}

@@ -471,6 +471,7 @@ def test_a_namespace_that_a_group_lacks_is_told_and_stops_no_other_group() -> No
 
 def test_groups_are_brought_at_their_interval() -> None:
     run = groups_run(consumerOffsetSync={**SYNCING, "interval": "30s"})
+    run.interval_ms = 0
     run()
     commit(run.linked, "west", 5)
     run.later(29_999)
@@ -479,6 +480,35 @@ def test_groups_are_brought_at_their_interval() -> None:
     run.later(1)
     run()
     assert at(run.linked) == 5
+
+
+@pytest.mark.parametrize(("interval", "ms"), [(None, 5_000), ("1s", 1_000), ("1h", 3_600_000)])
+def test_configs_are_synced_at_their_interval(interval: str | None, ms: int) -> None:
+    run = runner(**({} if interval is None else {"topicConfigSync": {"interval": interval}}))
+    run.interval_ms = 0
+    run.linked.mirror("east", "west")
+    run()
+    run.linked.west.alter_topic(ORDERS, {"retention.ms": "86400000"})
+    run.later(ms - 1)
+    run()
+    assert "retention.ms" not in run.linked.east.topic(ORDERS).configs
+    run.later(1)
+    run()
+    assert run.linked.east.topic(ORDERS).configs["retention.ms"] == "86400000"
+
+
+def test_access_rules_are_synced_at_their_interval() -> None:
+    run = runner(aclSync={"enabled": True, "interval": "1m", "filters": [{"resourceType": "topic"}]})
+    run.interval_ms = 0
+    run.linked.mirror("east", "west")
+    run()
+    run.linked.west.set_topic_acls(ORDERS, [ALICE])
+    run.later(MINUTE - 1)
+    run()
+    assert rules(run) == {}
+    run.later(1)
+    run()
+    assert sorted(rules(run)) == ["User:alice"]
 
 
 def test_only_groups_that_committed_are_read_again() -> None:

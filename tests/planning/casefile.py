@@ -25,6 +25,7 @@ from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Plan, PlanInput, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of, plain
 from reconciler.planning.planner import to_measure
+from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
@@ -259,6 +260,13 @@ def _mount(
     return MountSource(location, Recoverable(location, "a", **{"partitions": 1, **said}))
 
 
+def _write_rule(said: str) -> Binding:
+    """Return a rule as a case says it: `allow User:app write on orders*`."""
+    permission, principal, operation, _, name = said.split()
+    is_prefix = name.endswith("*") and name != "*"
+    return Binding("topics", name.removesuffix("*") or "*", is_prefix, principal, "*", operation, permission)
+
+
 def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     expected = row.get(what, [])
     matched = len(found) == len(expected) and all(part in text for part, text in zip(expected, found, strict=True))
@@ -283,6 +291,8 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         }
     if limits.get("cluster_properties") == "embedded":
         limits = {**limits, "cluster_properties": True, "tiering": True, "properties": EMBEDDED_PROPERTIES}
+    if "write_rules" in limits:
+        sets["write_rules"] = frozenset(map(_write_rule, limits["write_rules"]))
     capabilities = Capabilities(**{**usual, **limits, **sets})
     changed = row.get("changed_files")
     return PlanInput(

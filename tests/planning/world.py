@@ -201,6 +201,11 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
     row = resource.to_json()
     spec: dict[str, Any] = row.get("spec", row)
     for change in changes:
+        if change.path.startswith(ACLS) and isinstance(resource, MirrorTopic):
+            who = rule_at(change.path, ("write",)).principal
+            kept = {each for each in spec.get("denied", ()) if each != who}
+            spec["denied"] = sorted(kept if change.after is None else {*kept, who})
+            continue
         if change.path.startswith(ACLS):
             kind = TopicAcl if isinstance(resource, Topic) else NamespaceAcl
             rules = [rule for rule in spec.get("acls", ()) if rule_path(kind.model_validate(rule)) != change.path]

@@ -30,7 +30,7 @@ from reconciler.operations.steps.link_sides import (
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.resources.address import join_name, split_name
-from reconciler.resources.mirror_link import is_never_made, takes_name
+from reconciler.resources.mirror_link import SYNC_MS, is_never_made, takes_name
 from reconciler.resources.mirrors import (
     ACL_SYNC,
     AUTO_CREATE_MIRROR,
@@ -356,8 +356,14 @@ class _Tasks:
             and groups is not None
             and self._is_due(CONSUMER_OFFSET_SYNC, groups.interval)
         )
+        configs = spec.topic_config_sync
+        self.follows = self._is_due(TOPIC_CONFIGS_SYNC, SYNC_MS if configs is None else configs.interval)
+        is_synced = rules is not None and rules.enabled
         are_protected = spec.protect == "acl" or not self.sides.destination.capabilities.mirrors_read_only
-        self.rules = self._is_on(ACL_SYNC, is_enabled=are_protected or (rules is not None and rules.enabled))
+        has_rules = self._is_on(ACL_SYNC, is_enabled=are_protected or is_synced)
+        are_due = self._is_due(ACL_SYNC, rules.interval if rules is not None and is_synced else 0)
+        self.rules = has_rules and are_due
+        self.is_all_due = self.follows and (are_due or not has_rules)
 
     def needs_offers(self, version: str) -> bool:
         """Tell whether anything is to be done about topics, where the source has this version."""
@@ -378,12 +384,13 @@ class _Tasks:
                 mirrors = self.sides.destination.links.mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
-            done[TOPIC_CONFIGS_SYNC] = self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
+            if self.follows:
+                done[TOPIC_CONFIGS_SYNC] = self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
             if self.rules:
                 done[ACL_SYNC] = self._done(ACL_SYNC, lambda: rule(self.sides))
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
-            self._settle(TOPIC_CONFIGS_SYNC, version, is_done=not waits and not errors)
+            self._settle(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
         return failed, done
 
     def _makes(self, version: str) -> bool:

@@ -235,13 +235,68 @@ def test_what_others_wrote_to_a_mirror_is_named_by_drift_and_verify(demo: Demo, 
     assert f"another producer wrote 2 records: {told}" in drift.out, drift.out
     assert "--only-drift" not in drift.out + drift.err
     found = json.loads(demo.typed("drift", "--format", "json").out)["findings"]
-    (item,) = [each for each in found if each["class"] == "drift"]
+    (item,) = [each for each in found if each["kind"] == "drift"]
     assert (item["address"], item["path"]) == (demo.mirror, "records")
     accepted = demo.typed("drift", "--accept", demo.mirror)
-    assert "no file says which records a mirror has" in accepted.out + accepted.err
+    assert "there is nothing to accept" in accepted.err
     verified = demo.typed("verify", demo.mirror)
     assert verified.code == 1
     assert f"has 2 records ({told})" in verified.out + verified.err
     found = json.loads(demo.typed("verify", demo.mirror, "--format", "json").out)
     assert (found["equal"], found["foreign"]) == (False, [{"partition": 0, "start": 3, "end": 5, "records": 2}])
     demo.settled()
+
+
+CHAIN = """\
+---
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: north}
+spec: {embedded: {root: "file://north"}}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: OURS, cluster: north}
+---
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {name: onwards-OURS, cluster: north}
+spec:
+  source: east
+  mirrorTopics: [{source: "OURS:orders"}]
+  consumerOffsetSync: {enabled: true, interval: 1s, filters: [{name: "OURS", patternType: prefixed}]}
+"""
+SYNC = """
+  consumerOffsetSync:
+    enabled: true
+    interval: 1s
+    filters:
+      - {name: "OURS", patternType: PREFIXED, filterType: INCLUDE}
+      - {name: "OURS:private", patternType: PREFIXED, filterType: EXCLUDE}"""
+
+
+@pytest.mark.fact("F-C-095")
+@pytest.mark.fact("F-C-040")
+def test_one_pass_brings_records_and_the_groups_that_filters_take_through_a_chain(demo: Demo) -> None:
+    source = "  source: west"
+    demo.edits = {source: source + SYNC.replace("OURS", demo.prefix)}
+    demo.write("mirroring")
+    Path("manifests/chain.yaml").write_text(CHAIN.replace("OURS", demo.prefix))
+    done = demo.typed("apply", "--yes")
+    assert done.code == 0, done.out + done.err
+    demo.produce("a", "b", "c")
+    groups = (f"{demo.prefix}:bill", f"{demo.prefix}:private-bill")
+    for group in groups:
+        topic = ("--topic", f"{demo.prefix}:orders")
+        reset = demo.typed("group", "reset", "west", group, *topic, "--to", "latest", "--yes")
+        assert reset.code == 0, reset.out + reset.err
+    ran = demo.typed("run", "--once", "--only", "mirror")
+    assert ran.code == 0, ran.out + ran.err
+    for cluster in ("east", "north"):
+        said = demo.typed("mirror", "describe", f"mirror/{cluster}/{demo.prefix}:orders", "--format", "json")
+        (mirror,) = json.loads(said.out)["mirrors"]
+        assert [each["lag"] for each in mirror["mirror_lags"]] == [0, 0]
+        listed = demo.typed("group", "list", cluster).out
+        assert ["private" in line for line in listed.splitlines() if demo.prefix in line] == [False], listed
+    read = demo.typed("topic", "consume", f"topic/north/{demo.prefix}:orders", "--from", "earliest")
+    assert all(value in read.out for value in ("a", "b", "c")), read.out + read.err
