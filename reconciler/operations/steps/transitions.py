@@ -98,9 +98,16 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
         )
     own = mirror_at(provider.links, full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
-    if own is not None and is_of_each_other and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms:
+    is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
+    if is_of_each_other and is_last and not _never_followed(provider, full_name):
         message = f"{what}: it stopped after that, which is the original source of the two"
         raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
+
+
+def _never_followed(provider: Provider, full_name: str) -> bool:
+    """Tell whether a topic was failed over in the middle of a restore: it has nothing of the other side yet."""
+    found = provider.links.positions(full_name).values()
+    return all(at.is_renumbered and at.fetched == mirrors.NEVER_FETCHED for at in found)
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
@@ -350,7 +357,9 @@ class Driver:
             try:
                 after = self._step(links, here, {} if cut is None else cut)
             except ReconcilerError as error:
-                now = links.mirror(full_name)
+                now = mirror_at(links, full_name)
+                if now is None:
+                    raise  # It was left as it was before.
                 if _place(now) == _place(here):
                     self._note(links, here, error)
                     raise

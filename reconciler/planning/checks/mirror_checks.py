@@ -314,11 +314,8 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
     here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
     if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
-        yield (
-            f"{link.cluster} is a cluster of platform {here.spec.provider} and {spec.source} one of "
-            f"{there.spec.provider}: roles are swapped between clusters of one platform",
-            "Use `mode: destination`.",
-        )
+        platforms = f"{link.cluster} is of platform {here.spec.provider} and {spec.source} of {there.spec.provider}"
+        yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     defaults = type(spec)(source=spec.source)
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field

@@ -53,7 +53,7 @@ kind: MirrorLink
 metadata: {{name: link-{prefix}, cluster: east}}
 spec:
   source: west
-  mode: bidirectional
+  mode: {mode}
   consumerOffsetSync: {{enabled: true, interval: 1s, filters: [{{name: "{prefix}", patternType: prefixed}}]}}
   mirrorTopics: [{mirrors}]
 """
@@ -71,19 +71,19 @@ class Sides:
     names: tuple[str, ...] = ("orders",)
     configs: str = json.dumps(KEPT)
 
-    def declare(self, state: str = "mirroring") -> None:
+    def declare(self, state: str = "mirroring", mode: str = "bidirectional") -> None:
         """Write the files."""
         Path("reconciler.yaml").write_text(WORKSPACE)
         Path("manifests").mkdir(exist_ok=True)
         at = {"west": self.west.bootstrap(), "east": self.east.bootstrap(), "prefix": self.prefix}
         mirrors = ", ".join(f'{{source: "{self.prefix}:{name}", state: {state}}}' for name in self.names)
         topics = "".join(TOPIC.format(name=name, configs=self.configs, **at) for name in self.names)
-        text = CLUSTERS.format(**at) + topics + LINK.format(mirrors=mirrors, **at)
+        text = CLUSTERS.format(**at) + topics + LINK.format(mirrors=mirrors, mode=mode, **at)
         Path("manifests/all.yaml").write_text(text)
 
-    def begin(self, records: int = 20) -> None:
+    def begin(self, records: int = 20, mode: str = "bidirectional") -> None:
         """Have topics on west with records, and mirrors on east that have them all."""
-        self.declare()
+        self.declare(mode=mode)
         self.did("apply", "--yes")
         self.produce(self.west, "first", records)
         self.mirror()
@@ -247,8 +247,8 @@ def test_a_plan_gives_up_what_never_reached_the_mirror_only_where_that_is_allowe
     sides.assert_same(30)
 
 
-def test_where_nothing_diverged_a_plan_asks_for_no_leave(sides: Sides) -> None:
-    sides.begin()
+def test_where_nothing_diverged_a_plan_asks_for_no_leave_and_makes_the_other_half(sides: Sides) -> None:
+    sides.begin(mode="destination")
     sides.did("mirror", "failover", sides.address("east"), "--yes")
     sides.produce(sides.east, "second", 10)
     sides.declare("reversed")

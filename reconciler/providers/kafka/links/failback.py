@@ -121,8 +121,10 @@ class Failback:
     def empty(self, full_name: str, link: str, operation: str) -> Mapping[int, Truncated]:
         """Empty partitions with records that the mirror never got, as the operation says; return what went.
 
+        Where nobody said what becomes of them, the topic is left as it was.
+
         Raises:
-            UserError: There are some, and nobody gave them up, or brokers refuse it.
+            UserError: Nobody gave them up, or brokers refuse it.
             IncompleteError: A transaction is open there.
         """
         topic, seen = self._there(full_name)
@@ -132,6 +134,7 @@ class Failback:
         if not found:
             return {}
         if asked.diverged not in {"drop", "keep"}:
+            self._leave(full_name, link, operation)
             raise diverged_error(self.site.cluster, full_name, found)
         check_emptied(self.site, full_name)
         ends = bounds_of(self.site.client, [(topic, each.partition) for each in found])
@@ -188,6 +191,18 @@ class Failback:
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide, *_COPIED)
         seals_of(self.site).take_off(seen.id)
+
+    def _leave(self, full_name: str, link: str, operation: str) -> None:
+        """Let a topic be the ordinary one that it was: nothing was done to it, and it can be restored again."""
+        topic, seen = self._there(full_name)
+
+        def decide(entries: Entries) -> Changes:
+            kept = states_of(entries).mirror(topic, full_name, seen.id)
+            under_way(full_name, kept.entry, operation)
+            return mirror_changes(topic, None)
+
+        self.may_go_on()
+        self.site.ledger.change(writer_of(link), decide)
 
     def _counted(self, topic: str, number: int, start: int, at: Bounds) -> Diverged:
         from reconciler.providers.kafka.records.record_log import Place, batches  # noqa: PLC0415 - brings Arrow
