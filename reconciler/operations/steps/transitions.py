@@ -314,24 +314,11 @@ class Driver:
         here = mirror_at(self._links(cluster), full_name)
         begun = None if here is None or here.operation is None else here.operation
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
-        if begun is None or begun.id != operation:
-            self._check_diverged(cluster, full_name, peer, diverged)
         self._links(cluster).join(
             full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on, diverged=diverged
         )
         cut: dict[int, Truncated] = {}
         return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
-
-    def _check_diverged(self, cluster: str, full_name: str, peer: MirrorSeen, diverged: WithDiverged) -> None:
-        """Refuse, before anything is begun, to lose records that nobody gave up.
-
-        Raises:
-            UserError: There are some.
-        """
-        links = self._links(cluster)
-        found = links.diverged(full_name, self.cuts(cluster, full_name, peer)) if diverged == "refuse" else None
-        if found:
-            raise mirrors.diverged_error(cluster, full_name, found)
 
     def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
         """Return the stopped mirror whose original source a topic is.

@@ -136,7 +136,11 @@ class Failback:
         if asked.diverged not in {"drop", "keep"}:
             self._leave(full_name, link, operation)
             raise diverged_error(self.site.cluster, full_name, found)
-        check_emptied(self.site, full_name)
+        if _is_compacted(self.site, topic):
+            self._leave(full_name, link, operation)
+            message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
+            hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
+            raise UserError(message, hint=hint)
         ends = bounds_of(self.site.client, [(topic, each.partition) for each in found])
         for (_, number), at in ends.items():
             if at.stable < at.end:
@@ -318,19 +322,10 @@ def _map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
     return map_of(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)
 
 
-def check_emptied(site: Site, full_name: str) -> None:
-    """Refuse to empty a topic that is compacted and nothing else: its brokers delete no records of it.
-
-    Raises:
-        UserError: It is.
-    """
-    topic = site.naming.physical(full_name)
+def _is_compacted(site: Site, topic: str) -> bool:
+    """Tell whether a topic is compacted and nothing else."""
     ((_, configs),) = site.client.configs([topic], ["cleanup.policy"])
-    policy = "" if isinstance(configs, int) else configs["cleanup.policy"].value or ""
-    if policy == "compact":
-        message = f"topic {full_name} of cluster {site.cluster} is compacted: brokers delete no records of it"
-        hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
-        raise UserError(message, hint=hint)
+    return not isinstance(configs, int) and configs["cleanup.policy"].value == "compact"
 
 
 def _delete_records(site: Site, before: Mapping[tuple[str, int], int]) -> None:
