@@ -210,6 +210,7 @@ def test_a_hundred_mirrors_fail_over_and_back_and_nothing_is_lost_or_doubled(sid
     assert sides.did("mirror", "failover", "--link", backs, "--yes").out.endswith("failover: 100 done\n")
 
 
+@pytest.mark.fact("F-C-078")
 def test_the_way_back_copies_only_what_is_new_and_brings_groups(sides: Sides) -> None:
     sides.begin()
     old = sides.read_at(sides.west)
@@ -232,6 +233,7 @@ def test_the_way_back_copies_only_what_is_new_and_brings_groups(sides: Sides) ->
     sides.did("verify", sides.address("west"))
 
 
+@pytest.mark.fact("F-C-079")
 def test_what_never_reached_the_mirror_is_shown_and_kept_in_a_topic_of_its_own(sides: Sides) -> None:
     sides.begin()
     sides.produce(sides.west, "unmirrored", 3, partition=0)
@@ -280,6 +282,7 @@ def test_where_nothing_diverged_a_plan_asks_for_no_leave_and_makes_the_other_hal
     sides.assert_same(30)
 
 
+@pytest.mark.fact("F-C-074")
 def test_roles_are_swapped_and_swapped_back_over_two_links_in_one_plan(sides: Sides) -> None:
     sides.begin()
     sides.declare("reversed")

@@ -130,7 +130,9 @@ class Failback:
         topic, seen = self._there(full_name)
         kept = self.site.states().mirror(topic, full_name, seen.id)
         asked = under_way(full_name, kept.entry, operation)
-        found = self.diverged(full_name, asked.ends or {})
+        cuts = asked.ends or {}
+        self._check_decided(full_name, topic, cuts)
+        found = self.diverged(full_name, cuts)
         if not found:
             return {}
         if asked.diverged not in {"drop", "keep"}:
@@ -141,11 +143,6 @@ class Failback:
             message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
             hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
             raise UserError(message, hint=hint)
-        ends = bounds_of(self.site.client, [(topic, each.partition) for each in found])
-        for (_, number), at in ends.items():
-            if at.stable < at.end:
-                message = f"a transaction is open in partition {number} of {full_name}, since offset {at.stable:,}"
-                raise IncompleteError(message, hint="Its producer ends it, or brokers do after its timeout: try again.")
         if asked.diverged == "keep":
             self._keep(full_name, (len(seen.replicas), link, operation), found)
         self.may_go_on()
@@ -195,6 +192,13 @@ class Failback:
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide, *_COPIED)
         seals_of(self.site).take_off(seen.id)
+
+    def _check_decided(self, full_name: str, topic: str, cuts: Mapping[int, int]) -> None:
+        """Refuse to go on while a transaction is open: what it wrote may yet be records that the mirror never got."""
+        for (_, number), at in sorted(bounds_of(self.site.client, [(topic, each) for each in cuts]).items()):
+            if at.stable < at.end:
+                message = f"a transaction is open in partition {number} of {full_name}, since offset {at.stable:,}"
+                raise IncompleteError(message, hint="Its producer ends it, or brokers do after its timeout: try again.")
 
     def _leave(self, full_name: str, link: str, operation: str) -> None:
         """Let a topic be the ordinary one that it was: nothing was done to it, and it can be restored again."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.errors import UserError
+from reconciler.errors import IncompleteError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
@@ -205,6 +205,22 @@ def test_a_restore_that_was_given_up_by_a_failover_can_be_asked_for_again(
     pair.assert_back(kept=0)
 
 
+def test_a_transaction_that_is_open_on_the_old_side_is_waited_for(pair: Pair) -> None:
+    pair.failed_over(diverged=0)
+    producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "transactional.id": pair.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(pair.name, "undecided", partition=0)
+    producer.flush(30)
+    with pytest.raises(IncompleteError, match="a transaction is open in partition 0"):
+        pair.driver.restore("west", pair.name)
+    producer.commit_transaction(30)
+    with pytest.raises(UserError, match="has 1 record that its mirror never got"):
+        pair.driver.drive("west", pair.name)
+    pair.driver.restore("west", pair.name, "drop")
+    pair.assert_back(kept=0)
+
+
 def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair) -> None:
     """A map alone would say that nothing diverged where brokers lost the end of a log and got another since."""
     pair.failed_over(diverged=3)
@@ -220,6 +236,7 @@ def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair
     assert pair.driver.cuts("west", pair.name, peer) == {0: 6}
 
 
+@pytest.mark.fact("F-C-080")
 def test_a_reversal_that_dies_after_any_write_is_gone_on_with(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     nth, has_died = 0, True
     while has_died:
