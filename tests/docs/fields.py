@@ -105,7 +105,10 @@ ON_KAFKA: Final[Mapping[str, tuple[bool, str]]] = {
         "reversed" in KAFKA.mirror_states,
         f"{', '.join(sorted(KAFKA.mirror_states))} only.",
     ),
-    "MirrorLink.spec.mode": ("source-mode" in KAFKA.link_features, "`destination` only."),
+    "MirrorLink.spec.mode": (
+        "source-mode" in KAFKA.link_features,
+        "No `source`; `destination` may become `bidirectional`.",
+    ),
 }
 """Field → whether Kafka does the same as an embedded cluster, by its capabilities, and what it does where not."""
 

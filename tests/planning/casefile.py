@@ -61,7 +61,7 @@ KAFKA: dict[str, Any] = {
     "tiering_words": "kip-405",
     "links": True,
     "mirror_states": frozenset(ROLES),
-    "link_features": frozenset({*LINK_FEATURES.values(), "bidirectional-mode"}),
+    "link_features": frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
     "mirrors_read_only": False,
     "acls": True,
     "acl_hosts_are_addresses": True,

@@ -98,9 +98,16 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
         )
     own = mirror_at(provider.links, full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
-    if own is not None and is_of_each_other and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms:
+    is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
+    if is_of_each_other and is_last and not _never_followed(provider, full_name):
         message = f"{what}: it stopped after that, which is the original source of the two"
         raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
+
+
+def _never_followed(provider: Provider, full_name: str) -> bool:
+    """Tell whether a topic was failed over in the middle of a restore: it has nothing of the other side yet."""
+    found = provider.links.positions(full_name).values()
+    return all(at.is_renumbered and at.fetched == mirrors.NEVER_FETCHED for at in found)
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
@@ -307,24 +314,11 @@ class Driver:
         here = mirror_at(self._links(cluster), full_name)
         begun = None if here is None or here.operation is None else here.operation
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
-        if begun is None or begun.id != operation:
-            self._check_diverged(cluster, full_name, peer, diverged)
         self._links(cluster).join(
             full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on, diverged=diverged
         )
         cut: dict[int, Truncated] = {}
         return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
-
-    def _check_diverged(self, cluster: str, full_name: str, peer: MirrorSeen, diverged: WithDiverged) -> None:
-        """Refuse, before anything is begun, to lose records that nobody gave up.
-
-        Raises:
-            UserError: There are some.
-        """
-        links = self._links(cluster)
-        found = links.diverged(full_name, self.cuts(cluster, full_name, peer)) if diverged == "refuse" else None
-        if found:
-            raise mirrors.diverged_error(cluster, full_name, found)
 
     def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
         """Return the stopped mirror whose original source a topic is.
@@ -350,7 +344,9 @@ class Driver:
             try:
                 after = self._step(links, here, {} if cut is None else cut)
             except ReconcilerError as error:
-                now = links.mirror(full_name)
+                now = mirror_at(links, full_name)
+                if now is None:
+                    raise  # It was left as it was before.
                 if _place(now) == _place(here):
                     self._note(links, here, error)
                     raise

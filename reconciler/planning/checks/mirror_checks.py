@@ -324,11 +324,8 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
     here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
     if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
-        message = (
-            f"{link.cluster} is a cluster of platform {here.spec.provider} and {spec.source} one of "
-            f"{there.spec.provider}: roles are swapped between clusters of one platform"
-        )
-        yield message, "Use `mode: destination`."
+        platforms = f"{link.cluster} is of platform {here.spec.provider} and {spec.source} of {there.spec.provider}"
+        yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     yield from beyond_platform(link, capabilities)
 
 

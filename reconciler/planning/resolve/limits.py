@@ -232,11 +232,17 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 f"{READ_REPLICA} never changes in place ({before} → {after})",
                 "Change its name and this field in two steps: rename it first.",
             )
-        elif change.path in FIXED:
+        elif change.path in FIXED and not _is_second_half(change, capabilities):
             yield (
                 f"{change.path} of a link never changes ({before!r} → {after!r})",
                 "Declare a new link under another name, or set it back.",
             )
+
+
+def _is_second_half(change: Change, capabilities: Capabilities) -> bool:
+    """Tell whether a link that went one way gets its other half, where that is all there is to it."""
+    is_both = (change.path, change.before, change.after) == ("mode", "destination", "bidirectional")
+    return is_both and "mode-change" in capabilities.link_features
 
 
 def _replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:

@@ -121,24 +121,28 @@ class Failback:
     def empty(self, full_name: str, link: str, operation: str) -> Mapping[int, Truncated]:
         """Empty partitions with records that the mirror never got, as the operation says; return what went.
 
+        Where nobody said what becomes of them, the topic is left as it was.
+
         Raises:
-            UserError: There are some, and nobody gave them up, or brokers refuse it.
+            UserError: Nobody gave them up, or brokers refuse it.
             IncompleteError: A transaction is open there.
         """
         topic, seen = self._there(full_name)
         kept = self.site.states().mirror(topic, full_name, seen.id)
         asked = under_way(full_name, kept.entry, operation)
-        found = self.diverged(full_name, asked.ends or {})
+        cuts = asked.ends or {}
+        self._check_decided(full_name, topic, cuts)
+        found = self.diverged(full_name, cuts)
         if not found:
             return {}
         if asked.diverged not in {"drop", "keep"}:
+            self._leave(full_name, link, operation)
             raise diverged_error(self.site.cluster, full_name, found)
-        check_emptied(self.site, full_name)
-        ends = bounds_of(self.site.client, [(topic, each.partition) for each in found])
-        for (_, number), at in ends.items():
-            if at.stable < at.end:
-                message = f"a transaction is open in partition {number} of {full_name}, since offset {at.stable:,}"
-                raise IncompleteError(message, hint="Its producer ends it, or brokers do after its timeout: try again.")
+        if _is_compacted(self.site, topic):
+            self._leave(full_name, link, operation)
+            message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
+            hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
+            raise UserError(message, hint=hint)
         if asked.diverged == "keep":
             self._keep(full_name, (len(seen.replicas), link, operation), found)
         self.may_go_on()
@@ -188,6 +192,25 @@ class Failback:
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide, *_COPIED)
         seals_of(self.site).take_off(seen.id)
+
+    def _check_decided(self, full_name: str, topic: str, cuts: Mapping[int, int]) -> None:
+        """Refuse to go on while a transaction is open: what it wrote may yet be records that the mirror never got."""
+        for (_, number), at in sorted(bounds_of(self.site.client, [(topic, each) for each in cuts]).items()):
+            if at.stable < at.end:
+                message = f"a transaction is open in partition {number} of {full_name}, since offset {at.stable:,}"
+                raise IncompleteError(message, hint="Its producer ends it, or brokers do after its timeout: try again.")
+
+    def _leave(self, full_name: str, link: str, operation: str) -> None:
+        """Let a topic be the ordinary one that it was: nothing was done to it, and it can be restored again."""
+        topic, seen = self._there(full_name)
+
+        def decide(entries: Entries) -> Changes:
+            kept = states_of(entries).mirror(topic, full_name, seen.id)
+            under_way(full_name, kept.entry, operation)
+            return mirror_changes(topic, None)
+
+        self.may_go_on()
+        self.site.ledger.change(writer_of(link), decide)
 
     def _counted(self, topic: str, number: int, start: int, at: Bounds) -> Diverged:
         from reconciler.providers.kafka.records.record_log import Place, batches  # noqa: PLC0415 - brings Arrow
@@ -303,19 +326,10 @@ def _map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
     return map_of(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)
 
 
-def check_emptied(site: Site, full_name: str) -> None:
-    """Refuse to empty a topic that is compacted and nothing else: its brokers delete no records of it.
-
-    Raises:
-        UserError: It is.
-    """
-    topic = site.naming.physical(full_name)
+def _is_compacted(site: Site, topic: str) -> bool:
+    """Tell whether a topic is compacted and nothing else."""
     ((_, configs),) = site.client.configs([topic], ["cleanup.policy"])
-    policy = "" if isinstance(configs, int) else configs["cleanup.policy"].value or ""
-    if policy == "compact":
-        message = f"topic {full_name} of cluster {site.cluster} is compacted: brokers delete no records of it"
-        hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
-        raise UserError(message, hint=hint)
+    return not isinstance(configs, int) and configs["cleanup.policy"].value == "compact"
 
 
 def _delete_records(site: Site, before: Mapping[tuple[str, int], int]) -> None:

@@ -1,0 +1,263 @@
+"""A failback that dies right after any of its writes is gone on with by the next process, and loses nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from reconciler.errors import IncompleteError, UserError
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.operations.steps.link_pass import FinalSync
+from reconciler.operations.steps.mirror_copy import Copier
+from reconciler.operations.steps.transitions import Driver
+from reconciler.planning.actions import Create
+from reconciler.providers.kafka.ledger import Writer
+from reconciler.providers.kafka.links import failback
+from reconciler.providers.kafka.provider import KafkaProvider
+from reconciler.providers.kafka.records.copy_transaction import Transactions
+from reconciler.providers.kafka.seal import Seals
+from reconciler.providers.protocol import Done
+from reconciler.resources.address import address_of
+from reconciler.resources.mirror_link import MirrorLink
+from tests.engines import here
+from tests.jobs.kafka.copies import Place
+from tests.providers.kafka.links.linked import provider_of
+from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import forget_links
+
+pytestmark = pytest.mark.thorough
+
+_M = MirrorStatus
+
+
+class DiedError(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Pair:
+    """Two clusters with a link of both ways, and one topic after the other that is mirrored from west to east."""
+
+    west: Kafka
+    east: Kafka
+    prefix: str
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.reopen()
+        for cluster, other in (("east", "west"), ("west", "east")):
+            resource = self.link(cluster, other)
+            self.done(cluster, Create(address=resource.address, after=resource))
+
+    def reopen(self) -> None:
+        """Begin as another process does."""
+        self.at = {"west": provider_of(self.west, "west"), "east": provider_of(self.east, "east")}
+
+    def link(self, cluster: str, source: str, *mirrors: str) -> MirrorLink:
+        spec = {"source": source, "mode": "bidirectional", "mirrorTopics": [{"source": name} for name in mirrors]}
+        metadata = {"name": f"link-{self.prefix}", "cluster": cluster}
+        return MirrorLink.model_validate({"kind": "MirrorLink", "metadata": metadata, "spec": spec})
+
+    def done(self, cluster: str, action: Any) -> None:
+        (outcome,) = self.at[cluster].apply([action])
+        assert isinstance(outcome, Done), outcome
+
+    @property
+    def driver(self) -> Driver:
+        return Driver(self.at, Copier(self.at, here()).copy, FinalSync(self.at), lambda: secrets.token_hex(8))
+
+    def failed_over(self, *, diverged: int) -> None:
+        """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
+        self.name = f"{self.prefix}-{secrets.token_hex(3)}"
+        Place(self.west, self.prefix)._made(self.name, 1, {"retention.ms": "-1"})
+        source = self.at["west"].source_topic(address_of("topic", "west", self.name))
+        (mirror,) = self.link("east", "west", self.name).mirrors()
+        taken = {"partitions": 1, "configs": dict(source.configs), "incarnation": source.incarnation}
+        self.done("east", Create(address=mirror.address, after=mirror, parameters=taken))
+        self.produce(self.west, "first", 6)
+        self.copy("east")
+        self.at["east"].links.ask(self.name, "failover")
+        self.produce(self.west, "unmirrored", diverged)
+        self.produce(self.east, "second", 4)
+
+    def produce(self, kafka: Kafka, word: str, count: int) -> None:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap()})
+        for number in range(count):
+            producer.produce(self.name, f"{word}-{number}", partition=0)
+        assert producer.flush(60) == 0
+
+    def copy(self, cluster: str) -> None:
+        Copier(self.at, here()).copy(self.at[cluster].links.mirror(self.name))
+
+    def read(self, kafka: Kafka, name: str = "") -> list[str]:
+        return [text for _, text in Place(kafka, self.prefix).read(name or self.name).get(0, [])]
+
+    def assert_back(self, *, kept: int) -> None:
+        """See that both have the same records, once, and what diverged is kept once."""
+        assert self.at["west"].links.mirror(self.name).status is _M.ACTIVE
+        self.copy("west")
+        ours, theirs = self.read(self.west), self.read(self.east)
+        assert ours == theirs
+        assert len(ours) == 10
+        if kept:
+            values = [text.split("\t")[-1] for text in self.read(self.west, f"{self.name}.diverged")]
+            assert values == [f"unmirrored-{number}" for number in range(kept)]
+
+
+@pytest.fixture
+def pair(kafka_39: Kafka, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Pair]:
+    yield Pair(kafka_39, kafka_broker, kafka_prefix)
+    for broker in (kafka_39, kafka_broker):
+        forget_links(broker)
+
+
+@contextmanager
+def dying(patch: pytest.MonkeyPatch, nth: int) -> Iterator[list[str]]:
+    """Die right after the nth write of any kind, and say which were made."""
+    made: list[str] = []
+
+    def after(owner: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def done(*given: Any, **named: Any) -> Any:
+            found = real(*given, **named)
+            made.append(name)
+            if len(made) == nth:
+                raise DiedError
+            return found
+
+        inner.setattr(owner, name, done)
+
+    with patch.context() as inner:
+        after(Writer, "write")
+        after(Transactions, "commit")
+        after(failback, "_delete_records")
+        after(Seals, "put")
+        after(Seals, "take_off")
+        yield made
+
+
+@pytest.mark.parametrize("diverged", [0, 3], ids=["nothing diverged", "what diverged is kept"])
+def test_a_restore_that_dies_after_any_write_is_gone_on_with(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, diverged: int
+) -> None:
+    nth, has_died = 0, True
+    while has_died:
+        nth += 1
+        pair.failed_over(diverged=diverged)
+        with dying(monkeypatch, nth) as made:
+            try:
+                pair.driver.restore("west", pair.name, "keep")
+            except DiedError:
+                pass
+            else:
+                has_died = False
+        pair.reopen()
+        if pair.at["west"].links.mirrors() == [] or _status(pair.at["west"], pair.name) is not _M.ACTIVE:
+            pair.driver.restore("west", pair.name, "keep")
+        pair.assert_back(kept=diverged)
+    assert nth > len({"join", "aim", "advance", "stand"})
+    assert ("_delete_records" in made) is bool(diverged)
+
+
+def _status(provider: KafkaProvider, name: str) -> MirrorStatus | None:
+    return next((seen.status for seen in provider.links.mirrors() if seen.name == name), None)
+
+
+def test_what_diverged_is_refused_before_anything_is_begun(pair: Pair) -> None:
+    pair.failed_over(diverged=3)
+    with pytest.raises(UserError, match="has 3 records that its mirror never got: 3 of partition 0 from offset 6 on"):
+        pair.driver.restore("west", pair.name)
+    assert _status(pair.at["west"], pair.name) is None
+    assert len(pair.read(pair.west)) == 9
+
+
+def test_records_written_to_the_old_side_once_a_restore_has_begun_are_not_lost_silently(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.failed_over(diverged=0)
+    with dying(monkeypatch, 1), pytest.raises(DiedError):
+        pair.driver.restore("west", pair.name)
+    pair.produce(pair.west, "late", 2)
+    pair.reopen()
+    with pytest.raises(UserError, match="has 2 records that its mirror never got"):
+        pair.driver.drive("west", pair.name)
+    assert _status(pair.at["west"], pair.name) is None
+    pair.driver.restore("west", pair.name, "drop")
+    pair.assert_back(kept=0)
+
+
+def test_a_restore_that_was_given_up_by_a_failover_can_be_asked_for_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.failed_over(diverged=0)
+    with dying(monkeypatch, 2), pytest.raises(DiedError):
+        pair.driver.restore("west", pair.name)
+    pair.reopen()
+    pair.at["west"].links.ask(pair.name, "failover")
+    pair.driver.restore("west", pair.name)
+    pair.assert_back(kept=0)
+
+
+def test_a_transaction_that_is_open_on_the_old_side_is_waited_for(pair: Pair) -> None:
+    pair.failed_over(diverged=0)
+    producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "transactional.id": pair.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(pair.name, "undecided", partition=0)
+    producer.flush(30)
+    with pytest.raises(IncompleteError, match="a transaction is open in partition 0"):
+        pair.driver.restore("west", pair.name)
+    producer.commit_transaction(30)
+    with pytest.raises(UserError, match="has 1 record that its mirror never got"):
+        pair.driver.drive("west", pair.name)
+    pair.driver.restore("west", pair.name, "drop")
+    pair.assert_back(kept=0)
+
+
+def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair) -> None:
+    """A map alone would say that nothing diverged where brokers lost the end of a log and got another since."""
+    pair.failed_over(diverged=3)
+    links = pair.at["east"].links
+    entries = links.site.ledger.read("progress", "map")
+    (key,) = [key for key in entries if key[:2] == ("progress", pair.name)]
+    chunk = ("map", pair.name, 0, 0)
+    longer = {"pieces": [0, 0, 8]}
+    links.site.ledger.change(
+        f"reconciler.link.link-{pair.prefix}", lambda _: {key: {**entries[key], "through": 8}, chunk: longer}
+    )
+    peer = pair.driver.restorable("west", pair.name)
+    assert pair.driver.cuts("west", pair.name, peer) == {0: 6}
+
+
+@pytest.mark.fact("F-C-080")
+def test_a_reversal_that_dies_after_any_write_is_gone_on_with(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    nth, has_died = 0, True
+    while has_died:
+        nth += 1
+        pair.failed_over(diverged=0)
+        pair.driver.restore("west", pair.name)
+        with dying(monkeypatch, nth) as made:
+            try:
+                pair.driver.reverse("west", pair.name)
+            except DiedError:
+                pass
+            else:
+                has_died = False
+        pair.reopen()
+        if _status(pair.at["west"], pair.name) is not _M.STOPPED:
+            pair.driver.reverse("west", pair.name)
+        pair.driver.drive("west", pair.name)
+        assert _status(pair.at["east"], pair.name) is _M.ACTIVE
+        pair.produce(pair.west, "third", 2)
+        pair.copy("east")
+        ours, theirs = pair.read(pair.west), pair.read(pair.east)
+        assert ours == theirs
+        assert len(ours) == 12
+    assert {"put", "take_off"} <= set(made)
