@@ -199,6 +199,7 @@ def declared(cluster: EmbeddedCluster) -> dict[str, Any]:
     return {"namespaces": dict(catalog.namespaces), "topics": topics, "links": links}
 
 
+@pytest.mark.fact("F-R-132", "F-R-133")
 def test_a_lost_cluster_comes_back_whole_and_says_how_old_each_part_is(shop: Shop) -> None:
     west = shop.opened("west")
     before, records = declared(west), [row for row in rows(west) if row[1] < 4]
