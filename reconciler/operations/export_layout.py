@@ -254,7 +254,7 @@ class _Restoring:
                 recover_from=found.location or None,
             ),
         )
-        declared = {topic.address: Observed(topic)}
+        declared = {topic.address: Observed(topic, None if known is None else known.incarnation)}
         if namespace:
             above = Namespace(metadata=OfNamespace(name=namespace, cluster=self._cluster))
             declared[above.address] = Observed(above)

@@ -160,6 +160,7 @@ def east_in(bench: Bench) -> EmbeddedCluster:
     return east
 
 
+@pytest.mark.fact("F-R-135")
 def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: Bench, west: EmbeddedCluster) -> None:
     east = east_in(bench)
     found = exported(bench)

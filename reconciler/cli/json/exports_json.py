@@ -48,6 +48,9 @@ class ExportedPart(Part):
     comes_back_empty: bool = Field(
         default=False, description="A topic whose records were not in object storage: its definition was."
     )
+    former_id: str | None = Field(
+        default=None, description="The id it had on a cluster that is lost; made again, it has a new one."
+    )
 
 
 class LeftOutPart(Part):
@@ -154,6 +157,7 @@ class ExportDocument(Document):
                     address=address,
                     recovery=_recovery(archives.found.get(address), archives.older.get(address, ()), now_ms),
                     comes_back_empty=address in archives.empty,
+                    former_id=seen.incarnation if (seen := archives.inventory.get(address)) is not None else None,
                 )
                 for address in exported.addresses
             ),

@@ -18,6 +18,7 @@ from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.commits import GroupedCatalog
 from reconciler.embedded.catalog.migration_tables import (
     INBOUND,
+    LOGGER,
     MigrationRequest,
     ask,
     begin_mount,
@@ -30,7 +31,8 @@ from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.maintenance.passes import Upkeep
 from reconciler.embedded.mounts.handover import Handing, MigrationContext
-from reconciler.embedded.tiered.manifest import NOBODY
+from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
+from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
 from reconciler.embedded.tiered.ownership import (
     Ownership,
     Owning,
@@ -42,7 +44,7 @@ from reconciler.embedded.tiered.ownership import (
     sound_ownerships,
 )
 from reconciler.embedded.tiered.recoverable import located
-from reconciler.embedded.tiered.remote_tier import check_storage
+from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MigrationState
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.maintenance.chores import Chore, ChoreTask
     from reconciler.embedded.maintenance.passes import Outcome, Spread
+    from reconciler.embedded.segments.groups import Committed
     from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
@@ -447,6 +450,8 @@ def _no_storage() -> UserError:
 def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
     """Make a topic nobody's that `owner` has, or was mounting; return what is there. May be repeated.
 
+    The offsets of the owner's groups travel on with it, as far as they were kept beside segments.
+
     Raises:
         UserError: There is no such topic, it has another owner or none, or a register of it is damaged.
     """
@@ -454,13 +459,14 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     mark, place = fresh_mark(), there.location
     seized = Ownership(place, Owning.MOUNTED, owner, mark, there.name, there.partitions, at_ms=now_ms)
     seize_topic(storage, place, seized, there.owner)
+    groups = _groups_left(storage, there, owner)
 
     def check() -> None:
         check_seized(place, read_ownership(storage, place), owner, mark)
 
     def unowned(found: TopicManifest | None) -> TopicManifest | None:
         check()
-        return None if found is None else replace(found, owner=NOBODY)
+        return None if found is None else replace(found, owner=NOBODY, groups={**groups, **found.groups})
 
     def taken(found: Manifest) -> Manifest:
         if found.owner not in {owner, NOBODY}:
@@ -478,3 +484,23 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     )
     release_topic(storage, place, owner, released)
     return released
+
+
+def _groups_left(storage: ObjectStore, there: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
+    """Return where the groups of a lost owner were, none beyond what it had uploaded."""
+    place = there.location
+    kept, why = kept_groups(storage, owner)
+    if why is not None:
+        LOGGER.warning("topic %s: the offsets of its groups do not travel with it: %s", place, why.message)
+    if kept is None:
+        return {}
+    manifests = {number: read_manifest(storage, remote_partition(place, number)) for number in range(there.partitions)}
+    ends = {number: 0 if manifest is None else manifest.end for number, manifest in manifests.items()}
+    return {
+        group: {
+            number: replace(each, offset=min(each.offset, ends[number]), epoch=None)
+            for number, each in offsets.items()
+            if number in ends
+        }
+        for group, offsets in kept.offsets_of(place_of(place.cluster_id, place.revision)).items()
+    }

@@ -84,17 +84,17 @@ def looked_up(
                 return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
             name = full_name_of(address)
             where = location_named(storage, name) if location is None else TopicLocation.parse(location)
-            return _with_groups(recoverable(storage, where, cluster_id))
+            lying = recoverable(storage, where, cluster_id)
+            return lying if kind_of(address) == "mounting" else _with_groups(lying, storage)
         except UserError as error:
             return error
 
-    def _with_groups(found: Recoverable) -> Recoverable:
+    def _with_groups(found: Recoverable, storage: ObjectStore) -> Recoverable:
         """Say where groups go on with it; a copy on the cluster that made it has none."""
         location = TopicLocation.parse(found.location)
-        if storage is None or location.cluster_id == cluster_id:
+        if location.cluster_id == cluster_id:
             return found
-        lying = storage
-        kept, why = groups.get(location.cluster_id, lambda: kept_groups(lying, location.cluster_id))
+        kept, why = groups.get(location.cluster_id, lambda: kept_groups(storage, location.cluster_id))
         if kept is None:
             return replace(found, groups_lost=why)
         offsets = kept.offsets_of(place_of(location.cluster_id, location.revision))

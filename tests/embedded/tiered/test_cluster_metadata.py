@@ -13,7 +13,9 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import cluster_metadata_key, cluster_metadata_prefix, group_key
+from reconciler.embedded.mounts.mounts import Mount, release
 from reconciler.embedded.tiered.cluster_metadata import (
     PARTS,
     KeptMetadata,
@@ -25,6 +27,7 @@ from reconciler.embedded.tiered.cluster_metadata import (
 from reconciler.errors import NewerFormatError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.mirrors import LinkEntry, TroubleEntry
+from tests.embedded.maintenance.tiny_segments import TOPIC as SMALL
 from tests.embedded.mounts.recovered_topics import (
     OTHER_ID,
     TOPIC,
@@ -33,11 +36,12 @@ from tests.embedded.mounts.recovered_topics import (
     begun,
     contents_of,
     location_in,
+    say,
     source_in,
 )
-from tests.embedded.samples import NOW
+from tests.embedded.samples import NOW, values
 from tests.embedded.stores import DiedError, WatchedStore
-from tests.embedded.tiered.tiered_cluster import Tiered
+from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
@@ -354,6 +358,7 @@ def test_secrets_stay_on_the_cluster_and_references_to_them_are_kept() -> None:
 # When a pass of upkeep keeps it.
 
 
+@pytest.mark.fact("F-R-131")
 def test_it_is_kept_at_an_interval_or_where_it_is_asked_for() -> None:
     it = Tiered()
     it.switch_on()
@@ -383,6 +388,7 @@ def test_a_cluster_without_tiered_storage_keeps_nothing() -> None:
 # Groups that come back with the topics they read.
 
 
+@pytest.mark.fact("F-R-133")
 def test_groups_go_on_with_a_recovered_topic_within_what_it_holds(
     storage: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -451,3 +457,49 @@ def test_a_topic_comes_back_where_what_was_kept_of_its_groups_is_damaged(
     assert east.log(TOPIC).bounds()[0].end == 12
     assert east.groups.names() == []
     assert east.cluster_id == OTHER_ID
+
+
+@pytest.mark.fact("F-R-134")
+def test_a_transaction_that_was_open_is_gone_and_its_id_begins_anew() -> None:
+    it = tiered()
+    it.fill(2)
+    producer = it.cluster.producer("till-7")
+    producer.init_transactions()
+    producer.begin()
+    producer.append(SMALL, values("open", partition=[0]))
+    producer.flush()
+    it.fill(4)
+    it.upload()
+    keeper(it.cluster).keep()
+    say(it.cluster, SMALL)
+    decided = it.cluster.log(SMALL).bounds()[0].stable
+    east = another(it.storage)
+    east.recover_topic(SMALL, location_in(it.cluster, SMALL))
+    bounds = east.log(SMALL).bounds()[0]
+    assert 0 < bounds.end <= decided
+    again = east.producer("till-7")
+    again.init_transactions()
+    again.begin()
+    again.append(SMALL, values("anew", partition=[0]))
+    again.commit()
+    assert [each.value for each in east.consume(SMALL)][-1] == b"anew"
+    assert b"open" not in {each.value for each in east.consume(SMALL, isolation="read_uncommitted")}
+
+
+def test_groups_of_a_lost_owner_travel_with_a_topic_that_is_released(storage: ObjectStore) -> None:
+    west = source_in(storage)
+    west.groups.commit(GROUP, {(TOPIC, 0): 8})
+    west.groups.commit(PLAIN, {(TOPIC, 0): 99})
+    keeper(west).keep()
+    location = location_in(west)
+    for _ in range(2):  # It may be repeated.
+        released(storage, location, west.cluster_id)
+    east = another(storage)
+    east.mounts.drive(east.mounts.mount(Mount(location, TOPIC)))
+    assert east.groups.committed(GROUP, [TOPIC]) == {(TOPIC, 0): 8}
+    assert east.groups.committed(PLAIN, [TOPIC]) == {(TOPIC, 0): 12}
+
+
+def released(storage: ObjectStore, location: str, owner: str) -> None:
+    with suppress(UserError):  # The second time it is nobody's.
+        release(storage, TopicLocation.parse(location), owner, now_ms=NOW)
