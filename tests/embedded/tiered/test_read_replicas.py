@@ -91,7 +91,7 @@ def pair_in(store: ObjectStore, storage: ObjectStore, **configs: str) -> Pair:
         "follower",
         now_ms=west.clock,
         new_id=ids(),
-        storage=watched,  # fmt: skip
+        storage=watched,
     )
     east.alter_cluster({"cloud_storage_enabled": "true"})
     watched.calls.clear()
