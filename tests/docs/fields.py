@@ -97,6 +97,7 @@ spec:
 
 ON_KAFKA: Final[Mapping[str, tuple[bool, str]]] = {
     "Topic.spec.recoverFrom": (KAFKA.recovery, "Refused: a Kafka topic comes back by a Mounting."),
+    "Topic.spec.readReplicaOf": (KAFKA.read_replicas, "Refused: brokers serve only what they stored themselves."),
     "Namespace.spec.encryption": (KAFKA.encryption, "Refused."),
     "Namespace.spec.quotas": (KAFKA.keeps_quotas, "Checked by each plan; the brokers do not know them."),
     "Namespace.spec.configs": (KAFKA.inherits_configs, "Written to each topic below."),

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.jobs.source import register
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
-from tests.embedded.samples import numbered, read, rows_of
+from tests.embedded.mounts.recovered_topics import say
+from tests.embedded.samples import NOW, ids, numbered, read, rows_of
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, cached_in, evict, tiered_cluster
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, in_spark
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-    from reconciler.embedded.cluster import EmbeddedCluster
 
 pytestmark = pytest.mark.thorough
 
@@ -69,3 +69,24 @@ def test_a_comparison_covers_both(
     assert verify(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
     sink.publish([sink.stage(0, [numbered(COUNT, 1)], at=OffsetRange(COUNT, COUNT + 1))])
     assert not verify(engine, west.log(TOPIC), east.log(TOPIC), deep=how != "kept").is_equal
+
+
+@pytest.mark.spark
+def test_a_read_replica_is_a_data_frame_and_compares_equal_to_its_source(
+    spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
+) -> None:
+    say(west, TOPIC)
+    reader = EmbeddedCluster.create(
+        DirectoryStore(tmp_path / "reader"),
+        now_ms=lambda: NOW,
+        new_id=ids(),
+        storage=DirectoryStore(tmp_path / "bucket"),
+    )
+    reader.alter_cluster({"cloud_storage_enabled": "true", **cached_in(tmp_path / "other", chunk="4096")})
+    reader.replicate_topic("copies", f"{TOPIC}/{west.cluster_id}/{west.topic(TOPIC).revision}")
+    log = reader.log("copies")
+    register(spark, lambda _options: log)
+    frame = spark.read.format("topic-log").options(cluster="reader", topic="copies").load()
+    rows = [(row.offset, row.key, row.value) for row in frame.orderBy("offset").collect()]
+    assert rows == [(row["offset"], row["key"], row["value"]) for row in rows_of([numbered(0, COUNT)])]
+    assert verify(on(spark), west.log(TOPIC), log, deep=True).is_equal

@@ -1,4 +1,4 @@
-"""Read replicas by plan, apply and run: what is shown, what follows when, what becomes of one that is declared otherwise."""
+"""Read replicas by plan, apply and run: what is shown, what follows when, and what replaces one."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def followed(bench: Bench) -> Upkeep:
 
 def kept(bench: Bench) -> dict[str, bytes]:
     """Return every object of the object storage."""
-    bucket = bench.folder / "bucket"
-    return {str(path): path.read_bytes() for path in sorted(bucket.rglob("*")) if path.is_file()}
+    topics = bench.folder / "bucket" / "topics"
+    return {str(path): path.read_bytes() for path in sorted(topics.rglob("*")) if path.is_file()}
 
 
 def test_it_is_planned_made_and_then_there_is_nothing_to_do_and_no_drift(bench: Bench, location: str) -> None:
