@@ -1,4 +1,4 @@
-"""`link list|describe|create|pause|resume|delete`: what they name, refuse and do, and what the next plan makes of it."""
+"""`link list|describe|create|pause|resume|delete`: what they name, refuse and do, and what the next plan says."""
 
 from __future__ import annotations
 
