@@ -13,7 +13,7 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import storage_of, told_asleep
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import AT_ONCE, check_answers, look_over, measure, refuse_another_cluster
-from reconciler.operations.steps.recorded import read_state
+from reconciler.operations.steps.recorded import check_state, read_state
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Risk, RunJob, Update
@@ -858,6 +858,7 @@ def migrate_topics(
     site = emergency.open()
     record: Record = {}
     if not emergency.no_state:
+        check_state(site)
         snapshot = read_state(site)
         record = {} if snapshot is None else snapshot.record
     mounting = _Mounting(emergency, site, asked, record)
