@@ -56,6 +56,8 @@ _TOPIC: Final = (
     _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
     _command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
     _command("Commands", "alter", "change configs now; for emergencies", "topic"),
+    _command("Commands", "mount", "attach topics from object storage now; for emergencies", "mount", group="topic"),
+    _command("Commands", "unmount", "detach topics into object storage now; for emergencies", "mount", group="topic"),
     _command("Commands", "produce", "write records from a file or standard input", "topic"),
     _command("Commands", "consume", "read records to a file or standard output", "topic"),
 )
@@ -140,7 +142,7 @@ COMMANDS: Final = (
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
     Entry("mirror", "look at mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
     Entry("link", "look at links, and act on them in an emergency", "Clusters", entries=_LINK),
-    Entry("mount", "look at mountable topics, stop what is on its way", "Clusters", entries=_MOUNT),
+    Entry("mount", "look at mountable topics and what is on its way", "Clusters", entries=_MOUNT),
     Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
     Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),
 )

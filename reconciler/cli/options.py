@@ -256,6 +256,43 @@ class ByState:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ByStateAndFilter:
+    """The same, where `--state` names states of topics, too: no state is a URL."""
+
+    state: Annotated[
+        list[str] | None,
+        Option(
+            "--state",
+            metavar="STATE|URL",
+            help="Only topics in that state: mountable, mounting, mounted, unmounting, or one of a migration; may be "
+            "repeated. A URL is where the state is, in place of a workspace.",
+            show_default=False,
+        ),
+    ] = None
+    no_state: Annotated[
+        bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
+    ] = False
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return self._by_state().typed()
+
+    def reach(self, files: Files, place: Place) -> MountSite:
+        """Say it in the words of the workflow."""
+        return self._by_state().reach(files, place)
+
+    def states(self) -> tuple[str, ...]:
+        """Return the states that topics are wanted in; none: all are."""
+        return tuple(text for text in self.state or () if "://" not in text)
+
+    def _by_state(self) -> ByState:
+        urls = [text for text in self.state or () if "://" in text]
+        if len(urls) > 1:
+            raise UsageError("--state has two URLs", hint="Name the one state.")
+        return ByState(state=urls[0] if urls else None, no_state=self.no_state)
+
+
 Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mount status` shows it.")]
 Cluster = Annotated[
     str | None, Option("--cluster", metavar="NAME", help="Whose migration; each counts its own.", show_default=False)

@@ -68,6 +68,22 @@ def archive(job: Archiving) -> Archived:
         RetryableError: Somebody cannot be shut out, a transaction stays open, or Spark gave up.
         IncompleteError: It was stopped; what is named stays.
     """
+    topic_id = job.source.topic_id
+    records, stored, compared = archive_ahead(job)
+    ends = job.shut_out()
+    copied = _brought(job, topic_id, ends, compared)
+    _check_whole(job, ends)
+    found = job.source.bounds()
+    bounds = {number: replace(found[number], stable=end, end=end) for number, end in ends.items()}
+    return Archived(bounds, records + copied.records, stored + copied.bytes)
+
+
+def archive_ahead(job: Archiving) -> tuple[int, int, Mapping[int, int]]:
+    """Copy and compare all there is while producers go on; return records, stored bytes, and up to where it is so.
+
+    Raises:
+        As `archive`.
+    """
     topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
     for _ in range(_PASSES):
@@ -76,12 +92,7 @@ def archive(job: Archiving) -> Archived:
         records, stored, compared = records + copied.records, stored + copied.bytes, now
         if copied.bytes <= job.little:
             break
-    ends = job.shut_out()
-    copied = _brought(job, topic_id, ends, compared)
-    _check_whole(job, ends)
-    found = job.source.bounds()
-    bounds = {number: replace(found[number], stable=end, end=end) for number, end in ends.items()}
-    return Archived(bounds, records + copied.records, stored + copied.bytes)
+    return records, stored, compared
 
 
 def _brought(job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]) -> Copy:

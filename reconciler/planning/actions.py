@@ -352,6 +352,9 @@ class RunJob(_Step):
     key. `move` copies to the end and compares; it finds what an earlier run copied. `switch-groups` copies what came
     since, fails where somebody writes to the source still, and gives each group its place in the sink: by the exact
     offset map, or, by key, the earliest record of each partition that the group has not read.
+
+    `mount` and `unmount` are migrations that a command asks for: of `topics`, full names here with where they lie, as
+    far as `phase` says. Address, source and sink are the first of them.
     """
 
     job: str

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.ownership import Ownership
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.address import Address
+    from reconciler.resources.mount import Direction
 
 
 def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:
@@ -29,6 +30,12 @@ def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Moun
         UserError: There is no object storage, or a register of it is damaged.
     """
     return [mountable_of(each) for each in sound_ownerships(given(cluster, storage))]
+
+
+def goes_on_by_hand(direction: Direction, topic: Address) -> str:
+    """Say what a migration waits for that was begun by hand, and is prepared."""
+    verb = "mount" if direction == "inbound" else "unmount"
+    return f"it continues when it is asked to: reconciler topic {verb} --finish {topic}"
 
 
 def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:

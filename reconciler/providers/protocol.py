@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         Truncated,
         WithDiverged,
     )
-    from reconciler.resources.mount import Migration, Mountable, Recoverable, Recoveries
+    from reconciler.resources.mount import HandMigration, Migration, Mountable, Recoverable, Recoveries
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
@@ -534,6 +534,24 @@ class MigrationsOfCluster(Protocol):
         """
         ...
 
+    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
+        """Return why topics cannot be mounted or unmounted by hand, as things are now; changes nothing.
+
+        By the full names that they have or get here, `topics` has where they lie.
+        """
+        ...
+
+    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
+        """Do a migration by hand, as far as its phase says; where jobs do it, there is nothing to call.
+
+        What cannot get there is undone, unless it was prepared before: then it stays where it is.
+
+        Raises:
+            UserError: It cannot be done, and nothing is under way; or it was prepared, and cannot go on.
+            RetryableError: A store does not answer: it stays where it is.
+        """
+        ...
+
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield every topic that was ever detached in the object storage, by its place there; or why that is no use.
 
@@ -643,6 +661,8 @@ class MountJob:
     state: MigrationState = MigrationState.PREPARING
     topic_id: str | None = None
     """Of the topic here, once there is one."""
+    by_hand: bool = False
+    """Whether a command asked for it, and no Mounting: `mounting` is the full name of its topic then."""
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Of an unmount in `cut_over`: last stable offset and end of each partition, up to which it was compared."""
 

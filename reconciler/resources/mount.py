@@ -252,6 +252,20 @@ class Migration:
     """What keeps it from going on, as far as a look tells."""
 
 
+Phase: TypeAlias = Literal["whole", "prepare", "finish"]
+"""How far a migration goes by hand: to its end; until its topics are prepared, and served as before; from there on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandMigration:
+    """A migration that is asked for by hand, of several topics at once."""
+
+    direction: Direction
+    topics: Mapping[str, str]
+    """By the full names that they have or get here, where they lie."""
+    phase: Phase = "whole"
+
+
 # Configs that become a topic's own when it is mounted: nothing of it changes by what its new surroundings say.
 
 

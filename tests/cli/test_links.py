@@ -1,4 +1,4 @@
-"""`link list|describe|create|pause|resume|delete`: what they name, refuse and do, and what the next plan makes of it."""
+"""`link list|describe|create|pause|resume|delete`: what they name, refuse and do, and what the next plan says."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ UNNAMED = [
     (("pause", "link/east/twn"), 1, "Did you mean link/east/twin?"),
     (("pause", "link/north/twin"), 1, "there is no cluster 'north'"),
     (("describe", "link/north/*"), 1, "there is no cluster 'north'"),
-    (("delete", LINK), 1, "has mirrors that are not stopped: 2 ACTIVE"),
+    (("delete", LINK), 7, "has mirrors that are not stopped: 2 ACTIVE"),
     (("create", "link/east/*", "--source", "west"), 64, "is a pattern"),
     (("create", LINK, "--source", "west"), 1, "A cluster link already exists with the provided link name"),
     (("create", EXTRA, "--source", "east"), 1, "a link cannot mirror cluster east to itself"),

@@ -49,7 +49,7 @@ def test_a_topic_is_listed_once_wherever_it_is_between_two_clusters(shop: Shop) 
     location = shop.unmounted()
     listed = shop.said("mount", "list")
     assert listed.splitlines()[-1] == "1 topic: 1 mountable"
-    assert listed.splitlines()[1].split()[:6] == [location, ORDERS, "mountable", "-", "2", "2"]
+    assert listed.splitlines()[1].split()[:7] == [location, ORDERS, "shop", "mountable", "-", "2", "2"]
     shop.mounted(location, "shop:bought")
     (row,) = follows("mounts", shop.typed("mount", "list", "--format", "json"))["topics"]
     assert (row["location"], row["name"], row["state"], row["owner_cluster"]) == (
@@ -66,10 +66,10 @@ def test_a_topic_is_listed_once_wherever_it_is_between_two_clusters(shop: Shop) 
 
 def test_an_owner_that_is_not_of_the_workspace_goes_by_its_id(shop: Shop) -> None:
     shop.mounted(shop.unmounted())
-    assert shop.said("mount", "list", "west").splitlines()[1].split()[3] == "east"
+    assert shop.said("mount", "list", "west").splitlines()[1].split()[4] == "east"
     manifests = shop.folder / "manifests" / "all.yaml"
     manifests.write_text(CLUSTER.format(name="west"))
-    assert shop.said("mount", "list").splitlines()[1].split()[3] == shop.cluster("east").cluster_id
+    assert shop.said("mount", "list").splitlines()[1].split()[4] == shop.cluster("east").cluster_id
 
 
 def test_what_is_on_its_way_is_listed_with_its_migration(shop: Shop) -> None:
@@ -85,7 +85,7 @@ def test_what_is_on_its_way_is_listed_with_its_migration(shop: Shop) -> None:
     mounts.drive(mounts.unmount(ORDERS))
     number = shop.mounting(location, "prepare", name="shop:bought")
     text = shop.said("mount", "list").splitlines()
-    assert text[1].split()[1:6] == ["shop:bought", "mounting", "(east", f"{number}:", "preparing)"]
+    assert text[1].split()[1:7] == ["shop:bought", "shop", "mounting", "(east", f"{number}:", "preparing)"]
     assert text[-1] == "1 topic: 1 mounting", text
 
 
@@ -158,7 +158,7 @@ def test_a_status_says_how_far_what_is_left_and_what_may_be_asked(shop: Shop) ->
     shop.cluster("west").mounts.drive(number)
     (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert (printed["state"], printed["bytes_left"]) == ("prepared", 0)
-    asked = f'it continues when it is asked to: execute, by the library: cluster.mounts.ask({number}, "execute")'
+    asked = f"it continues when it is asked to: reconciler topic unmount --finish topic/west/{ORDERS}"
     assert printed["waits"] == [asked]
 
 
@@ -556,3 +556,78 @@ def test_only_the_super_user_releases_and_lists(lost: tuple[Shop, str, str]) -> 
     assert (listed.code, listed.out) == (1, "")
     assert "User:anna may not list what can be mounted" in listed.err
     assert shop.typed("mount", "status", "--principal", "User:anna").code == 0
+
+
+@pytest.mark.fact("F-R-114")
+def test_a_list_is_narrowed_to_states_of_topics_or_of_their_migrations(shop: Shop) -> None:
+    location = shop.unmounted()
+    shop.mounting(location, "prepare", "")
+    listed = {
+        state: [row["state"] for row in follows("mounts", shop.typed(*LIST, "--state", state))["topics"]]
+        for state in ("mountable", "mounted", "mounting", "prepared", "executed")
+    }
+    assert {state for state, rows in listed.items() if rows} == {"mounting", "prepared"}
+    assert len(follows("mounts", shop.typed(*LIST, "--state", "mounted", "--state", "mounting"))["topics"]) == 1
+    assert shop.said("mount", "list", "--state", "mounted") == "No topic is mounted.\n"
+    by_url = shop.typed(*LIST, "--state", "prepared", "--state", f"file://{shop.folder}/.state")
+    assert len(follows("mounts", by_url)["topics"]) == 1
+    wrong = shop.typed("mount", "list", "--state", "mountd")
+    assert (wrong.code, "Did you mean mounted?" in wrong.err) == (64, True)
+
+
+LIST = ("mount", "list", "--format", "json")
+REFUSED = [
+    (("unmount",), 64, "no topics were named"),
+    (("unmount", "mirror/west/shop:orders"), 64, "is not the address of a topic"),
+    (("unmount", "topic/west"), 64, "is not the address of a topic"),
+    (("unmount", "topic/west/"), 64, "is not the address of a topic"),
+    (("unmount", "topic/north/shop:orders"), 1, "there is no cluster 'north'"),
+    (("unmount", "topic/west/shop:nix"), 1, "does not exist"),
+    (("unmount", "topic/west/shop:../x"), 1, "does not exist"),
+    (("unmount", "topic/west/nix*"), 1, "no topic matches topic/west/nix*: nothing was done"),
+    (("unmount", "topic/west/shop:orders", "--prepare", "--finish"), 64, "are two phases"),
+    (("unmount", "topic/west/shop:orders", "--finish"), 1, "no unmount of it that a command began is under way"),
+    (("unmount", "topic/west/*", "--finish"), 1, "no topic matches"),
+    (("mount", "topic/east/shop:orders"), 1, "nothing of that name or place can be mounted"),
+    (("mount", "topic/east/shop:orders/nix/1"), 1, "nothing of that name or place can be mounted"),
+    (("mount", "topic/east/*"), 1, "no topic matches topic/east/*: nothing was done"),
+    (("mount", "topic/east/a", "topic/east/b", "--to", "c"), 64, "--to is of one topic"),
+    (("mount", "topic/east/*", "--to", "c"), 64, "--to is of one topic"),
+    (("mount", "topic/east/a", "--to", "b/c"), 64, "--to 'b/c' is"),
+    (("mount", "topic/east/a", "--to", "b", "--finish"), 64, "--to was said when it was begun"),
+]
+
+
+@pytest.mark.parametrize(("asked", "code", "says"), REFUSED, ids=str)
+def test_what_cannot_be_mounted_or_unmounted_is_refused_before_anything_is_done(
+    shop: Shop, asked: tuple[str, ...], code: int, says: str
+) -> None:
+    said = shop.typed("topic", *asked, "--yes")
+    assert (said.code, said.out) == (code, "")
+    assert says in said.err
+    assert shop.said("mount", "status") == "No migration is under way.\n"
+
+
+@pytest.mark.fact("F-R-111", "F-R-115", "F-R-126")
+def test_one_of_several_of_a_name_is_mounted_by_its_place_and_what_is_mounted_is_not_mounted_again(shop: Shop) -> None:
+    first = shop.unmounted()
+    shop.cluster("west").create_topic("shop:orders", configs={"remote.write": "true", "remote.read": "true"})
+    second = shop.unmounted()
+    said = shop.typed("topic", "mount", f"topic/east/{ORDERS}", "--yes")
+    assert (said.code, first in said.err, second in said.err) == (1, True, True)
+    assert f"topic/east/{first}" in said.err
+    printed = follows("mount-answers", shop.typed("topic", "mount", f"topic/east/{first}", "--yes", "--format", "json"))
+    assert [(each["address"], each["namespace"]) for each in printed["topics"]] == [(f"topic/east/{ORDERS}", "shop")]
+    again = shop.typed("topic", "mount", f"topic/west/{first}", "--yes")
+    assert (again.code, "it is mounted on cluster" in again.err) == (1, True)
+
+
+def test_without_an_answer_nothing_is_unmounted_and_without_the_files_it_is(shop: Shop) -> None:
+    address = f"topic/west/{ORDERS}"
+    asked = shop.typed("topic", "unmount", address)
+    assert (asked.code, "there is no terminal to confirm on" in asked.err) == (64, True)
+    assert asked.out == shop.said("topic", "unmount", address, "--dry-run")
+    (shop.folder / "manifests" / "all.yaml").unlink()
+    state = f"file://{shop.folder}/.state"
+    assert "unmounted" in shop.said("topic", "unmount", address, "--yes", "--state", state)
+    assert "mounted" in shop.said("topic", "mount", f"topic/east/{ORDERS}", "--yes", "--state", state, "--no-state")

@@ -1,23 +1,37 @@
-"""`mount`."""
+"""`mount`, and `topic mount` and `unmount`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import out
-from reconciler.cli.options import ByState, Cluster, Files, Id, Place, TextOrJson, bundled
+from reconciler.cli.options import (
+    Acting,
+    ByState,
+    ByStateAndFilter,
+    Cluster,
+    Files,
+    Id,
+    Place,
+    TextOrJson,
+    bundled,
+)
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
-from reconciler.cli.verbs import MigrationId, ask_migration
+from reconciler.cli.verbs import DryRun, MigrationId, Yes, ask_migration, without_failures
+from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.cli.text.lines import Line
     from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Release, Underway
+    from reconciler.operations.clusters.topics import MountAnswers, MountRequest, MountVerb
+    from reconciler.resources.mount import Phase
 
 
 @bundled
@@ -77,7 +91,7 @@ def _ask(
 @bundled
 def list_command(
     files: Files,
-    by_state: ByState,
+    by_state: ByStateAndFilter,
     place: Place,
     clusters: Annotated[
         list[str] | None,
@@ -90,7 +104,7 @@ def list_command(
     from reconciler.cli.text.mounts_text import mountables_text
     from reconciler.operations.clusters.mounts import list_mounts
 
-    found = list_mounts(by_state.reach(files, place), clusters or ())
+    found = list_mounts(by_state.reach(files, place), clusters or (), by_state.states())
     present(form, lambda: mountables_text(found, width=out().width), lambda: MountsDocument.of(found))
     raise_verdict(found.verdict)
 
@@ -159,3 +173,95 @@ def status_command(
         lambda: MountStatusDocument.of(found),
     )
     raise_verdict(found.verdict)
+
+
+# `reconciler topic mount` and `unmount`.
+
+
+Topics = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="ADDR",
+        help="For example topic/west/shop:eu:orders, 'topic/west/shop:*', or topic/west/LOCATION to mount it.",
+        show_default=False,
+    ),
+]
+Prepare = Annotated[bool, Option("--prepare", help="Only as far as topics are served as before; then --finish.")]
+Finish = Annotated[bool, Option("--finish", help="Go on with what was prepared, or cut short, to its end.")]
+
+
+@bundled
+def topic_mount_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Topics = None,
+    to: Annotated[
+        str | None, Option("--to", metavar="NAME", help="Another full name for the one topic.", show_default=False)
+    ] = None,
+    prepare: Prepare = False,
+    finish: Finish = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Attach topics that lie detached in object storage, several as one migration. For emergencies."""
+    if to is not None and finish:
+        raise UsageError("--to was said when it was begun", hint="Name the topic by the name it gets: --finish ADDR")
+    request = _request("mount", addresses, prepare=prepare, finish=finish, to=to)
+    _migrate(acting, files, place, request, dry_run=dry_run, yes=yes, form=form)
+
+
+@bundled
+def topic_unmount_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Topics = None,
+    prepare: Prepare = False,
+    finish: Finish = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Detach topics into object storage, several as one migration: nothing is lost. For emergencies."""
+    request = _request("unmount", addresses, prepare=prepare, finish=finish)
+    _migrate(acting, files, place, request, dry_run=dry_run, yes=yes, form=form)
+
+
+def _request(
+    verb: MountVerb, addresses: list[str] | None, *, prepare: bool, finish: bool, to: str | None = None
+) -> MountRequest:
+    from reconciler.operations.clusters.topics import MountRequest
+
+    if prepare and finish:
+        raise UsageError("--prepare and --finish are two phases", hint="Give --prepare first, and --finish later.")
+    phase: Phase = "prepare" if prepare else "finish" if finish else "whole"
+    return MountRequest(verb=verb, texts=tuple(addresses or ()), to=to, phase=phase)
+
+
+def _migrate(
+    acting: Acting,
+    files: Files,
+    place: Place,
+    request: MountRequest,
+    *,
+    dry_run: bool,
+    yes: bool,
+    form: Literal["text", "json"],
+) -> None:
+    """Mount or unmount topics, once that is confirmed, and show what came of each."""
+    from reconciler.cli.json.mounts_json import MountAnswersDocument
+    from reconciler.cli.text.mounts_text import mount_answers_text, mount_asking_text
+    from reconciler.operations.clusters.topics import migrate_topics
+
+    def confirm(foreseen: MountAnswers) -> bool:
+        ready = sum(answer.error is None for answer in foreseen.each)
+        question = f"{request.verb.capitalize()} {'it' if ready == 1 else f'these {ready} topics'}?"
+        return approved(mount_asking_text(foreseen), question, yes=yes, form=form)
+
+    with acting.emergency(files, place, f"topic {request.verb}") as emergency:
+        acts = replace(emergency, report=without_failures(emergency.report))
+        answers = migrate_topics(acts, request, confirm=confirm, is_rehearsal=dry_run)
+    present(form, lambda: mount_answers_text(answers), lambda: MountAnswersDocument.of(answers))
+    raise_verdict(answers.verdict)

@@ -9,8 +9,8 @@ from pydantic import Field
 from reconciler.cli.json.base import Document, Part
 from reconciler.lifecycles.mount import MigrationState
 from reconciler.operations.clusters.mounts import Lying
-from reconciler.resources.address import split_name
-from reconciler.resources.mount import Direction
+from reconciler.resources.address import full_name_of, split_name
+from reconciler.resources.mount import Direction, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Release,
         Underway,
     )
+    from reconciler.operations.clusters.topics import MountAnswer, MountAnswers
     from reconciler.resources.mount import Migrant
 
 
@@ -224,6 +225,67 @@ class MountReleaseDocument(Document):
             records=topic.records,
             bytes=topic.bytes,
             clusters=release.clusters,
+        )
+
+
+class MountAnswerPart(Part):
+    """What came of one topic."""
+
+    address: str
+    namespace: str = Field(description=_NAMESPACE)
+    location: str | None = Field(description="Where it lies or shall lie. Null: not known.")
+    partitions: int | None
+    records: int | None = Field(description="Null: not measured.")
+    bytes: int | None = Field(description="Null: not measured.")
+    groups: tuple[str, ...] = Field(description="Those that were reading it.")
+    notes: tuple[str, ...] = Field(description="What the files of this workspace have to do with it.")
+    error_message: str | None = Field(description="Null: it is done.")
+    hint: str | None
+
+    @classmethod
+    def of(cls, answer: MountAnswer) -> MountAnswerPart:
+        """Say all of it."""
+        moving, error = answer.moving, answer.error
+        return cls(
+            address=answer.address,
+            namespace=split_name(full_name_of(answer.address))[0],
+            location=None if moving is None else moving.location or None,
+            partitions=None if moving is None else moving.partitions,
+            records=None if moving is None else moving.records,
+            bytes=None if moving is None else moving.bytes,
+            groups=() if moving is None else moving.groups,
+            notes=() if moving is None else moving.notes,
+            error_message=None if error is None else error.message,
+            hint=None if error is None else error.hint,
+        )
+
+
+class PreparedPart(Part):
+    """A migration that waits to be finished."""
+
+    cluster: str
+    id: int
+
+
+class MountAnswersDocument(Document):
+    """What came of mounting or unmounting topics by a command, by address."""
+
+    format: Literal["reconciler.mount-answers/1"] = "reconciler.mount-answers/1"
+    verb: Literal["mount", "unmount"]
+    phase: Phase
+    is_rehearsal: bool = Field(description="Nothing was done: it says what would be.")
+    topics: tuple[MountAnswerPart, ...]
+    migrations: tuple[PreparedPart, ...] = Field(description="Those that are prepared, and wait to be finished.")
+
+    @classmethod
+    def of(cls, answers: MountAnswers) -> MountAnswersDocument:
+        """Say everything."""
+        return cls(
+            verb=answers.verb,
+            phase=answers.phase,
+            is_rehearsal=answers.is_rehearsal,
+            topics=tuple(map(MountAnswerPart.of, answers.each)),
+            migrations=tuple(PreparedPart(cluster=cluster, id=number) for cluster, number in answers.migrations),
         )
 
 

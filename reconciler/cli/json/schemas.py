@@ -40,7 +40,13 @@ from reconciler.cli.json.mirrors_json import (
     MirrorErrorsDocument,
     MirrorsDocument,
 )
-from reconciler.cli.json.mounts_json import MigrationDocument, MountReleaseDocument, MountsDocument, MountStatusDocument
+from reconciler.cli.json.mounts_json import (
+    MigrationDocument,
+    MountAnswersDocument,
+    MountReleaseDocument,
+    MountsDocument,
+    MountStatusDocument,
+)
 from reconciler.cli.json.runs_json import EventDocument, MetricsDocument, PipelineDocument, VerifyDocument
 from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.json.states_json import (
@@ -85,6 +91,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "mirror-description": MirrorDescriptionDocument,
     "mirror-errors": MirrorErrorsDocument,
     "mirrors": MirrorsDocument,
+    "mount-answers": MountAnswersDocument,
     "mount-release": MountReleaseDocument,
     "mount-status": MountStatusDocument,
     "mounts": MountsDocument,

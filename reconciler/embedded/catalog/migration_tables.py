@@ -79,7 +79,7 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: Migrati
     """
     if not topics:
         raise _nothing()
-    migrants = [_leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
+    migrants = [leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
     return _begin(draft, OUTBOUND, migrants, asked)
 
 
@@ -157,7 +157,22 @@ def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[Migran
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 
-def _check_tiered(draft: Draft, full_name: str) -> None:
+def check_coming(draft: Catalog | Draft, full_name: str) -> None:
+    """Refuse to mount a topic under a name that is not free, or where nothing can be read from object storage.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        UserError: It cannot be mounted.
+    """
+    _check_tiered(draft, full_name)
+    if full_name in draft.topics:
+        message = f"topic {full_name} exists: The topic has already been created"
+        raise UserError(message, hint="Choose another name with --to, or unmount or delete the topic that is there.")
+    check_free(draft, full_name)
+    check_unreserved(draft, full_name)
+
+
+def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
     """Refuse to mount where nothing can be read from object storage."""
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be mounted: the cluster is bound to no object storage"
@@ -167,7 +182,12 @@ def _check_tiered(draft: Draft, full_name: str) -> None:
         raise UserError(message, hint=f"Switch {ENABLED} on: all of a mounted topic lies in object storage.")
 
 
-def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
+def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
+    """Return a topic that is to be unmounted.
+
+    Raises:
+        UserError: It does not exist, is not tiered, is a mirror, or is migrating already.
+    """
     try:
         topic = topic_named(draft, full_name)
     except UserError as error:

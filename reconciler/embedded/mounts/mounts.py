@@ -23,6 +23,8 @@ from reconciler.embedded.catalog.migration_tables import (
     ask,
     begin_mount,
     begin_unmount,
+    check_coming,
+    leaving,
     migration_with,
 )
 from reconciler.embedded.catalog.model import MigrantEntry
@@ -51,7 +53,7 @@ from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MigrationStat
 from reconciler.resources.base import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.model import MigrationEntry
@@ -158,6 +160,52 @@ class Mounts:
         found = located(storage, TopicLocation.parse(mount.location)).location
         check_claimable(found, read_ownership(storage, found), None)
         return MigrantEntry(mount.name, self.cluster.fresh_id(), str(found), mount.mounting)
+
+    def unfit(self, direction: str, full_names: Iterable[str]) -> dict[str, ReconcilerError]:
+        """Return why topics cannot be mounted or unmounted by those names, as the catalog is now."""
+        catalog = self.cluster.catalog.read()
+        found: dict[str, ReconcilerError] = {}
+        for name in full_names:
+            try:
+                if direction == INBOUND:
+                    self._check(catalog, Operation.CREATE, name)
+                    check_coming(catalog, name)
+                else:
+                    self._check(catalog, Operation.DELETE, name)
+                    leaving(catalog, name, None, self.cluster.cluster_id)
+            except ReconcilerError as error:
+                found[name] = error
+        return found
+
+    def prepare(self, migration: int) -> None:
+        """Bring a migration that was just begun to where it is prepared; one that cannot get there is undone.
+
+        Raises:
+            UserError: It is undone; says why.
+            RetryableError: A store does not answer: it stays where it is.
+        """
+        begun = self.ask(migration, "prepare")
+        try:
+            self.drive(migration)
+        except UserError as error:
+            if _undo(self, migration, is_overdue=False):
+                raise _undone(error, migration, begun) from error
+            raise
+
+    def conclude(self, migration: int) -> None:
+        """Bring a migration to its end, from wherever it is, asking for each step; its record goes with it.
+
+        Raises:
+            UserError: It was cancelled, or cannot go on: it stays where it is.
+            RetryableError: A store does not answer: it stays where it is.
+        """
+        while (found := self.drive(migration)) is not None:
+            verb = _BY_ITSELF.get(MigrationState(found.state))
+            if verb is None:
+                message = f"migration {migration} is {found.state}"
+                raise UserError(message, hint=f"Drop its record: reconciler mount delete {migration}")
+            if self.ask(migration, verb).state == _S.GONE:
+                return
 
     def under_way(self) -> dict[int, MigrationEntry]:
         """Return the migrations there is a record of, by id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
 
 from reconciler.errors import (
     BlockedError,
@@ -13,9 +13,10 @@ from reconciler.errors import (
     NotAuthorizedError,
     ReconcilerError,
     RetryableError,
+    UsageError,
     UserError,
 )
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.operations.steps.observe import AT_ONCE, recorded_clusters, refuse_another_cluster, stands, unreachable
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import require_confirmation
@@ -32,7 +33,7 @@ from reconciler.resources.address import (
     matches,
 )
 from reconciler.resources.mount import Mounting
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -344,6 +345,8 @@ class MountList:
     lost: Mapping[str, ReconcilerError]
     """Clusters of which nothing is known, and why."""
     storages: tuple[str, ...]
+    states: tuple[str, ...] = ()
+    """Those that were asked for; none: all."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -363,12 +366,20 @@ class _Cluster:
     migrations: tuple[Underway, ...] = ()
 
 
-def list_mounts(reach: MountSite, clusters: Sequence[str]) -> MountList:
+def list_mounts(reach: MountSite, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
     """Return what lies in the object storage of clusters, by default of all: one row for each location.
 
+    `states`: only what is in one of these, or has a migration that is.
+
     Raises:
+        UsageError: There is no such state.
         UserError: One is not in this workspace, or has no object storage.
     """
+    known = (*get_args(Lying), *(state.value for state in MigrationState if is_under_way(state)))
+    for state in states:
+        if state not in known:
+            hint = did_you_mean(nearest(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
+            raise UsageError(f"--state {state!r} is neither a state of topics nor a URL", hint=hint)
     site = reach.site(is_reader=True)
     names = clusters_named(site, clusters)
     sharing: dict[str, list[str]] = {}
@@ -400,7 +411,12 @@ def list_mounts(reach: MountSite, clusters: Sequence[str]) -> MountList:
         good = {each.location: each for _, each in registers if not isinstance(each, UserError)}
         damaged += [DamagedRegister(url, key, each) for key, each in registers if isinstance(each, UserError)]
         rows += [replace(row, storage=url, clusters=here) for row in _rows(good, way, owners)]
-    return MountList(_merged(rows), tuple(damaged), lost, tuple(sharing))
+    wanted = (row for row in _merged(rows) if not states or row.state in states or _is_in(row, states))
+    return MountList(tuple(wanted), tuple(damaged), lost, tuple(sharing), tuple(states))
+
+
+def _is_in(row: MountRow, states: Sequence[str]) -> bool:
+    return any(each.state in states for each in row.migrations)
 
 
 def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:

@@ -11,11 +11,11 @@ from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors, check_state
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice, link_named
 from reconciler.operations.mirrors.mirror_views import absent_cluster
 from reconciler.operations.steps.observe import refuse_another_cluster, stands
-from reconciler.operations.steps.recorded import read_state
+from reconciler.operations.steps.recorded import check_state, read_state
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Update
 from reconciler.planning.checks.mirror_checks import beyond_platform

@@ -16,6 +16,7 @@ from reconciler.operations.mirrors.mirror_views import (
     mirrors_named,
 )
 from reconciler.operations.steps.observe import refuse_another_cluster
+from reconciler.operations.steps.recorded import check_state
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
 from reconciler.operations.steps.transitions import PROMOTE, RESTORE, REVERSALS, halted
 from reconciler.planning.actions import NO_COST, Create, Reason, Risk, RunJob, Transition
@@ -30,7 +31,6 @@ from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
-from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -312,18 +312,6 @@ def ask_mirrors(  # noqa: PLR0913 - each is an option of a verb, and has a defau
     clusters = {named.cluster for named in asking.ready}
     undone = emergency.carry_out_each(asking.site, clusters, asking.decide) if asking.ready else {}
     return Answers(verb, asking.answers(which.names, undone))
-
-
-def check_state(site: Site) -> None:
-    """Refuse to make a state where one was lost: nothing would be known of what is asked about.
-
-    Raises:
-        UserError: There is none.
-    """
-    if read_lockfile(site.state) is None:
-        message = f"there is no state at {site.state.url}"
-        hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
-        raise UserError(message, hint=hint)
 
 
 def is_dangerous(verb: Verb) -> bool:

@@ -23,6 +23,7 @@ from reconciler.operations.steps.mount_jobs import (
     Unmount,
     check_equal,
     check_renumbered,
+    migrate_by_hand,
 )
 from reconciler.operations.steps.transitions import CatchingUp, Driver, drive
 from reconciler.planning.actions import RunJob, Transition
@@ -148,6 +149,9 @@ class SparkJobs:
                 return self._relocation(engine, action, progress, may_go_on).fill()
             case RunJob(job="switch-groups"):
                 return self._relocation(engine, action, progress, may_go_on).switch_groups()
+            case RunJob(job="mount" | "unmount"):
+                means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
+                return migrate_by_hand(means, action)
             case RunJob(job=other):
                 raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
             case _:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
@@ -16,13 +17,15 @@ from reconciler.errors import (
     StalePlanError,
     UserError,
 )
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles.mount import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
 from reconciler.providers.protocol import MountJob
-from reconciler.resources.address import address_of, full_name_of
+from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
+from reconciler.resources.base import InNamespace
+from reconciler.resources.mount import HandMigration, Mounting, MountingSpec, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from reconciler.embedded.mounts.archive import Archive
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from reconciler.providers.protocol import CopyMove, CopyMoves, Hibernation, LiveTopic, Provider
     from reconciler.records.log import TopicLog, TransactionalSink
     from reconciler.resources.mirrors import MirrorSeen
-    from reconciler.resources.mount import Mounting
 
 
 @dataclass
@@ -179,8 +181,12 @@ class Unmount:
     """One unmount."""
 
     means: MountPorts
-    action: Transition
+    action: Transition | RunJob
     mounting: Mounting
+    phase: Phase = "whole"
+    """How far a command asks for."""
+    by_hand: bool = False
+    """Whether a command asks for it, and no Mounting."""
 
     def run(self) -> Moved:
         """Bring it to its end, from wherever it is.
@@ -201,6 +207,8 @@ class Unmount:
         if topic is not None:
             if topic.id != move.topic_id:
                 raise self._another(move)
+            if self.phase == "prepare":
+                return self._prepared(move, archive, topic)
             try:
                 move, done = self._archived(move, archive, topic)
             except LeaseError:
@@ -224,6 +232,7 @@ class Unmount:
                 message = f"{mounting.address} is being mounted: it cannot be unmounted until that is done"
                 raise UserError(message, hint="See where it is: reconciler mount status")
             return known
+        check_begun(mounting, self.phase)
         topic = here.topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} is gone since it was looked at", hint="Plan again.")
@@ -235,25 +244,46 @@ class Unmount:
             claim=nonce()[:16],
             at_ms=self.means.by_jobs.now_ms(),
             topic_id=topic.id,
+            by_hand=self.by_hand,
         )
         self.means.may_go_on()
         here.keep(move)
         return move
 
+    def _prepared(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
+        """Archive what is there while producers go on, and leave the rest to whoever finishes it."""
+        from reconciler.jobs.archive import archive_ahead
+
+        log = self.means.log(self.mounting.cluster, move.topic)
+        move = self._opened(move, archive, topic, log)
+        records, stored, _ = archive_ahead(self._job(move, archive, topic, log))
+        self.means.may_go_on()
+        self._kept(replace(move, state=_S.PREPARED))
+        return Moved(records, stored, physical_name=move.location)
+
+    def _opened(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
+        """Begin the archive, once, and return the move as it is kept then."""
+        from reconciler.embedded.mounts.archive import begin
+        from reconciler.embedded.tiered.remote_tier import create_storage
+
+        if move.state is _S.PREPARED:
+            return self._kept(replace(move, state=_S.EXECUTING))
+        if move.state is not _S.PREPARING:
+            return move
+        self.means.may_go_on()
+        create_storage(archive.storage, nonce)
+        starts = {number: bounds.start for number, bounds in log.bounds().items()}
+        begin(archive, topic.archived, starts, move.claim)
+        return self._kept(replace(move, state=_S.EXECUTING))
+
     def _archived(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, Archived]:
         """Archive a topic whole; when it returns nobody can write to it, and it may be deleted."""
-        from reconciler.embedded.mounts.archive import begin, describe
-        from reconciler.embedded.tiered.remote_tier import create_storage
+        from reconciler.embedded.mounts.archive import describe
         from reconciler.jobs.archive import archive as archived
         from reconciler.records.log import came_since
 
         here, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
-        if move.state is _S.PREPARING:
-            self.means.may_go_on()
-            create_storage(archive.storage, nonce)
-            starts = {number: bounds.start for number, bounds in log.bounds().items()}
-            begin(archive, topic.archived, starts, move.claim)
-            move = self._kept(replace(move, state=_S.EXECUTING))
+        move = self._opened(move, archive, topic, log)
         done = archived(self._job(move, archive, topic, log))
         there = here.topic(move.topic)
         if there is None or there.id != move.topic_id:
@@ -353,8 +383,12 @@ class Mount:
     """One mount."""
 
     means: MountPorts
-    action: Transition
+    action: Transition | RunJob
     mounting: Mounting
+    phase: Phase = "whole"
+    """How far a command asks for."""
+    by_hand: bool = False
+    """Whether a command asks for it, and no Mounting."""
 
     def run(self) -> Moved:
         """Bring it to its end, from wherever it is.
@@ -378,6 +412,8 @@ class Mount:
             records, stored = self._filled(move, archive)
             moved = replace(moved, records=records, bytes=stored)
             move = self._kept(replace(move, state=_S.EXECUTED))
+        if self.phase == "prepare":
+            return moved
         self.means.may_go_on()
         check_claimed(archive, move.claim)
         if move.state is _S.EXECUTED:
@@ -398,6 +434,7 @@ class Mount:
                 message = f"{mounting.address} is being unmounted: it cannot be mounted until that is done"
                 raise UserError(message, hint="See where it is: reconciler mount status")
             return known
+        check_begun(mounting, self.phase)
         if here.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} since it was looked at"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
@@ -405,9 +442,10 @@ class Mount:
             direction="inbound",
             mounting=mounting.full_name,
             topic=mounting.topic_name,
-            location=str(self.action.parameters["source"]),
+            location=str(self.mounting.spec.source if self.by_hand else self.action.parameters["source"]),
             claim=nonce()[:16],
             at_ms=self.means.by_jobs.now_ms(),
+            by_hand=self.by_hand,
         )
         self.means.may_go_on()
         return self._kept(move)
@@ -461,6 +499,49 @@ class Mount:
     def _kept(self, move: MountJob) -> MountJob:
         self.means.by_jobs.keep(move)
         return move
+
+
+# Migrations that a command asks for: of several topics at once where the platform does it, else one after the other.
+
+
+def check_begun(mounting: Mounting, phase: Phase) -> None:
+    """Refuse to finish what nobody began, or what is at its end by now.
+
+    Raises:
+        UserError: It is to be finished.
+    """
+    if phase == "finish":
+        message = f"topic {mounting.topic_name}: no migration of it is under way"
+        raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+
+
+def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
+    """Do a migration that a command asks for, as far as its phase says.
+
+    Raises:
+        As `Unmount.run`, `Mount.run` and `MigrationsOfCluster.carry_out`.
+    """
+    topics = job.parameters["topics"]
+    phase = job.parameters["phase"]
+    if not isinstance(topics, Mapping) or phase not in get_args(Phase):
+        raise BrokenInvariantError(f"{job.id} does not say of what it is", hint="Please report this.")
+    is_mount = job.job == MOUNT.name
+    asked = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # it was looked at
+    if means.provider.migrations.by_jobs is None:
+        means.provider.migrations.carry_out(asked, may_go_on=means.may_go_on)
+        return Moved()
+    moved = Moved()
+    kind = Mount if is_mount else Unmount
+    for full_name, location in asked.topics.items():
+        namespace, name = split_name(full_name)
+        spec = {"state": "mounted" if is_mount else "unmounted", "source": location}
+        mounting = Mounting(
+            metadata=InNamespace(name=name, namespace=namespace, cluster=cluster_of(job.address) or ""),
+            spec=MountingSpec.model_validate(spec),
+        )
+        done = kind(means, job, mounting, asked.phase, by_hand=True).run()
+        moved = replace(done, records=moved.records + done.records, bytes=moved.bytes + done.bytes)
+    return moved
 
 
 # Moving a topic where none can be renamed: filled under its new name, compared, and its groups given their place.

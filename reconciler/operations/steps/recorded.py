@@ -11,6 +11,7 @@ from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted
 from reconciler.state.journal import ActionEnded, find_outdated, read_open_run
 from reconciler.state.lease import doing_of
+from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import Snapshot, read_snapshot
 
 if TYPE_CHECKING:
@@ -96,6 +97,18 @@ def read_state(site: Site) -> Snapshot | None:
     """
     with burst():
         return read_snapshot(site.state, owner=site.owner)
+
+
+def check_state(site: Site) -> None:
+    """Refuse to make a state where one was lost: nothing would be known of what is asked about.
+
+    Raises:
+        UserError: There is none.
+    """
+    if read_lockfile(site.state) is None:
+        message = f"there is no state at {site.state.url}"
+        hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
+        raise UserError(message, hint=hint)
 
 
 # What is recorded, read without a lock: the state, and what a run that has not closed has done since.

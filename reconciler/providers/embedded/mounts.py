@@ -27,11 +27,12 @@ from reconciler.embedded.tiered.ownership import (
     read_ownership,
 )
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
-from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState
 from reconciler.planning.actions import Transition
-from reconciler.providers.migration_views import detached_in, given, releasable_in, released_in
+from reconciler.providers.migration_views import detached_in, given, goes_on_by_hand, releasable_in, released_in
 from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.resources.address import address_of, cluster_of
 from reconciler.resources.mount import Migrant, Migration, Mountable, Mounting
 from reconciler.runtime.threads import side_by_side as each_of
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.protocol import Outcome
     from reconciler.resources.address import Address
+    from reconciler.resources.mount import Direction, HandMigration
 
 
 if TYPE_CHECKING:
@@ -304,6 +306,31 @@ class Migrations:
                 raise _unfinished(migration, error) from error
         return _said(cluster.catalog.read(), migration, after)
 
+    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
+        """Return what the catalog has against them."""
+        return self.open_cluster().mounts.unfit(direction, topics)
+
+    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
+        """Begin one migration of all the topics, or go on with the one that has them."""
+        cluster = self.open_cluster()
+        mounts = replace(cluster.mounts, may_go_on=may_go_on)
+        if asked.phase == "finish":
+            for number in _of_topics(cluster, asked):
+                mounts.conclude(number)
+            return
+        may_go_on()
+        is_whole = asked.phase == "whole"
+        if asked.direction == INBOUND:
+            wanted = [Mount(location, name) for name, location in asked.topics.items()]
+            number = mounts.mount(*wanted, is_automatic=is_whole)
+        else:
+            _check_places(cluster, asked)
+            number = mounts.unmount(*asked.topics, is_automatic=is_whole)
+        if is_whole:
+            drive_or_undo(mounts, number)
+        else:
+            mounts.prepare(number)
+
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers say: one listing, one GET each."""
         self.who.check_super_user("list what can be mounted")
@@ -329,10 +356,8 @@ class Migrations:
             left = sum(pending_bytes(cluster.store, topic.topic_id) for topic in found.topics)
         waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
         if not found.is_automatic and state in ADVANCES:
-            waits.append(
-                f"it continues when it is asked to: {ADVANCES[state]}, "
-                f'by the library: cluster.mounts.ask({number}, "{ADVANCES[state]}")'
-            )
+            topic = address_of("topic", cluster_of(self.address) or "", found.topics[0].name)
+            waits.append(goes_on_by_hand("inbound" if is_inbound else "outbound", topic))
         return replace(_said(catalog, number, found), bytes_left=left, waits=tuple(waits))
 
     def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
@@ -360,6 +385,25 @@ class Migrations:
         check_claimable(there.location, read_ownership(storage, there.location), cluster_id, claim)
         if state is _S.EXECUTING:
             whole_partitions_of(storage, there)
+
+
+def _of_topics(cluster: EmbeddedCluster, asked: HandMigration) -> list[int]:
+    """Return the migrations that have topics of what is asked for, oldest first; what came to its end has none."""
+    return [
+        number
+        for number, found in migrations_in(cluster.catalog.read()).items()
+        if found.direction == asked.direction and any(topic.name in asked.topics for topic in found.topics)
+    ]
+
+
+def _check_places(cluster: EmbeddedCluster, asked: HandMigration) -> None:
+    """Refuse to unmount another topic than the one that was looked at."""
+    topics = cluster.catalog.read().topics
+    for name, location in asked.topics.items():
+        there = topics.get(name)
+        if location and there is not None and str(location_of(name, there, cluster.cluster_id)) != location:
+            message = f"topic {name} was deleted and created again since it was looked at"
+            raise StalePlanError(message, hint="Nothing was unmounted. Look again.")
 
 
 def _unfinished(migration: int, error: ReconcilerError) -> IncompleteError:

@@ -302,3 +302,31 @@ def test_one_pass_brings_records_and_the_groups_that_filters_take_through_a_chai
         assert ["private" in line for line in listed.splitlines() if demo.prefix in line] == [False], listed
     read = demo.typed("topic", "consume", f"topic/north/{demo.prefix}:orders", "--from", "earliest")
     assert all(value in read.out for value in ("a", "b", "c")), read.out + read.err
+
+
+def test_a_link_is_paused_made_and_deleted_by_commands(demo: Demo) -> None:
+    demo.applied("mirroring")
+    link, extra = f"link/east/link-{demo.prefix}", f"link/east/extra-{demo.prefix}"
+
+    def said(*typed: str, code: int = 0) -> str:
+        done = demo.typed("link", *typed)
+        assert done.code == code, done.out + done.err
+        return done.out + done.err
+
+    assert f"✓ {link}  pause: ACTIVE → PAUSED" in said("pause", link)
+    assert demo.status() == "LINK_PAUSED"
+    assert demo.typed("drift").code == 3
+    said("resume", link)
+    demo.settled()
+    refused = said("create", extra, "--source", "west", "--mode", "bidirectional", code=1)
+    assert "a cluster of platform kafka cannot have a link of mode bidirectional" in refused
+    said("create", extra, "--source", "west", "--prefix", "w.")
+    assert "already exists" in said("create", extra, "--source", "west", code=1)
+    assert demo.typed("mirror", "create", f"mirror/east/{demo.prefix}:w.orders", "--link", extra[10:]).code == 0
+    assert "has mirrors that are not stopped: 1 ACTIVE" in said("delete", extra, code=7)
+    assert f"{extra}  delete: ACTIVE → ABSENT" in said("delete", extra, "--force", "--yes")
+    done = demo.typed(
+        "topic", "produce", f"topic/east/{demo.prefix}:w.orders", "-i", "-", "--input-format", "jsonl", stdin=b"1\n"
+    )
+    assert done.code == 0, done.err
+    assert said("list", "east", "--format", "json").count('"link_id"') == 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.mounts.archive import Archive, give_back
 from reconciler.embedded.tiered.recoverable import location_named, recoverable
-from reconciler.errors import UserError
+from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.admin import seen
 from reconciler.providers.kafka.ledger import TOPIC
@@ -17,7 +17,7 @@ from reconciler.providers.kafka.mounts.mount_ledger import KINDS, SEALED, cluste
 from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
 from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
 from reconciler.providers.kafka.seal import Seals, refusal
-from reconciler.providers.migration_views import detached_in, mountable_in, releasable_in, released_in
+from reconciler.providers.migration_views import detached_in, goes_on_by_hand, mountable_in, releasable_in, released_in
 from reconciler.providers.protocol import go_on
 from reconciler.providers.secrets import opened
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
-    from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+    from reconciler.resources.mount import Direction, HandMigration, Mountable, Recoverable, Recoveries
 
 
 _CLOSED: Final = "inbound"
@@ -67,7 +67,8 @@ class KafkaMigrations:
         """Return the moves the ledger keeps; their ids are the moments in which they began."""
         entries = self.hibernation.ledger.read(*KINDS, SEALED)
         seals = seals_in(entries)
-        return [_migration(move, seals.get(move.topic_id or "")) for move in moves_in(entries)]
+        name = self.hibernation.client.name
+        return [_migration(move, seals.get(move.topic_id or ""), name) for move in moves_in(entries)]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
         """Cancel a move: the claim is given back, what was restored is deleted; what was archived stays unnamed.
@@ -86,6 +87,29 @@ class KafkaMigrations:
         may_go_on()
         self._undo(move, may_go_on)
         return _migration(replace(move, state=MigrationState.CANCELLED))
+
+    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
+        """Return why topics cannot be moved: one that is gone, a name that is taken, a move that is under way."""
+        here = self.hibernation
+        moves = {move.topic: move for move in moves_in(here.ledger.read(*KINDS))}
+        found: dict[str, ReconcilerError] = {}
+        for name in topics:
+            move, there = moves.get(name), seen(here.client, here.naming.physical(name))
+            if move is not None:
+                message = f"topic {name} is undergoing data migration {move.at_ms}"
+                found[name] = UserError(message, hint="See how far it is: reconciler mount status")
+            elif direction == "outbound" and there is None:
+                hint = "List what is with: reconciler topic list"
+                found[name] = UserError(f"topic {name} does not exist (Topic does not exists)", hint=hint)
+            elif direction == "inbound" and there is not None:
+                hint = "Choose another name with --to, or delete the topic that is there first."
+                found[name] = UserError(f"topic {name} exists: The topic has already been created", hint=hint)
+        return found
+
+    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:  # noqa: ARG002 - as above
+        """Refuse: jobs do it."""
+        message = f"the {asked.direction} migration of {', '.join(asked.topics)} is done by jobs"
+        raise BrokenInvariantError(message, hint="Please report this.")
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers of the object storage say."""
@@ -133,8 +157,14 @@ def _mounting(cluster: str, move: MountJob) -> Mounting:
     )
 
 
-def _migration(move: MountJob, seal: Seal | None = None) -> Migration:
-    migrant = Migrant(move.topic, move.location, move.mounting, is_closed=move.direction == _CLOSED)
+def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> Migration:
+    mounting = None if move.by_hand else move.mounting
+    migrant = Migrant(move.topic, move.location, mounting, is_closed=move.direction == _CLOSED)
+    goes_on = (
+        goes_on_by_hand(move.direction, address_of("topic", cluster, move.topic))
+        if move.by_hand
+        else "the next `reconciler apply` goes on with it"
+    )
     return Migration(
         id=move.at_ms,
         direction=move.direction,
@@ -143,7 +173,7 @@ def _migration(move: MountJob, seal: Seal | None = None) -> Migration:
         created_ms=move.at_ms,
         is_automatic=False,
         by_jobs=True,
-        waits=("the next `reconciler apply` goes on with it", *_sealed(move, seal)),
+        waits=(goes_on, *_sealed(move, seal)),
     )
 
 

@@ -87,6 +87,7 @@ def value_of(move: MountJob) -> Value:
         "at_ms": move.at_ms,
         "state": str(move.state),
         "topic_id": move.topic_id,
+        **({"by_hand": True} if move.by_hand else {}),
         "ends": {str(number): list(ends) for number, ends in sorted(move.ends.items())},
     }
 
@@ -104,6 +105,7 @@ def moves_in(entries: Entries) -> Iterator[MountJob]:
             at_ms=value["at_ms"],
             state=MigrationState(value["state"]),
             topic_id=value["topic_id"],
+            by_hand=value.get("by_hand", False),
             ends={int(number): (ends[0], ends[1]) for number, ends in value["ends"].items()},
         )
 

@@ -1,0 +1,257 @@
+"""`topic mount` and `unmount` on a cluster that does it itself, and on one where jobs do: the same comes of both."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from reconciler.errors import PartialError, UsageError, UserError
+from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.clusters.mounts import MountSite, ask_migration, list_mounts, mount_status
+from reconciler.operations.clusters.topics import MountRequest, migrate_topics
+from reconciler.operations.state_edit import state_unlock
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.workspace import open_state, open_work
+from reconciler.records.log import OffsetRange
+from reconciler.resources.address import address_of
+from reconciler.state.lockfile import read_lockfile
+from tests.processes import ran
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.operations.clusters.topics import MountAnswers
+    from tests.operations.kafka.hibernated import Site
+
+EMBEDDED: Final = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: cold}
+spec:
+  embedded: {root: "file://.clusters/cold"}
+  objectStorage: "file://bucket"
+  properties: {cloud_storage_enabled: true}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: cold}
+"""
+TOPICS: Final = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: {name}, namespace: {prefix}, cluster: {cluster}}}
+spec: {{partitions: 2, replicationFactor: 1, configs: {{retention.ms: -1{configs}}}}}
+"""
+TIERED: Final = ", remote.write: true, remote.read: true"
+
+
+@dataclass
+class Home:
+    """A cluster with two topics, and what is done there."""
+
+    bench: Bench
+    cluster: str
+    prefix: str
+
+    def address(self, name: str) -> str:
+        return f"topic/{self.cluster}/{self.prefix}:{name}"
+
+    def write(self, name: str, *values: str) -> None:
+        path = self.bench.folder / "values.jsonl"
+        path.write_text("".join(f'"{value}"\n' for value in values))
+        options = ProduceOptions(input=path)
+        produce(
+            self.bench.invocation, Select(), self.address(name), options, stdin=io.BytesIO(), report=lambda *_done: None
+        )
+
+    def read(self, name: str) -> list[str]:
+        provider = open_work(self.bench.invocation, Select()).providers[self.cluster]
+        log = provider.log(address_of("topic", self.cluster, f"{self.prefix}:{name}"))
+        rows = [
+            row["value"]
+            for number, at in log.bounds().items()
+            for batch in log.read(number, OffsetRange(at.start, at.stable))
+            for row in batch.to_pylist()
+        ]
+        return sorted(value.decode().strip('"') for value in rows)
+
+    def names(self) -> list[str]:
+        found = open_work(self.bench.invocation, Select()).providers[self.cluster].overview().topics
+        return sorted(each.address for each in found if f"/{self.prefix}:" in each.address)
+
+    def asked(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> MountAnswers:
+        request = MountRequest(verb=verb, texts=texts, to=to, phase=phase)  # type: ignore[arg-type]  # words of it
+        return migrate_topics(self.bench.acting(f"topic {verb}"), request, confirm=lambda _foreseen: True)
+
+    def done(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> MountAnswers:
+        answers = self.asked(verb, *texts, phase=phase, to=to)
+        assert answers.verdict is None, answers.verdict
+        return answers
+
+    @property
+    def reach(self) -> MountSite:
+        return MountSite(invocation=self.bench.invocation, select=Select())
+
+    def listed(self, *states: str) -> list[tuple[str, str]]:
+        rows = list_mounts(self.reach, (self.cluster,), states).rows
+        return [(row.name.rpartition(":")[2], row.state) for row in rows if row.name.startswith(f"{self.prefix}:")]
+
+    def killed(self, module: str, name: str, nth: int, *typed: str) -> None:
+        """Type a command in a process of its own that is killed after the nth call of a function; free its lease."""
+        done = ran(_DYING, module, name, str(nth), *typed, "--workspace", str(self.bench.folder))
+        assert done.returncode == -9, (done.stdout, done.stderr)
+        site = open_state(self.bench.invocation, Select())
+        held = read_lockfile(site.state, owner=site.owner)
+        if held is not None and held.lockfile.lease is not None:
+            run = held.lockfile.lease.run
+            state_unlock(self.bench.invocation, Select(), run, confirm=lambda _line: True, stop=self.bench.stop)
+
+
+_DYING: Final = """
+import importlib, os, signal, sys
+from reconciler.cli.main import main
+
+module, name, nth, *typed = sys.argv[1:]
+owner = importlib.import_module(module)
+*above, last = name.split(".")
+for part in above:
+    owner = getattr(owner, part)
+step, calls = getattr(owner, last), []
+
+def stepping(*given, **named):
+    done = step(*given, **named)
+    calls.append(name)
+    if len(calls) == int(nth):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+
+setattr(owner, last, stepping)
+sys.exit(main(typed))
+"""
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.thorough)])
+def home(request: pytest.FixtureRequest, bench: Bench) -> Home:
+    """Both topics with two records each."""
+    if request.param == "kafka":
+        site: Site = request.getfixturevalue("site")
+        found = Home(site.bench, "live", site.prefix)
+    else:
+        for name in ("west", "orders"):
+            (bench.folder / f"manifests/{name}.yaml").unlink()
+        bench.write("manifests/cold.yaml", EMBEDDED)
+        found = Home(bench, "cold", "shop")
+    configs = TIERED if request.param == "embedded" else ""
+    for name in ("carts", "clicks"):
+        text = TOPICS.format(name=name, prefix=found.prefix, cluster=found.cluster, configs=configs)
+        found.bench.write(f"manifests/{name}.yaml", text)
+    assert found.bench.apply().verdict is None
+    for name in ("carts", "clicks"):
+        found.write(name, f"{name}-1", f"{name}-2")
+    return found
+
+
+@pytest.mark.fact("F-R-102", "F-R-103", "F-R-116")
+def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home) -> None:
+    answers = home.done("unmount", home.address("c*"))
+    assert [answer.address for answer in answers.each] == [home.address("carts"), home.address("clicks")]
+    assert home.listed("mountable") == [("carts", "mountable"), ("clicks", "mountable")]
+    assert not {home.address("carts"), home.address("clicks")} & set(home.names())
+    refused = [finding.message for finding in home.bench.plan().plan.errors]
+    assert len(refused) == 2
+    assert all("it is detached at" in message for message in refused)
+    home.done("mount", home.address("carts"), to=f"{home.prefix}:old-carts")
+    place = next(
+        each.moving.location for each in answers.each if each.moving and each.address == home.address("clicks")
+    )
+    home.done("mount", f"topic/{home.cluster}/{place}")
+    assert (home.read("old-carts"), home.read("clicks")) == (["carts-1", "carts-2"], ["clicks-1", "clicks-2"])
+    home.write("old-carts", "carts-3")
+    assert home.read("old-carts") == ["carts-1", "carts-2", "carts-3"]
+
+
+@pytest.mark.fact("F-R-106")
+def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
+    prepared = home.done("unmount", home.address("carts"), phase="prepare")
+    assert [cluster for cluster, _ in prepared.migrations] == [home.cluster]
+    (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+    assert (found.migration.state, found.migration.topics[0].mounting) == ("prepared", None)
+    assert f"reconciler topic unmount --finish {home.address('carts')}" in found.migration.waits[0]
+    assert home.listed("prepared") == [("carts", "unmounting")]
+    home.write("carts", "late")
+    assert home.read("carts") == ["carts-1", "carts-2", "late"]
+    again = home.asked("unmount", home.address("carts"))
+    assert "is undergoing data migration" in str(again.verdict)
+    home.done("unmount", home.address("carts"), phase="finish")
+    assert home.listed("mountable") == [("carts", "mountable")]
+    home.done("mount", home.address("carts"), phase="prepare")
+    assert home.listed("mountable") == []
+    home.done("mount", home.address("*"), phase="finish")
+    assert home.read("carts") == ["carts-1", "carts-2", "late"]
+    home.write("carts", "new")
+    assert (home.read("carts")[-1], mount_status(home.reach).migrations) == ("new", ())
+
+
+@pytest.mark.fact("F-R-123")
+def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
+    home.done("unmount", home.address("carts"), phase="prepare")
+    (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+    ask_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=Stop())
+    home.write("carts", "after")
+    assert home.read("carts") == ["after", "carts-1", "carts-2"]
+    assert home.bench.plan().plan.errors == ()
+    with pytest.raises(UserError, match="no unmount of it that a command began is under way"):
+        raise home.asked("unmount", home.address("carts"), phase="finish").verdict or AssertionError
+
+
+def test_one_that_cannot_go_stops_no_other_and_a_pattern_of_none_is_an_error(home: Home) -> None:
+    home.bench.write(
+        "manifests/kept.yaml",
+        TOPICS.format(name="kept", prefix=home.prefix, cluster=home.cluster, configs="").replace(
+            "spec: {", "spec: {protect: true, "
+        ),
+    )
+    assert home.bench.apply().verdict is None
+    answers = home.asked("unmount", home.address("kept"), home.address("carts"), home.address("nix"))
+    assert isinstance(answers.verdict, PartialError)
+    errors = {answer.address.rpartition(":")[2]: str(answer.error) for answer in answers.each if answer.error}
+    assert errors.keys() == {"kept", "nix"}
+    assert "does not exist" in errors["nix"]
+    assert home.listed("mountable") == [("carts", "mountable")]
+    with pytest.raises(UserError, match=r"no topic matches .*none.*: nothing was done"):
+        home.asked("unmount", home.address("clicks"), home.address("none*"))
+    with pytest.raises(UsageError, match="--to is of one topic"):
+        home.asked("mount", home.address("carts"), home.address("clicks"), to="other")
+    taken = home.asked("mount", home.address("carts"), to=f"{home.prefix}:clicks")
+    assert "The topic has already been created" in str(taken.verdict)
+    assert home.read("clicks") == ["clicks-1", "clicks-2"]
+
+
+def test_a_rehearsal_says_what_would_go_and_changes_nothing(home: Home) -> None:
+    before = home.names()
+    request = MountRequest(verb="unmount", texts=(home.address("c*"),))
+    foreseen = migrate_topics(home.bench.acting("topic unmount"), request, is_rehearsal=True)
+    assert (foreseen.is_rehearsal, len(foreseen.each)) == (True, 2)
+    assert all(answer.moving and answer.moving.partitions == 2 and answer.moving.notes for answer in foreseen.each)
+    assert (home.names(), home.listed(), mount_status(home.reach).migrations) == (before, [], ())
+
+
+_KILLED = {
+    "cold": ("reconciler.embedded.mounts.outbound", "Outbound._seal", 1),
+    "live": ("reconciler.operations.steps.mount_jobs", "Unmount._archived", 1),
+}
+
+
+def test_one_whose_finish_is_killed_goes_on_where_it_was(home: Home) -> None:
+    home.done("unmount", home.address("carts"), phase="prepare")
+    home.write("carts", "late")
+    module, name, nth = _KILLED[home.cluster]
+    home.killed(module, name, nth, "topic", "unmount", "--finish", home.address("carts"), "--yes")
+    home.done("unmount", home.address("carts"), phase="finish")
+    assert home.listed("mountable") == [("carts", "mountable")]
+    home.done("mount", home.address("carts"))
+    assert home.read("carts") == ["carts-1", "carts-2", "late"]
