@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from typer import TyperException
 
@@ -13,9 +13,6 @@ from reconciler.cli.console import Screen, err, silence
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.errors import BrokenInvariantError, DriftError, MissingRecordsError, PendingError, ReconcilerError
 from reconciler.runtime.text import one_line, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 USAGE: Final = 64
 INTERRUPTED: Final = 130
@@ -27,15 +24,15 @@ _BUG_HINT: Final = (
 )
 
 
-def exit_code_of(error: BaseException, typed: Sequence[str] = (), *, is_verbose: bool) -> int:
-    """Say what went wrong with the command line `typed`, and return the code to leave with."""
+def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
+    """Say what went wrong and return the code to leave with."""
     screen = err()
     match error:
         case ReconcilerError():
             _say_ours(screen, error)
             code = error.exit_code
         case TyperException():
-            code = _say_usage(screen, error, typed)
+            code = _say_usage(screen, error)
         case KeyboardInterrupt() | EOFError():
             screen.show([line("\nInterrupted: nothing was started.")])
             code = INTERRUPTED
@@ -90,18 +87,21 @@ def _problem(problem: object, error: ReconcilerError) -> list[Line]:
     return [line(str(problem)), *(line(Span(each, Tone.QUIET)) for each in excerpt)]
 
 
-def _say_usage(screen: Screen, error: TyperException, typed: Sequence[str]) -> int:
+def misread(error: BaseException) -> tuple[str, str] | None:
+    """Return message and hint of a command line that cannot be read as a whole; `None`: it was read."""
+    if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
+        return None
     context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "reconciler"
+    return _plainly(error.format_message()), f"See `{path} --help`"
+
+
+def _say_usage(screen: Screen, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.write(f"{error.format_message()}\n")
         return USAGE
-    path = context.command_path if context is not None else "reconciler"
-    message, hint = _plainly(error.format_message()), f"See `{path} --help`"
-    _say(screen, "Error", message, hint)
-    if any(each.startswith(("--report", "--format")) for each in typed):
-        from reconciler.cli.reports import tell_of_command_line
-
-        tell_of_command_line(typed, message, hint)
+    if (said := misread(error)) is not None:
+        _say(screen, "Error", *said)
     return USAGE
 
 

@@ -46,9 +46,14 @@ def _code(given: list[str], *, is_verbose: bool) -> int:
     except SystemExit as leaving:
         return _code_of(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
-        from reconciler.cli.errors import exit_code_of
+        from reconciler.cli.errors import exit_code_of, misread
 
-        return exit_code_of(error, given, is_verbose=is_verbose)
+        code, said = exit_code_of(error, is_verbose=is_verbose), misread(error)
+        if said is not None and any(each.startswith(("--report", "--format")) for each in given):
+            from reconciler.cli.reports import tell_of_command_line
+
+            tell_of_command_line(given, *said)
+        return code
 
 
 def _run(arguments: list[str]) -> int:

@@ -294,7 +294,7 @@ def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
     form = cast("Form", next((each for each in get_args(Form) if each in given("--format")[-1:]), "text"))
     folder = given("--workspace")[-1:]
     environment = given("--environment", "-e")[-1:]
-    with suppress(ReconcilerError):
+    with suppress(ReconcilerError, OSError):
         invocation = Place(workspace=Path(folder[0]) if folder else None).invocation()
         asked = reports(given("--report"), form, command, invocation, environment[0] if environment else None)
         with asked.errors():

@@ -416,3 +416,17 @@ def test_a_file_that_is_not_there_is_refused(typed: Call) -> None:
     said = typed("comment", "c.md")
     assert said.code == 64
     assert "c.md cannot be read: No such file or directory" in said.err
+
+
+@pytest.mark.parametrize("wrong", [(), ("x.md", "--failed", "why"), ("x.md", "--environment", "prod")])
+def test_a_comment_is_of_a_file_or_of_a_plan_that_failed(typed: Call, wrong: tuple[str, ...]) -> None:
+    assert typed("comment", *wrong).code == 64
+
+
+def test_a_plan_that_could_not_be_made_takes_the_place_of_the_last_one(forge: ForgeServer, call: Call) -> None:
+    forge.says(call("plan", "--format", "markdown").out)
+    assert call("comment", "--failed", "the runner ended | <b>").code == 0
+    (comment,) = forge.comments
+    assert "was not planned" in comment.body
+    assert "digest=" not in comment.body
+    assert "<b>" not in comment.body.replace("`the runner ended \\| <b>. The log of the job says more.`", "")
