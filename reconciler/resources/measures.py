@@ -155,7 +155,7 @@ class TopicStorage:
         """
         if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
             return None
-        if self.problem is not None:
+        if self.problem is not None or any(each.remote is None and each.end for each in self.partitions):
             return None
         return sum(max(0, each.remote.end - each.end) for each in self.partitions if each.remote is not None)
 

@@ -269,14 +269,15 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
         return
     tiered = tiered_topics(draft)
     if bound is not None and tiered:
-        message = f"the cluster is bound to object storage {bound}, and {tiered[0]} is or was tiered into it"
+        message = f"the cluster is bound to object storage {bound}, and {tiered[0]} has records there"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
     draft.put_cluster(replace(draft.cluster, storage_id=storage_id))
 
 
 def tiered_topics(catalog: Catalog | Draft) -> list[str]:
-    """Return the topics that are or were tiered, sorted, and those whose remote objects are still to be deleted."""
-    here = (name for name, topic in catalog.topics.items() if topic.tiering is not None)
+    """Return the topics that are or were tiered, or are read replicas, sorted, and those still to be deleted there."""
+    topics = catalog.topics.items()
+    here = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
     going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)
     return sorted({*here, *going})
 

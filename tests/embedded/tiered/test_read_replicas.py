@@ -399,6 +399,8 @@ def test_another_bucket_says_nothing_of_the_source(quick: Pair) -> None:
     assert isinstance(found, UserError)
     assert "object storage" in found.message
     assert quick.east.topic(COPY).replica.trouble is None  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="has records there"):
+        stranger.alter_cluster({})
 
 
 def test_an_older_copy_of_a_manifest_takes_nothing_back(quick: Pair) -> None:
