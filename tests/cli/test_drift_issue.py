@@ -56,7 +56,7 @@ def test_an_issue_advises_commands_that_fit_how_drift_was_run(forge: ForgeServer
     (issue,) = forge.issues
     assert "--only-drift" not in issue.body
     assert f"Do what the files say: reconciler apply --target {ORDERS}" in issue.body
-    grow(call)
+    grow()
     assert call("drift", "--issue", "--fail-on", "pending").code == 3
     assert "partitions" in issue.body
     assert "reconciler apply --target" not in issue.body
@@ -67,7 +67,7 @@ def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: Fo
     nothing = call(*report)
     assert (nothing.code, forge.issues, forge.messages) == (0, [], [])
     assert "No issue is open" in nothing.err
-    grow(call)
+    grow()
     told = call(*report)
     assert told.code == 3
     (issue,) = forge.issues
@@ -95,14 +95,14 @@ def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: Fo
 
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_lost_answer_opens_no_second_issue(forge: ForgeServer, call: Call, is_done: bool) -> None:  # noqa: FBT001 - a case
-    grow(call)
+    grow()
     forge.faults = [Fault("POST", "issues$", 502, is_done=is_done)]
     assert call("drift", "--issue").code == 3
     assert len(forge.issues) == 1
 
 
 def test_an_issue_of_another_user_or_workspace_is_left_alone(forge: ForgeServer, call: Call) -> None:
-    grow(call)
+    grow()
     assert call("drift", "--issue").code == 3
     mine = forge.issues[0]
     others = [
@@ -120,7 +120,7 @@ def test_an_issue_of_another_user_or_workspace_is_left_alone(forge: ForgeServer,
 
 
 def test_an_issue_stays_open_while_a_cluster_cannot_be_read(forge: ForgeServer, call: Call) -> None:
-    grow(call)
+    grow()
     assert call("drift", "--issue").code == 3
     Path(".clusters").rename(".gone")
     assert call("drift", "--issue").code == 1
@@ -164,7 +164,7 @@ def test_what_cannot_be_told_is_refused_before_anything_is_read(
 def test_a_webhook_that_fails_is_said_without_its_address(
     forge: ForgeServer, call: Call, fault: Fault, message: str
 ) -> None:
-    grow(call)
+    grow()
     forge.faults = [fault]
     said = call("drift", "--webhook", "HOOK")
     assert said.code == 1
@@ -175,7 +175,7 @@ def test_a_webhook_that_fails_is_said_without_its_address(
 
 @pytest.mark.parametrize("forge", ["github"], indirect=True)
 def test_a_webhook_is_tried_again(forge: ForgeServer, call: Call) -> None:
-    grow(call)
+    grow()
     forge.faults = [Fault("POST", "hook", 503), Fault("POST", "hook", 429)]
     assert call("drift", "--webhook", "HOOK").code == 3
     assert len(forge.messages) == 1

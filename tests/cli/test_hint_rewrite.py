@@ -28,7 +28,7 @@ def hint_of(said: str) -> str:
 
 
 def test_drift_of_an_environment_is_set_back_there(call: Call) -> None:
-    grow(call)
+    grow()
     said = call("drift", "-e", "prod", "--target", "topic/west/*")
     assert said.code == 3
     assert "reconciler plan -e prod --target 'topic/west/*'" in hint_of(said.err)

@@ -23,6 +23,7 @@ WRITING: Final = {
     ("drift", "--metrics"): ("drift", "--metrics", "FILE"),
     ("drift", "--report"): ("drift", "--report", "html=FILE"),
     ("plan", "--report"): ("plan", "--report", "json=FILE"),
+    ("validate", "--report"): ("validate", "--report", "json=FILE"),
     ("topic consume", "--output"): ("topic", "consume", TOPIC, "--output", "FILE"),
 }
 """Every option that writes one file, and a command that would."""

@@ -98,7 +98,7 @@ def test_a_plan_back_is_shown_saved_and_applied(call: Call) -> None:
 def test_a_plan_back_has_every_form_of_a_plan(call: Call, form: str) -> None:
     said = call("state", "rollback-plan", "1", "--format", form)
     assert said.code == 0, said.err
-    assert "retention.ms" in said.out
+    assert ("retention.ms" in said.out) is (form != "sarif")  # which lists only what asks for a look
     if form == "json":
         printed = json.loads(said.out)
         jsonschema.validate(printed, json.loads(SCHEMAS["plan"]))
