@@ -1,7 +1,7 @@
 """`topic mount` and `unmount`: migrations that a command asks for.
 
-They leave the record as it is. Where files declare a topic, that it was mounted or unmounted is drift, as if it had been
-done in any other way.
+They leave the record as it is. Where files declare a topic, that it was mounted or unmounted is drift, as if that had
+been done in any other way.
 """
 
 from __future__ import annotations

@@ -256,12 +256,9 @@ class _Asking:
                 self._check(row)
                 self.ready[address] = row
             except ReconcilerError as error:
-                if (
-                    address in links.rows
-                    and self._is_as_wanted(links.rows[address].seen.declared)
-                    and address not in self.texts
-                ):
-                    self.left[address] = links.rows[address]
+                found = links.rows.get(address)
+                if found is not None and address not in self.texts and self._is_as_wanted(found.seen.declared):
+                    self.left[address] = found
                 else:
                     self.refused[address] = error
         return names
