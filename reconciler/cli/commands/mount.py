@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.cli.text.lines import Line
+    from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, MountVerb
     from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Release, Underway
-    from reconciler.operations.clusters.topics import MountAnswers, MountRequest, MountVerb
     from reconciler.resources.mount import Phase
 
 
@@ -232,7 +232,7 @@ def topic_unmount_command(
 def _request(
     verb: MountVerb, addresses: list[str] | None, *, prepare: bool, finish: bool, to: str | None = None
 ) -> MountRequest:
-    from reconciler.operations.clusters.topics import MountRequest
+    from reconciler.operations.clusters.mount_commands import MountRequest
 
     if prepare and finish:
         raise UsageError("--prepare and --finish are two phases", hint="Give --prepare first, and --finish later.")
@@ -253,7 +253,7 @@ def _migrate(
     """Mount or unmount topics, once that is confirmed, and show what came of each."""
     from reconciler.cli.json.mounts_json import MountAnswersDocument
     from reconciler.cli.text.mounts_text import mount_answers_text, mount_asking_text
-    from reconciler.operations.clusters.topics import migrate_topics
+    from reconciler.operations.clusters.mount_commands import migrate_topics
 
     def confirm(foreseen: MountAnswers) -> bool:
         ready = sum(answer.error is None for answer in foreseen.each)

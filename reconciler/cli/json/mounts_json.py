@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reconciler.errors import ReconcilerError
+    from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers
     from reconciler.operations.clusters.mounts import (
         DamagedRegister,
         MountList,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         Release,
         Underway,
     )
-    from reconciler.operations.clusters.topics import MountAnswer, MountAnswers
     from reconciler.resources.mount import Migrant
 
 

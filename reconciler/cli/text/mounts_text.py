@@ -14,8 +14,8 @@ from reconciler.runtime.text import bytes_text, count_text, counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers
     from reconciler.operations.clusters.mounts import MountList, MountRow, Release, Underway
-    from reconciler.operations.clusters.topics import MountAnswer, MountAnswers
 
 
 _HEADINGS: Final = ("location", "name", "namespace", "state", "owner", "partitions", "records", "size", "since")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
+    from reconciler.embedded.segments.groups import Place
     from reconciler.objectstore.base import Listed, ObjectStore
 
 
@@ -226,6 +227,17 @@ class MetadataKept:
 
 
 @dataclass(frozen=True, slots=True)
+class _GroupNow:
+    """A group as it is to be kept: as it was read, or as it was kept before."""
+
+    hint: str
+    read: Mapping[Place, Committed] = field(default_factory=dict)
+    """By topic id and partition."""
+    kept: Mapping[str, Json] = field(default_factory=dict)
+    """By the place of a topic, as the part has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataKeeper:
     """Keeps what one cluster has beside segments. Several processes may do so at once."""
 
@@ -263,20 +275,25 @@ class MetadataKeeper:
         contents = {name: _entries_of(catalog, name) for name in TABLES} if self._differs(before, catalog, held) else {}
         if read is not None:
             contents[GROUPS_PART] = self._placed(read, catalog)
-        parts = dict(before)
+        parts = before | self._written(contents, before)
+        done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
+        if GROUPS_PART in parts:
+            parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark=mark)
+        if done.written:
+            self._name(register, held, catalog, parts, set(listed), done)
+        return done
+
+    def _written(self, contents: Mapping[str, Json], before: Mapping[str, KeptPart]) -> dict[str, KeptPart]:
+        """Write the parts that differ from those before, each under a new name, and return them."""
+        written: dict[str, KeptPart] = {}
         for name, content in contents.items():
             body, sha256 = gzipped({"format": _PART_FORMAT, "part": name, "content": content})
             if name not in before or before[name].sha256 != sha256:
                 self.may_go_on()
                 key = metadata_part_key(self.cluster_id, name)
                 self.storage.put(key, body)
-                parts[name] = KeptPart(key, sha256, len(body), len(content), self.now_ms())
-                done.written[name] = len(body)
-        if GROUPS_PART in parts:
-            parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark=mark)
-        if done.written:
-            self._name(register, held, catalog, parts, set(listed), done)
-        return done
+                written[name] = KeptPart(key, sha256, len(body), len(content), self.now_ms())
+        return written
 
     def _held(self, register: Register) -> ReadRegister | None:
         """Return the register; one that is damaged counts as empty, and is replaced.
@@ -307,8 +324,8 @@ class MetadataKeeper:
     def _differs(self, before: Mapping[str, KeptPart], catalog: Catalog, held: ReadRegister | None) -> bool:
         return held is None or held.value.get("serial") != catalog.serial or not before.keys() >= TABLES.keys()
 
-    def _groups(self, listed: Mapping[str, Listed], known: KeptPart | None, done: MetadataKept) -> dict[str, Json]:
-        """Return each group as it is now, by topic id; of those that are as they were kept, what was kept."""
+    def _groups(self, listed: Mapping[str, Listed], known: KeptPart | None, done: MetadataKept) -> dict[str, _GroupNow]:
+        """Return each group as it is now; one that has not changed, or cannot be read, as it was kept."""
         kept: Json = {}
         if known is not None:
             try:
@@ -316,28 +333,31 @@ class MetadataKeeper:
             except (UserError, KeyError, TypeError):
                 kept = {}  # All groups are read.
 
-        def read(group: str, hint: str) -> Json | ReconcilerError | None:
+        def as_kept(group: str) -> _GroupNow:
+            return _GroupNow(kept[group]["hint"], kept=kept[group]["offsets"])
+
+        def read(group: str, hint: str) -> _GroupNow | ReconcilerError | None:
             if group in kept and kept[group]["hint"] == hint:
-                return {**kept[group], "is_kept": True}
+                return as_kept(group)
             try:
                 found = read_group(self.store, group)
             except ReconcilerError as error:
                 return error
-            return None if found is None else {"hint": hint, "offsets": found.offsets}
+            return None if found is None else _GroupNow(hint, read=found.offsets)
 
         named = {group: each.hint for each in listed.values() if (group := group_of_key(each.key)) is not None}
         answers = side_by_side(lambda one: read(*one), sorted(named.items()), name="groups")
-        groups: dict[str, Json] = {}
+        groups: dict[str, _GroupNow] = {}
         for group, answer in zip(sorted(named), answers, strict=True):
             if isinstance(answer, ReconcilerError):
                 done.errors.append(answer)
                 if group in kept:
-                    groups[group] = {**kept[group], "is_kept": True}
+                    groups[group] = as_kept(group)
             elif answer is not None:
                 groups[group] = answer
         return groups
 
-    def _placed(self, groups: Mapping[str, Json], catalog: Catalog) -> Json:
+    def _placed(self, groups: Mapping[str, _GroupNow], catalog: Catalog) -> Json:
         """Return groups by the locations of topics, which stay for life; offsets of topics that are gone go."""
         places = {
             topic.id: place_of(location.cluster_id, location.revision)
@@ -347,14 +367,11 @@ class MetadataKeeper:
         living = set(places.values())
         placed: Json = {}
         for group, found in groups.items():
-            offsets: dict[str, Json] = {}
-            if found.get("is_kept"):
-                offsets = {place: each for place, each in found["offsets"].items() if place in living}
-            else:
-                for (topic_id, number), each in sorted(found["offsets"].items()):
-                    if topic_id in places:
-                        offsets.setdefault(places[topic_id], {})[str(number)] = each.to_json()
-            placed[group] = {"hint": found["hint"], "offsets": dict(sorted(offsets.items()))}
+            offsets = {place: each for place, each in found.kept.items() if place in living}
+            for (topic_id, number), each in sorted(found.read.items()):
+                if topic_id in places:
+                    offsets.setdefault(places[topic_id], {})[str(number)] = each.to_json()
+            placed[group] = {"hint": found.hint, "offsets": dict(sorted(offsets.items()))}
         return placed
 
     def _name(

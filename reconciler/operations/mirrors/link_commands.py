@@ -15,8 +15,9 @@ from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice, link_named
 from reconciler.operations.mirrors.mirror_views import absent_cluster
 from reconciler.operations.steps.observe import refuse_another_cluster, stands
-from reconciler.operations.steps.recorded import check_state, read_state
+from reconciler.operations.steps.recorded import check_state
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
+from reconciler.operations.steps.workspace import clusters_meant
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Update
 from reconciler.planning.checks.mirror_checks import beyond_platform
 from reconciler.planning.resolve.limits import beyond
@@ -156,20 +157,9 @@ class _Links:
             UserError: A cluster is not known here.
             RetryableError: One cannot be reached.
         """
-        asked: set[str] = set()
-        for text in texts:
-            cluster = cluster_of(Address(text)) or _ANY
-            asked |= set(site.clusters) if _ANY in cluster else {cluster}
-        for name in sorted(asked):
-            site.providers[name]  # says which there are
-        names = sorted(asked)
-        found = dict(
-            zip(
-                names,
-                side_by_side(lambda name: _rows(site, name) if is_there(name) else None, names, name="links"),
-                strict=True,
-            )
-        )
+        names = clusters_meant(site, texts)
+        read = side_by_side(lambda name: _rows(site, name) if is_there(name) else None, names, name="links")
+        found = dict(zip(names, read, strict=True))
         rows = {row.address: row for each in found.values() for row in each or ()}
         return cls(rows, frozenset(name for name, each in found.items() if each is None), site)
 
@@ -266,8 +256,9 @@ class _Asking:
                 self._check(row)
                 self.ready[address] = row
             except ReconcilerError as error:
-                if address in links.rows and self._is_as_wanted(links.rows[address]) and address not in self.texts:
-                    self.left[address] = links.rows[address]
+                found = links.rows.get(address)
+                if found is not None and address not in self.texts and self._is_as_wanted(found.seen.declared):
+                    self.left[address] = found
                 else:
                     self.refused[address] = error
         return names
@@ -282,7 +273,7 @@ class _Asking:
                 row = links.row(address)
                 refuse_another_cluster(self.site, row.cluster, snapshot)
                 self._check(row)
-                self.ready[address] = replace(row, seen=row.seen)
+                self.ready[address] = row
                 actions.append(self._action(row, record))
                 self.notes[address] = tuple(self._notes(row, record))
             except ReconcilerError as error:
@@ -332,8 +323,9 @@ class _Asking:
     def _is_there(self, cluster: str) -> bool:
         return self.site.providers[cluster].identify() is not None
 
-    def _is_as_wanted(self, row: LinkRow) -> bool:
-        return self.verb != "delete" and row.seen.declared.spec.paused == (self.verb == "pause")
+    def _is_as_wanted(self, link: MirrorLink) -> bool:
+        """Tell whether the verb would leave a link as it is, or as it was applied last."""
+        return self.verb != "delete" and link.spec.paused == (self.verb == "pause")
 
     def _check(self, row: LinkRow) -> None:
         """Refuse what cannot be asked of a link as it is.
@@ -345,7 +337,7 @@ class _Asking:
         if self.verb != "delete" and _PAUSED not in capabilities.link_features:
             message, _ = beyond(capabilities, "pause a link")
             raise UserError(f"{row.address}: {message}", hint="Pause its mirrors: reconciler mirror pause --link LINK")
-        if self._is_as_wanted(row):
+        if self._is_as_wanted(row.seen.declared):
             message = f"{row.address} is {'paused already' if self.verb == 'pause' else 'not paused'}"
             raise UserError(message, hint=f"Possible in this state: {', '.join(row.legal)}.")
         if self.verb == "delete" and row.live and not self.is_forced:
@@ -393,13 +385,9 @@ class _Asking:
         last = record.get(row.address)
         if last is None:
             yield "no file of this workspace declares it"
-        elif not isinstance(last.resource, MirrorLink) or not self._is_as_said(last.resource):
+        elif not isinstance(last.resource, MirrorLink) or not self._is_as_wanted(last.resource):
             again = "makes it again" if self.verb == "delete" else "sets that back"
             yield f"the files declare it: apply {again}, and reconciler drift --accept {row.address} takes it into them"
-
-    def _is_as_said(self, said: MirrorLink) -> bool:
-        """Tell whether the link is, after the verb, what was applied last."""
-        return self.verb != "delete" and said.spec.paused == (self.verb == "pause")
 
 
 def ask_links(
@@ -423,11 +411,7 @@ def ask_links(
     """
     check_links_typed(texts)
     site = emergency.open()
-    record: Record | None = None
-    if not emergency.no_state:
-        check_state(site)
-        snapshot = read_state(site)
-        record = None if snapshot is None else snapshot.record
+    record = emergency.recorded(site)
     asking = _Asking(emergency, site, verb, is_forced, texts)
     names = asking.look()
     foreseen = LinkAnswers(verb, asking.rehearsed(names, record), is_rehearsal=True)
@@ -483,48 +467,57 @@ def create_links(emergency: Emergency, texts: Sequence[str], new: NewLinks) -> L
     site = emergency.open()
     if not emergency.no_state:
         check_state(site)
-    names = tuple(dict.fromkeys(map(Address, texts)))
-    refused: dict[Address, ReconcilerError] = {}
-    made: dict[Address, tuple[Create, ...]] = {}
+    making = _Making(site, tuple(dict.fromkeys(map(Address, texts))), spec)
+    making.look(lambda cluster: emergency.check(site, cluster))
+    clusters = {action.cluster or "" for each in making.made.values() for action in each}
+    undone = emergency.carry_out_each(site, clusters, making.decide) if making.made else {}
+    return LinkAnswers("create", tuple(making.answer(address, undone) for address in making.names))
 
-    def look(snapshot: Snapshot | None, *, is_decided: bool) -> None:
-        for address in names:
-            if address in refused:
+
+@dataclass
+class _Making:
+    """Links that are to be made with one spec, and what is found of them."""
+
+    site: Site
+    names: Sequence[Address]
+    spec: Mapping[str, object]
+    made: dict[Address, tuple[Create, ...]] = field(default_factory=dict)
+    refused: dict[Address, ReconcilerError] = field(default_factory=dict)
+
+    def look(self, check: Callable[[str], None]) -> None:
+        """See which can be made, and by what; `check` refuses a cluster in whose place another answers."""
+        for address in self.names:
+            if address in self.refused:
                 continue
             try:
-                made[address] = tuple(_creates(emergency, site, _link(address, spec), snapshot, is_decided=is_decided))
+                self.made[address] = tuple(_creates(self.site, _link(address, self.spec), check))
             except ReconcilerError as error:
-                refused[address] = error
-                made.pop(address, None)
+                self.refused[address] = error
+                self.made.pop(address, None)
 
-    def decide(snapshot: Snapshot | None) -> list[Action]:
-        look(snapshot, is_decided=True)
-        return list({action.id: action for each in made.values() for action in each}.values())
+    def decide(self, snapshot: Snapshot | None) -> list[Action]:
+        """Return what makes them, looked at once more; a half that two links share is made once."""
+        self.look(lambda cluster: refuse_another_cluster(self.site, cluster, snapshot))
+        return list({action.id: action for each in self.made.values() for action in each}.values())
 
-    look(None, is_decided=False)
-    clusters = {action.cluster or "" for each in made.values() for action in each}
-    undone = emergency.carry_out_each(site, clusters, decide) if made else {}
-
-    def answer(address: Address) -> LinkAnswer:
-        if address in refused:
-            return LinkAnswer(address=address, error=refused[address])
-        errors = [undone[action.id] for action in made[address] if action.id in undone]
+    def answer(self, address: Address, undone: Mapping[str, ReconcilerError]) -> LinkAnswer:
+        """Return what came of one."""
+        if address in self.refused:
+            return LinkAnswer(address=address, error=self.refused[address])
+        made = self.made[address]
+        errors = [undone[action.id] for action in made if action.id in undone]
         if errors:
             return LinkAnswer(address=address, error=errors[0])
-        row = _Links.read(site, (address,), lambda _name: True).rows.get(address)
-        also = [f"its half {action.address} was made, too" for action in made[address] if action.address != address]
+        row = _Links.read(self.site, (address,), lambda _name: True).rows.get(address)
+        also = [f"its half {action.address} was made, too" for action in made if action.address != address]
+        undeclared = f"no file declares it: it is left as it is, and reconciler drift --accept {address} writes it"
         return LinkAnswer(
             address=address,
             before=LinkStatus.ABSENT,
             after=None if row is None else row.seen.status,
             row=row,
-            notes=(
-                *also,
-                f"no file declares it: it is left as it is, and reconciler drift --accept {address} writes it",
-            ),
+            notes=(*also, undeclared),
         )
-
-    return LinkAnswers("create", tuple(map(answer, names)))
 
 
 def _spec(new: NewLinks) -> dict[str, object]:
@@ -571,17 +564,16 @@ def _link(address: Address, spec: Mapping[str, object]) -> MirrorLink:
         raise UserError(message, hint=first.hint or "See the fields with: reconciler schema") from error
 
 
-def _creates(
-    emergency: Emergency, site: Site, link: MirrorLink, snapshot: Snapshot | None, *, is_decided: bool
-) -> Iterator[Create]:
-    """Yield what makes a link: it, and its other half where it has one that is not there."""
+def _creates(site: Site, link: MirrorLink, check: Callable[[str], None]) -> Iterator[Create]:
+    """Yield what makes a link: it, and its other half where it has one that is not there.
+
+    Raises:
+        UserError: It cannot be made, or `check` refuses one of its clusters.
+    """
     halves = (link, *_half(link))
     for each in halves:
         site.providers[each.cluster]  # says which there are
-        if is_decided:
-            refuse_another_cluster(site, each.cluster, snapshot)
-        else:
-            emergency.check(site, each.cluster)
+        check(each.cluster)
         capabilities = site.providers[each.cluster].capabilities
         for message, hint in beyond_platform(each, capabilities):
             raise UserError(f"{link.address}: {message}", hint=hint)

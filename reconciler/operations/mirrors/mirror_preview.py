@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import MirrorState
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Positions, WithDiverged
+    from reconciler.resources.mirrors import Diverged, LinkSeen, MirrorSeen, Positions, WithDiverged
 
 
 Verb: TypeAlias = Literal[
@@ -246,15 +246,7 @@ class Readying:
         driver = _looking(self.site)
         for link in links.links():
             self._check_source(named, link.declared.spec.source, link.name)
-        try:
-            peer = driver.restorable(named.cluster, named.name)
-        except UserError as error:
-            if own is not None:
-                other = address_of("mirror", own.source_cluster, own.source)
-                error.hint = (
-                    f"{error.hint} {named.address} is the mirror that stopped: reconciler mirror restore {other}"
-                )
-            raise
+        peer = _peer(driver, named, own)
         mirror = MirrorTopic(
             cluster=named.cluster,
             link=peer.link,
@@ -267,13 +259,15 @@ class Readying:
         cuts = driver.cuts(named.cluster, named.name, peer)
         committed = committed_of(self.site.providers[named.cluster], named.name)
         diverged = links.diverged(named.name, cuts)
-        declared = next((link.declared.spec for link in links.links() if link.name == peer.link), None)
-        keeps = self.keeps_diverged or (declared is not None and bool(declared.keep_diverged))
+        wanted: WithDiverged | None = None
         if diverged is None:
             self._check_keeps(named)
             cost = cost_of_restore(positions, cuts, committed)
         else:
+            declared = next((link.declared.spec for link in links.links() if link.name == peer.link), None)
+            keeps = self.keeps_diverged or (declared is not None and bool(declared.keep_diverged))
             cost = cost_of_failback(diverged, committed, named.name, keeps=keeps)
+            wanted = _with_diverged(diverged, keeps=keeps)
         return Ready(
             named=named,
             verb=self.verb,
@@ -284,7 +278,7 @@ class Readying:
                 for part, cut in sorted(cuts.items())
             ),
             estimate=estimate_of(cost, None),
-            diverged=None if diverged is None else "refuse" if not diverged else "keep" if keeps else "drop",
+            diverged=wanted,
         )
 
     def _check_keeps(self, named: Named) -> None:
@@ -364,6 +358,28 @@ class Readying:
 def _asked_of_source(mirror: MirrorSeen) -> str:
     source = address_of("mirror", mirror.source_cluster, mirror.source)
     return f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {source}"
+
+
+def _peer(driver: Driver, named: Named, own: MirrorSeen | None) -> MirrorSeen:
+    """Return the stopped mirror whose original source a topic is; `own` is the topic where it was a mirror itself.
+
+    Raises:
+        UserError: There is none that could be restored from.
+    """
+    try:
+        return driver.restorable(named.cluster, named.name)
+    except UserError as error:
+        if own is not None:
+            other = address_of("mirror", own.source_cluster, own.source)
+            error.hint = f"{error.hint} {named.address} is the mirror that stopped: reconciler mirror restore {other}"
+        raise
+
+
+def _with_diverged(found: Sequence[Diverged], *, keeps: bool) -> WithDiverged:
+    """Return what a restore is to do with what was found; where nothing was, it refuses what may come meanwhile."""
+    if not found:
+        return "refuse"
+    return "keep" if keeps else "drop"
 
 
 def _looking(site: Site) -> Driver:

@@ -9,6 +9,7 @@ from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import Named, mirror_named
 from reconciler.operations.steps.transitions import RESTORE
+from reconciler.operations.steps.workspace import clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
@@ -102,15 +103,9 @@ def link_named(text: str, option: str = "") -> Address:
 
 
 def _clusters(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
-    """Return the clusters whose mirrors may be meant: as few as patterns allow, for one may not answer today."""
-    asked: set[str] = set()
-    for text in (*patterns, *links):
-        cluster = text.split("/", _PARTS - 1)[1] if text.count("/") >= _PARTS - 1 else _ANY
-        is_open = _ANY in cluster or (verb == RESTORE and kind_of(Address(text)) != "link")
-        asked |= set(site.clusters) if is_open else {cluster}
-    for name in sorted(asked):
-        site.providers[name]  # says which there are
-    return tuple(sorted(asked))
+    """Return the clusters whose mirrors may be meant; the source of a stopped mirror may be mirrored to any."""
+    closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
+    return clusters_meant(site, (*links, *(text if text in closed else _ANY for text in patterns)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from reconciler.manifests.load import explain_origin
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
+from reconciler.operations.steps.recorded import check_state, read_state
 from reconciler.operations.steps.workspace import open_at, open_site, open_work
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
@@ -493,6 +494,18 @@ class Emergency:
         """
         if not self.no_state:
             check_answers(site, cluster)
+
+    def recorded(self, site: Site) -> Record | None:
+        """Return what this workspace owns; `None`: it is done without a state.
+
+        Raises:
+            UserError: The state is gone, damaged, or another workspace's.
+        """
+        if self.no_state:
+            return None
+        check_state(site)
+        snapshot = read_state(site)
+        return None if snapshot is None else snapshot.record
 
     def carry_out(
         self, site: Site, cluster: str, decide: Callable[[Provider, Record | None], Sequence[ControlAction]]

@@ -378,3 +378,18 @@ def provider_of(site: Site, address: Address) -> Provider:
         UserError: Its cluster is not in this workspace.
     """
     return site.providers[cluster_of(address) or ""]
+
+
+def clusters_meant(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the clusters that addresses and patterns may be about, sorted: no others, for one may not answer today.
+
+    Raises:
+        UserError: One is not in this workspace.
+    """
+    meant: set[str] = set()
+    for text in texts:
+        cluster = cluster_of(Address(text)) or "*"
+        meant |= set(site.clusters) if "*" in cluster else {cluster}
+    for name in sorted(meant):
+        site.providers[name]  # says which there are
+    return tuple(sorted(meant))

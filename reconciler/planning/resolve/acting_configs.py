@@ -222,7 +222,6 @@ def _above_topics(side: WantedResource | Recorded | None, key: str) -> str | Non
 # A tiering policy in the config words of its cluster.
 
 
-REMOTE_WRITE: Final = "remote.write"
 RECOVERY: Final = "remote.recovery"
 
 NEEDS_TIERING: Final = frozenset(

@@ -23,6 +23,7 @@ from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.embedded.translate import observed_in
+from reconciler.providers.migration_views import no_storage
 from reconciler.providers.models import link_in
 from reconciler.providers.protocol import Done, Failed, Upkept
 from reconciler.resources.address import address_of, full_name_of, kind_of
@@ -60,7 +61,7 @@ def replicable(storage: ObjectStore | None, asked: Mapping[Address, str], who: P
         try:
             who.check_super_user(f"make {address} a read replica")
             if storage is None:
-                return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+                return no_storage()
             return followable(storage, TopicLocation.parse(location))
         except UserError as error:
             return error
@@ -81,7 +82,7 @@ def looked_up(
         try:
             who.check_super_user(f"{'mount' if kind_of(address) == 'mounting' else 'recover'} {address}")
             if storage is None:
-                return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+                return no_storage()
             name = full_name_of(address)
             where = location_named(storage, name) if location is None else TopicLocation.parse(location)
             lying = recoverable(storage, where, cluster_id)

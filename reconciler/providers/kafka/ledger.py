@@ -271,6 +271,8 @@ MAP: Final = "map"
 REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
 """An entry for each link and each mirror."""
+COPIES: Final = (*STATES, PROGRESS, MAP)
+"""The states, and what was copied where."""
 OWNER: Final = "owner"
 """Which state owns what: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
 WORKSPACE: Final = "workspace"

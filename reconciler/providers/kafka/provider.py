@@ -245,20 +245,20 @@ class KafkaProvider:
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        entries, sealed, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, None)
+        links, sealed, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, None)
         for name, seal in sealed.items():
             if name in configs:
                 configs[name] = seal.opened(configs[name])
         every, _ = look.bindings
-        bindings = self._not_ours(every, entries)
+        bindings = self._not_ours(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
             inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=owners)
         inventory.update(looking.observed(topics, configs, bindings))
-        if LEDGER in topics:
+        if links:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
-            inventory = laid_over(inventory, (entries, topics, configs), name, wanted, frozenset(every))
+            inventory = laid_over(inventory, (links, topics, configs), name, wanted, frozenset(every))
         for address, there in [*inventory.items()] if sealed else ():
             if there.physical_name in sealed:
                 inventory[address] = replace(there, is_sealed=True)
@@ -515,13 +515,13 @@ class KafkaProvider:
     def _kept(
         self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
     ) -> tuple[Entries, dict[str, Seal], Owners]:
-        """Return what the ledger has of links, the seals of topics but those that a person took off, and owners.
+        """Return what the ledger has of links and mirrors, the seals of topics that hold, and owners.
 
         Raises:
             NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
         """
         from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster has none
-        from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, is_sealed, seals_in  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.mounts.mount_ledger import SEALED, holding_seals  # noqa: PLC0415 - as above
 
         try:
             entries = self._ledger.read(*STATES, SEALED, OWNER, WORKSPACE)
@@ -529,10 +529,11 @@ class KafkaProvider:
             if any(kind_of(address) in _IN_LEDGER for address in self._known):
                 raise
             return {}, {}, Owners(unknown=error.message)
-        seals = seals_in(entries)
-        sealed = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
-        open_seals = {name: seal for name, seal in sealed.items() if is_sealed(configs.get(name, CONFIGS))}
-        return entries, open_seals, self._owners_in(entries)
+        links = {key: value for key, value in entries.items() if key[0] in STATES}
+        sealed: dict[str, Seal] = {}
+        if any(key[0] == SEALED for key in entries):
+            sealed = holding_seals(entries, topics, configs)
+        return links, sealed, self._owners_in(entries)
 
     def _owners_in(self, entries: Entries) -> Owners:
         """Return who owns what by our names; a namespace is looked for by its prefix."""

@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.errors import PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
+from reconciler.operations.clusters.mount_commands import MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import MountSite, ask_migration, list_mounts, mount_status
-from reconciler.operations.clusters.topics import MountRequest, migrate_topics
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
@@ -24,7 +24,7 @@ from tests.processes import ran
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.clusters.topics import MountAnswers
+    from reconciler.operations.clusters.mount_commands import MountAnswers
     from tests.operations.kafka.hibernated import Site
 
 EMBEDDED: Final = """\

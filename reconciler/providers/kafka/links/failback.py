@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import IncompleteError, UserError
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, map_key, progress_key, writer_of
+from reconciler.providers.kafka.ledger import COPIES, MAP, PROGRESS, map_key, progress_key, writer_of
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 _M = MirrorStatus
-_COPIED: Final = (LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
 _COUNTED: Final = 200_000
 """Of a stretch that is longer only the first records are read, and its offsets are counted: a plan is not to wait."""
 
@@ -144,7 +143,7 @@ class Failback:
             hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
             raise UserError(message, hint=hint)
         if asked.diverged == "keep":
-            self._keep(full_name, (len(seen.replicas), link, operation), found)
+            self._keep(full_name, found, partitions=len(seen.replicas), link=link, operation=operation)
         self.may_go_on()
         _delete_records(self.site, {(topic, each.partition): each.stop for each in found})
         return {each.partition: Truncated(each.stop, each.records) for each in found}
@@ -171,10 +170,8 @@ class Failback:
 
         def decide(entries: Entries) -> Changes:
             kept = states_of(entries).mirror(topic, full_name, seen.id)
-            cuts = under_way(full_name, kept.entry, operation).ends if kept.entry.operation else None
-            if cuts is None or kept.entry.operation is None or kept.entry.operation.verb in REVERSALS:
-                under_way(full_name, kept.entry, operation)
-                cuts = {}
+            asked = under_way(full_name, kept.entry, operation)
+            cuts = {} if asked.ends is None or asked.verb in REVERSALS else asked.ends
             emptied = {number for number, cut in cuts.items() if number in own and own[number].start > cut}
             written: dict[Key, Mapping[str, Any]] = {}
             for number in own:
@@ -190,7 +187,7 @@ class Failback:
 
         link = self.site.states().mirror(topic, full_name, seen.id).link
         self.may_go_on()
-        self.site.ledger.change(writer_of(link), decide, *_COPIED)
+        self.site.ledger.change(writer_of(link), decide, *COPIES)
         seals_of(self.site).take_off(seen.id)
 
     def _check_decided(self, full_name: str, topic: str, cuts: Mapping[int, int]) -> None:
@@ -228,12 +225,11 @@ class Failback:
                 break
         return Diverged(number, start, at.stable, records, since_ms)
 
-    def _keep(self, full_name: str, of: tuple[int, str, str], found: Iterable[Diverged]) -> None:
+    def _keep(self, full_name: str, found: Iterable[Diverged], *, partitions: int, link: str, operation: str) -> None:
         """Copy what diverged into a topic of its own, exactly once; goes on where a process before this one stopped."""
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
 
-        partitions, link, operation = of
         side = side_topic(full_name)
         topic, seen = self.site.topic(side)
         if seen is None:

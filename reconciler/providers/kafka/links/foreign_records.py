@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, progress_key
+from reconciler.providers.kafka.ledger import COPIES, progress_key
 from reconciler.providers.kafka.links.link_states import states_of
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
@@ -42,7 +42,7 @@ def foreign_records(site: Site, full_names: Collection[str]) -> dict[str, list[F
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
     # Ends before the ledger: what is copied in between is explained, too.
     starts, ends = offsets_at(site.client, places, EARLIEST), offsets_at(site.client, places, LATEST, is_stable=True)
-    entries = site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
+    entries = site.ledger.read(*COPIES)
     live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
     found: dict[str, list[ForeignRecords]] = {}
     for topic, kept in sorted(live.items()):
@@ -65,6 +65,8 @@ def _log(site: Site, topic: str, topic_id: str) -> TopicLog:
 
 @dataclass(frozen=True)
 class _Partition:
+    """What a link has written to one partition of a mirror."""
+
     number: int
     offsets: OffsetMap
     commits: int | None
@@ -79,7 +81,11 @@ class _Partition:
         return cls(number, map_of(entries, topic, number), commits if isinstance(commits, int) else None)
 
     def suspects(self, within: OffsetRange) -> list[OffsetRange]:
-        """Return the gaps of the map in which there may be records, in order."""
+        """Return the gaps of the map in which there may be records, in order.
+
+        A gap of one offset is the marker of a transaction, where there are no more gaps than transactions. A gap at the
+        beginning is none, for a marker comes after what was copied.
+        """
         gaps = list(self._gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
         if self.commits is None:
@@ -116,5 +122,6 @@ class _Partition:
             yield run
 
     def _is_ours_between(self, start: int, end: int) -> bool:
+        """Tell whether the link wrote anything from one offset up to another."""
         at = self.offsets.source_of(start)
         return self.offsets.source_of(end) != at

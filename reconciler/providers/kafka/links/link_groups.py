@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, writer_of
+from reconciler.providers.kafka.ledger import COPIES, writer_of
 from reconciler.providers.kafka.links.link_states import denials_in, link_changes, mirror_changes, states_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, placed
@@ -95,7 +95,7 @@ class _Bringing:
         """Look."""
         names = {name for offsets in self.groups.values() for name, _ in offsets}
         self.topics: dict[str, TopicSeen] = self.site.seen({self.site.naming.physical(name) for name in names})
-        self.entries: Entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
+        self.entries: Entries = self.site.ledger.read(*COPIES)
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
         self.members = {name for name, state in _states(self.site).items() if state in _READING}

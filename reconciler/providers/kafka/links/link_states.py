@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 CREATING: Final = "CREATING"
-_OWN: Final = frozenset({"name", "link", "topic_id", "opening", "denied"})
 
 
 @dataclass(frozen=True, slots=True)

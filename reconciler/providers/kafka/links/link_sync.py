@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, SourceChangedError, UserError
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MAP, MIRROR_ENTRY, PROGRESS, progress_key, writer_of
+from reconciler.providers.kafka.ledger import COPIES, progress_key, writer_of
 from reconciler.providers.kafka.links import link_groups, link_site
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
 from reconciler.providers.kafka.links.link_states import mirror_changes, noted, states_of, synced_keys, taken_configs
@@ -190,7 +190,7 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
     topic, seen = site.topic(full_name)
     if seen is None:
         return
-    entries = site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS, MAP)
+    entries = site.ledger.read(*COPIES)
     states = states_of(entries).live({topic: seen.id})
     kept = states.mirrors.get(topic)
     found = None if kept is None else states.found(kept)

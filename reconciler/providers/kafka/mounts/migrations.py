@@ -17,7 +17,14 @@ from reconciler.providers.kafka.mounts.mount_ledger import KINDS, SEALED, cluste
 from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
 from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
 from reconciler.providers.kafka.seal import Seals, refusal
-from reconciler.providers.migration_views import detached_in, goes_on_by_hand, mountable_in, releasable_in, released_in
+from reconciler.providers.migration_views import (
+    detached_in,
+    goes_on_by_hand,
+    mountable_in,
+    no_storage,
+    releasable_in,
+    released_in,
+)
 from reconciler.providers.protocol import go_on
 from reconciler.providers.secrets import opened
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
@@ -276,7 +283,7 @@ class Mountings:
         def look(address: Address, location: str | None) -> Recoverable | UserError:
             try:
                 if self.storage is None:
-                    return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+                    return no_storage()
                 name = full_name_of(address)
                 where = location_named(self.storage, name) if location is None else TopicLocation.parse(location)
                 return recoverable(self.storage, where, here)

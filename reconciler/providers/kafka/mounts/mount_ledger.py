@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reconciler.providers.kafka.ledger import Entries, Key, Value
+    from reconciler.providers.kafka.metadata import TopicSeen
 
 
 MOUNTING: Final = "mounting"
@@ -65,6 +66,18 @@ def seals_in(entries: Entries) -> dict[str, Seal]:
     """Return the seals of topics, by their ids."""
     found = {str(key[1]): value for key, value in entries.items() if key[0] == SEALED}
     return {name: Seal(value["topic"], value["own"], value["said"]) for name, value in found.items()}
+
+
+def holding_seals(
+    entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+) -> dict[str, Seal]:
+    """Return the seals that hold, by the names of topics on the brokers: of some a person has changed the configs back.
+
+    `configs` is what topics set themselves; a topic whose configs are not known counts as sealed.
+    """
+    seals = seals_in(entries)
+    kept = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
+    return {name: seal for name, seal in kept.items() if is_sealed(configs.get(name, CONFIGS))}
 
 
 def mounting_key(mounting: str) -> Key:
