@@ -85,7 +85,8 @@ def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, 
 def test_every_example_is_tried() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if (path / "README.md").exists()}
     has_no_files_before_it_runs = {"kafka"}
-    assert folders == {case.values[0] for case in CASES} | has_no_files_before_it_runs
+    is_for_prometheus_and_grafana = {"monitoring"}  # tests/cli/kafka/test_monitoring.py
+    assert folders == {case.values[0] for case in CASES} | has_no_files_before_it_runs | is_for_prometheus_and_grafana
 
 
 def test_one_environment_never_plans_another_away(tmp_path: Path, typed: Run) -> None:

@@ -219,7 +219,7 @@ def test_an_upload_past_its_time_is_tried_again(s3_server: S3Server, proxy: Prox
 
 @pytest.mark.fact("F-R-055")
 def test_time_outs_and_pauses_are_those_of_the_cluster() -> None:
-    assert patience_in({}) == Patience(100, 30_000, 10_000)
+    assert patience_in({}) == Patience(100, 30_000, 10_000, 5_000)
     properties = {"cloud_storage_initial_backoff_ms": "250", "cloud_storage_segment_upload_timeout_ms": "1m"}
-    assert patience_in(properties) == Patience(250, 60_000, 10_000)
-    assert patience_in({"cloud_storage_initial_backoff_ms": "soon"}) == Patience(100, 30_000, 10_000)
+    assert patience_in(properties) == Patience(250, 60_000, 10_000, 5_000)
+    assert patience_in({"cloud_storage_initial_backoff_ms": "soon"}) == Patience(100, 30_000, 10_000, 5_000)
