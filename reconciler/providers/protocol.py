@@ -473,8 +473,12 @@ class LinksOfCluster(Protocol):
         """Note where a new mirror begins, and let partitions without records begin there. The first ones count."""
         ...
 
-    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:
+    def foreign(
+        self, full_names: Collection[str], *, is_stopped: bool = False
+    ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return the records in mirrors that their links did not copy, by full name; those without any are absent.
+
+        `is_stopped`: of stopped mirrors, too, those that lie before the last record that was copied.
 
         Nothing where the platform refuses all other producers.
         """

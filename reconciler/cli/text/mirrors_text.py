@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         MirrorRow,
         PartitionLag,
     )
+    from reconciler.planning.actions import RoleCost
 
 
 _LISTED: Final = (
@@ -231,6 +232,8 @@ def _cost_text(answer: Answer) -> str:
         return ""
     if cost.unknown is not None:
         return f"cannot tell: {cost.unknown}"
+    if cost.records:
+        return _diverged_text(cost, cost.records)
     if ready.lost_records is not None:
         return _lost_text(ready.lost_records, ready.lost_ms)
     return lag_text(ready.estimate)
@@ -241,6 +244,12 @@ def _lost_text(records: int, lost_ms: int | None) -> str:
     if not records:
         return "nothing as of now"
     return counted(records, "record") + ("" if lost_ms is None else f", {_seconds(lost_ms)}")
+
+
+def _diverged_text(cost: RoleCost, records: int) -> str:
+    """Return how many records never reached a mirror, since when, and what becomes of them."""
+    found = counted(records, "record") + ("" if cost.since_ms is None else f" since {time_text(cost.since_ms)}")
+    return found if cost.kept_in is None else f"nothing: {found} kept in {cost.kept_in}"
 
 
 def _seconds(ms: int) -> str:

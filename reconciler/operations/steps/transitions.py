@@ -113,7 +113,8 @@ def _never_followed(provider: Provider, full_name: str) -> bool:
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
     """Return where each partition of an original source is to be cut: where it and its mirror agree last.
 
-    Where the mirror has a map of offsets, the last records that both should have are compared.
+    Where the mirror has a map of offsets, the last records that both should have are compared. They agree no further
+    than up to a record that another producer wrote to the mirror while it was one.
     """
     provider, topic = provider_of(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
@@ -129,6 +130,9 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
         for number, at in logs[0].bounds().items()
     }
     found = mirrors.cuts(own, topic_id, theirs, peer.topic_id)
+    for each in other.links.foreign([peer.name], is_stopped=True).get(peer.name, ()):
+        if each.partition in found:
+            found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
     return {number: agreed_by_map(*logs, number, maps[number], at) if at else at for number, at in found.items()}
 
 

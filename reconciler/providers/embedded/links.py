@@ -171,7 +171,12 @@ class EmbeddedLinks:
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
 
-    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:  # noqa: ARG002 - as the platform is
+    def foreign(
+        self,
+        full_names: Collection[str],  # noqa: ARG002 - as the platform is
+        *,
+        is_stopped: bool = False,  # noqa: ARG002 - as above
+    ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return nothing: producers cannot write to a mirror."""
         return {}
 

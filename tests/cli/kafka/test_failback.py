@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -242,6 +243,10 @@ def test_what_never_reached_the_mirror_is_shown_and_kept_in_a_topic_of_its_own(s
     shown = sides.did("mirror", "restore", sides.address("west"), "--dry-run").out
     assert "3 records since 20" in shown
     assert "(partition 0 from offset 10 on) never reached its mirror: given up for good" in shown
+    several = ("mirror", "restore", sides.address("west"), sides.address("west", "none"), "--dry-run")
+    assert "3 records since 20" in sides.typed(*several).out
+    kept_in = rf"nothing: 3 records since \S+ kept in {sides.prefix}:orders\.diverged"
+    assert re.search(kept_in, sides.typed(*several, "--keep-diverged").out)
     sides.did("mirror", "restore", sides.address("west"), "--keep-diverged", "--yes")
     sides.mirror()
     sides.assert_same(30)

@@ -29,8 +29,12 @@ _READ_APART: Final = 50
 """So many gaps of a partition are read one by one; where there are more, all that lies between them is read."""
 
 
-def foreign_records(site: Site, full_names: Collection[str]) -> dict[str, list[ForeignRecords]]:
+def foreign_records(
+    site: Site, full_names: Collection[str], *, is_stopped: bool = False
+) -> dict[str, list[ForeignRecords]]:
     """Return the records of others in mirrors, by full name and in order; what mirrors nothing has none.
+
+    `is_stopped`: of stopped mirrors, too. There only what lies before the last record that was copied counts.
 
     Two requests to each leader and the ledger; records are read where the map does not explain all offsets.
 
@@ -46,9 +50,10 @@ def foreign_records(site: Site, full_names: Collection[str]) -> dict[str, list[F
     live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
     found: dict[str, list[ForeignRecords]] = {}
     for topic, kept in sorted(live.items()):
-        for number in range(len(topics[topic].replicas)) if kept.follows else ():
-            within = OffsetRange(starts[topic, number], ends[topic, number])
+        for number in range(len(topics[topic].replicas)) if kept.follows or is_stopped else ():
             looking = _Partition.of(entries, topic, topics[topic].id, number)
+            end = ends[topic, number] if kept.follows else min(ends[topic, number], looking.copied_to)
+            within = OffsetRange(min(starts[topic, number], end), end)
             suspects = looking.suspects(within)
             if suspects:
                 found.setdefault(names[topic], []).extend(looking.read(_log(site, topic, topics[topic].id), suspects))
@@ -79,6 +84,11 @@ class _Partition:
             return cls(number, map_of({}, topic, number), 0)
         commits = progress.get("commits")
         return cls(number, map_of(entries, topic, number), commits if isinstance(commits, int) else None)
+
+    @property
+    def copied_to(self) -> int:
+        """The offset behind the last record that the link wrote."""
+        return max((piece.target_end for piece in self.offsets), default=0)
 
     def suspects(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map in which there may be records, in order.

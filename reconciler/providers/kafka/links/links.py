@@ -240,11 +240,13 @@ class KafkaLinks:
         self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
         return self.mirror(full_name)
 
-    def foreign(self, full_names: Collection[str]) -> Mapping[str, Sequence[ForeignRecords]]:
+    def foreign(
+        self, full_names: Collection[str], *, is_stopped: bool = False
+    ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return the records in mirrors that their links did not copy."""
         from reconciler.providers.kafka.links.foreign_records import foreign_records  # noqa: PLC0415 - few ask
 
-        return foreign_records(self.site, full_names)
+        return foreign_records(self.site, full_names, is_stopped=is_stopped)
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete below the log starts of the source, by the offset map, where retention is synced."""

@@ -236,6 +236,23 @@ def test_an_end_that_was_rewritten_is_found_by_the_records_themselves(pair: Pair
     assert pair.driver.cuts("west", pair.name, peer) == {0: 6}
 
 
+def test_records_that_others_wrote_to_the_mirror_among_the_copied_reach_the_old_side(pair: Pair) -> None:
+    """The map leaves them out: turned round, it would go on behind them, and the old side would never get them."""
+    pair.failed_over(diverged=0)
+    pair.driver.restore("west", pair.name)
+    pair.copy("west")
+    pair.produce(pair.west, "foreign", 2)
+    pair.produce(pair.east, "third", 3)
+    pair.copy("west")
+    pair.at["west"].links.ask(pair.name, "failover")
+    with pytest.raises(UserError, match="has 3 records that its mirror never got: 3 of partition 0"):
+        pair.driver.restore("east", pair.name)
+    pair.driver.restore("east", pair.name, "keep")
+    pair.copy("east")
+    assert pair.read(pair.east) == pair.read(pair.west)
+    assert len(pair.read(pair.west)) == 15
+
+
 @pytest.mark.fact("F-C-080")
 def test_a_reversal_that_dies_after_any_write_is_gone_on_with(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     nth, has_died = 0, True
