@@ -296,9 +296,9 @@ class Findings:
         for complaint in complaints:
             self.complain(places, complaint)
 
-    def warn(self, places: tuple[Place, ...], complaint: Complaint) -> None:
-        """Keep what is odd about a document, and no error."""
-        self.warnings.append(self._located(places, complaint))
+    def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
+        """Keep what is odd about a document, and no error; `unseen` may be on a cluster, and then nothing is odd."""
+        self.warnings.append(self._located(places, complaint)._replace(unseen=unseen))
 
     def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
         """Return `file:line` of a field."""

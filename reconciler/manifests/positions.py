@@ -122,6 +122,8 @@ class Problem(NamedTuple):
     field: str
     message: str
     hint: str
+    unseen: str | None = None
+    """The address that no manifest declares, where a cluster may have it all the same."""
 
     def __str__(self) -> str:
         """Say it on one line."""

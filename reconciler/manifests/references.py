@@ -198,8 +198,11 @@ class _References:
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
             message = f"the namespace {name} of {cluster} {use}, and no manifest declares it"
-            hint = "Declare it with `kind: Namespace`; `plan` refuses one that is not on the cluster either"
-            self._findings.warn(places, Complaint(message, hint, at))
+            hint = (
+                "Declare it with `kind: Namespace`, or leave it to the workspace that declares it; "
+                "`plan` refuses one that is not on the cluster either"
+            )
+            self._findings.warn(places, Complaint(message, hint, at), unseen=f"namespace/{cluster}/{name}")
 
     def _names(self, prefix: str) -> list[str]:
         return [address.removeprefix(prefix) for address in self._declared if address.startswith(prefix)]

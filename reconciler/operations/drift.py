@@ -20,6 +20,7 @@ from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import unreadable_notice
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Adopt, Create, RunJob
+from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan_rows import fingerprint, moves_of, plain
@@ -651,8 +652,8 @@ def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
         return f"Not all of it can be set back: `reconciler plan` says why. Or {_ACCEPTING}"
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
-    if lost := [found for found in moved if found.path == OWNER]:
-        return f"Take it back with: reconciler apply --allow adopt:{lost[0].address}. Or take it out of the files"
+    if lost := [found.address for found in moved if found.path == OWNER]:
+        return f"Take it back with: reconciler apply {taking(lost)}. Or take it out of the files"
     if any(found.path == FOREIGN for found in moved):
         return "Keep others out (`protect: acl` in the link). To be rid of the records, delete the mirror, and apply."
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"

@@ -258,7 +258,8 @@ def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
         serial=snapshot.serial if snapshot else None,
         commit=decided.plan.git_commit,
     )
-    warnings = tuple(str(problem) for problem in work.loaded.warnings)
+    there = decided.seen.inventory
+    warnings = tuple(str(problem) for problem in work.loaded.warnings if problem.unseen not in there)
     return Planned(decided.plan, header, work.select, work.folder, warnings)
 
 

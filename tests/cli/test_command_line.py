@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.cli.app import COMMANDS, Entry, root
 from reconciler.cli.main import main
+from reconciler.operations.mirrors.maintenance import JOBS
 from tests.cli.conftest import COMMAND, Call, Run, environment
 
 
@@ -22,6 +23,11 @@ def _paths(entries: tuple[Entry, ...], *above: str) -> Iterator[tuple[str, ...]]
 
 
 PATHS = tuple(_paths(COMMANDS))
+
+
+def test_the_help_of_run_names_every_job_in_order(run: Run) -> None:
+    words = " ".join(run("run", "--help").stdout.split())
+    assert f"JOBS: {', '.join(JOBS)}; several" in words
 
 
 def test_help_lists_every_command_with_one_line(run: Run) -> None:

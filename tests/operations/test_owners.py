@@ -131,6 +131,29 @@ def test_the_first_owner_takes_it_back_by_name(applied: Bench, thief: Bench) -> 
     assert not applied.plan().plan.warnings
 
 
+def test_everything_that_was_taken_over_is_taken_back_by_one_command(applied: Bench, thief: Bench) -> None:
+    thief.write("manifests/document.yaml", (NAMESPACE % "shop") + "---\n" + ORDERS)
+    thief.apply(Select(allow=("adopt:*",)))
+    (warning,) = applied.plan().plan.warnings
+    assert f"--allow adopt:namespace/west/shop --allow adopt:{TOPIC}" in warning.hint
+    assert f"reconciler state rm namespace/west/shop {TOPIC}" in warning.hint
+    verdict = drift(applied.invocation, Select()).verdict
+    assert verdict is not None
+    assert f"--allow adopt:namespace/west/shop --allow adopt:{TOPIC}" in verdict.hint
+
+
+def test_a_namespace_that_another_workspace_declares_is_shared_without_a_word(applied: Bench) -> None:
+    document = ORDERS.replace("orders", "pays")
+    other = workspace(applied, "other", document)
+    assert not other.plan().warnings
+    assert other.apply().verdict is None
+    for bench in (applied, other):
+        planned = bench.plan()
+        assert planned.plan.is_empty
+        assert not planned.warnings
+        assert not planned.plan.warnings
+
+
 def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(applied: Bench, thief: Bench) -> None:
     *_, updated = to_document(thief.plan().plan).actions
     assert updated.id == f"update:{TOPIC}"

@@ -353,6 +353,9 @@ def _held_records(action: Create) -> bool:
 
 # What another workspace owns, and this one remembers as its own.
 
+_TYPED: Final = 20
+"""So many addresses are put into one command."""
+
 
 def warnings_of_owners(review: Review) -> Iterator[Finding]:
     """Yield, for each workspace that took over what is recorded here, what that is; and where nobody can tell."""
@@ -371,11 +374,30 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
         if address not in told and situation.is_decidable(address):
             taken.setdefault(owner, []).append(address)
     for owner, addresses in sorted(taken.items(), key=lambda each: each[1]):
-        allow = f"{ADOPT}:{addresses[0]}"
         yield Finding(
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
-            f"Take it back with: reconciler apply --allow {allow}. "
-            f"To leave it to that workspace, take it out of the files and run: reconciler state rm {addresses[0]}",
+            f"Take it back with: reconciler apply {taking(addresses)}. "
+            f"To leave it to that workspace, take it out of the files and run: {_leaving(addresses)}",
         )
+    removed: dict[ResourceOwner, list[Address]] = {}
+    for action in review.actions:
+        if isinstance(action, Delete) and action.owner and action.blocked and action.blocked.guard == OWNER:
+            removed.setdefault(action.owner, []).append(action.address)
+    for owner, addresses in sorted((owner, sorted(each)) for owner, each in removed.items()):
+        yield Finding(
+            None,
+            None,
+            f"{first_few(addresses, 3)}: recorded here, to be deleted, and now owned by {owner}",
+            f"To leave it to that workspace, run: {_leaving(addresses)}",
+        )
+
+
+def taking(addresses: Sequence[Address]) -> str:
+    """Return the options that take resources over from another workspace: the first of them, where they are many."""
+    return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_TYPED])
+
+
+def _leaving(addresses: Sequence[Address]) -> str:
+    return f"reconciler state rm {' '.join(addresses[:_TYPED])}"
