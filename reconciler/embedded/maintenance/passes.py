@@ -162,12 +162,17 @@ class Upkeep:
     def keep_metadata(self, *, is_named: bool = False) -> MetadataKept:
         """Keep in object storage what is not in segments, where the interval is over or (`is_named`) it was asked for.
 
+        Of a cluster with nothing but read replicas nothing is kept: to read may be all that it may do there.
+
         Raises:
             UserError: What is kept there is of a newer catalog, or another object storage lies there.
         """
-        properties, remote = self.catalog.read().cluster.properties, self.remote
+        catalog, remote = self.catalog.read(), self.remote
+        properties, topics = catalog.cluster.properties, catalog.topics.values()
         switches = (ENABLED, METADATA_UPLOADS)
         if remote is None or any(property_of(properties, name) != "true" for name in switches):
+            return MetadataKept()
+        if topics and all(topic.replica is not None for topic in topics):
             return MetadataKept()
         _, notes = remembered(self.store, "metadata")
         now_ms, interval_ms = self.now_ms(), int(property_of(properties, METADATA_INTERVAL) or 0)

@@ -15,7 +15,7 @@ from reconciler.resources import mirrors
 from reconciler.resources.address import address_of, cluster_of, full_name_of
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, Trouble
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import counted, first_few
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -172,6 +172,20 @@ def source_of(mirror: MirrorSeen) -> Address:
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
+def check_own_records(links: LinksOfCluster, here: MirrorSeen) -> None:
+    """Return if a mirror has no records of other producers: its source would never get those.
+
+    Raises:
+        UserError: It has some; names them.
+    """
+    found = links.foreign([here.name]).get(here.name, ())
+    if found:
+        where = first_few([str(each) for each in found], _NAMED, grouping="")
+        message = f"mirror {here.name} cannot be reversed: another producer wrote records to it ({where})"
+        hint = "To keep them, fail it over and restore its source. To drop them, delete the mirror, and mirror afresh."
+        raise UserError(message, hint=hint)
+
+
 def check_source(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
     """Refuse what needs the source where it is not there, or is not what was copied.
 
@@ -298,6 +312,7 @@ class Driver:
                 # Most is copied while producers go on; and where nothing can be copied, nobody is shut out for it.
                 self.may_go_on()
                 self.copy(here, None)
+                check_own_records(links, here)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         ended(self.drive(cluster, full_name), REVERSALS)
         return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)

@@ -253,6 +253,17 @@ def test_records_that_others_wrote_to_the_mirror_among_the_copied_reach_the_old_
     assert len(pair.read(pair.west)) == 15
 
 
+def test_a_mirror_with_records_of_others_is_not_reversed_and_says_which(pair: Pair) -> None:
+    pair.failed_over(diverged=0)
+    pair.driver.restore("west", pair.name)
+    pair.copy("west")
+    pair.produce(pair.west, "foreign", 2)
+    with pytest.raises(UserError, match=r"another producer wrote records to it \(partition 0, offsets .*: 2 records\)"):
+        pair.driver.reverse("west", pair.name)
+    assert _status(pair.at["west"], pair.name) is _M.ACTIVE
+    pair.produce(pair.east, "third", 1)  # producers of the source are let in as before
+
+
 @pytest.mark.fact("F-C-080")
 def test_a_reversal_that_dies_after_any_write_is_gone_on_with(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     nth, has_died = 0, True
