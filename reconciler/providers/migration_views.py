@@ -50,11 +50,6 @@ def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
     return storage
 
 
-def no_storage() -> UserError:
-    """Return why nothing that lies in object storage can be made into a topic."""
-    return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
-
-
 def mountable_of(found: Ownership) -> Mountable:
     """Say what a register does in the words of plans."""
     return Mountable(

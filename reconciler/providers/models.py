@@ -1,4 +1,4 @@
-"""Links and changed fields in the words of the protocol, for every platform."""
+"""Links, changed fields and refusals in the words of the protocol, for every platform."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
+
+
+def no_storage() -> UserError:
+    """Return why nothing that lies in object storage can be made into a topic."""
+    return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
 
 
 def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:

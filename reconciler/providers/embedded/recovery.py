@@ -23,8 +23,7 @@ from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.embedded.translate import observed_in
-from reconciler.providers.migration_views import no_storage
-from reconciler.providers.models import link_in
+from reconciler.providers.models import link_in, no_storage
 from reconciler.providers.protocol import Done, Failed, Upkept
 from reconciler.resources.address import address_of, full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT

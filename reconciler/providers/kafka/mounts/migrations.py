@@ -21,10 +21,10 @@ from reconciler.providers.migration_views import (
     detached_in,
     goes_on_by_hand,
     mountable_in,
-    no_storage,
     releasable_in,
     released_in,
 )
+from reconciler.providers.models import no_storage
 from reconciler.providers.protocol import go_on
 from reconciler.providers.secrets import opened
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
