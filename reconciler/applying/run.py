@@ -76,7 +76,7 @@ class Ending:
         except ReconcilerError as error:
             result = replace(result, unknown=_unknown(error))
         if result.is_changed:
-            # Whoever hurries leaves it to the next apply.
+            # A stop that was asked for is not held up: the next apply tells the clusters.
             with suppress(StoppedError):
                 await self.setting.effects.call(lambda: self.setting.settle(result.record))
         try:

@@ -87,7 +87,10 @@ def asked(
     dry_run: bool = False,
     keeps_diverged: bool = False,
 ) -> None:
-    """Ask a verb of mirrors and show what came of each; `yes`: whether that was confirmed, `None`: nobody has to."""
+    """Ask a verb of mirrors and show what came of each.
+
+    `yes`: `--yes` was typed; `None`: the verb needs no confirmation.
+    """
     from reconciler.cli.text.mirrors_text import asking_text
     from reconciler.operations.mirrors.mirror_commands import ask_mirrors
     from reconciler.runtime.text import count_text

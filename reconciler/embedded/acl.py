@@ -233,7 +233,7 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
 
     Raises:
         NotAuthorizedError: Says why.
-        UserError: It is a read replica, which nobody writes to.
+        UserError: It is a read replica: those take no records.
     """
     who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)

@@ -12,14 +12,12 @@ from pydantic import ValidationError
 
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.models import complaints_of
+from reconciler.operations.export_archives import Archives, archives_in, ends_text
 from reconciler.operations.export_layout import (
     AT_LEAST,
-    Archives,
     ClusterContents,
     Factored,
     LeftOut,
-    archives_in,
-    ends_text,
     factored,
     saved,
     texts_of,

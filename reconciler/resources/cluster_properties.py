@@ -160,7 +160,7 @@ _CACHE: Final = (
         "size",
         "0",
         minimum=0,
-        description="Memory for the listing that a trim leaves to the next one; 0: each lists anew.",
+        description="Memory for the listing of the cache that one trim keeps for the next. 0: each trim lists it.",
     ),
     ConfigKey(
         "cloud_storage_cache_trim_walk_concurrency",

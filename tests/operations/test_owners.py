@@ -225,6 +225,33 @@ def test_whoever_is_faster_between_the_last_look_and_the_first_change_wins(
         second.apply()
 
 
+def test_who_is_too_late_on_one_cluster_gives_back_what_it_took_on_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = workspace(bench, "first"), workspace(bench, "second")
+    east = CLUSTER.replace("west", "east") % bench.folder
+    topic = ORDERS.replace("west", "east").replace(", namespace: shop", "")
+    for each in (bench, second):
+        each.write("manifests/east.yaml", f"{east}---\n{topic}")
+    made_by_nobody(bench)
+    on_east = DirectoryStore(bench.folder / ".clusters/east")
+    cluster = EmbeddedCluster.open(on_east, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+    cluster.catalog.commit(lambda draft: draft.put_owner("topic/orders", None))
+    own = EmbeddedProvider.own
+    calls: list[OwnerChange] = []
+
+    def own_late(self: EmbeddedProvider, change: OwnerChange) -> object:
+        calls.append(change)
+        if len(calls) == 2:  # the first is about east: clusters come by their names
+            assert first.apply().verdict is None
+        return own(self, change)
+
+    monkeypatch.setattr(EmbeddedProvider, "own", own_late)
+    with pytest.raises(StalePlanError, match=f"{TOPIC} is owned by workspace 'first'"):
+        second.apply()
+    assert "topic/orders" not in cluster.catalog.read().owners
+
+
 @pytest.mark.parametrize("options", [ApplyOptions(yes=True), ApplyOptions()], ids=["yes", "asked"])
 def test_a_state_of_before_says_what_it_owns_at_its_next_apply_though_nothing_else_is_to_do(
     applied: Bench, options: ApplyOptions

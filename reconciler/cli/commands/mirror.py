@@ -435,7 +435,10 @@ def _ask_links(
     dry_run: bool = False,
     force: bool = False,
 ) -> None:
-    """Ask a verb of links and show what came of each; `yes`: whether that was confirmed, `None`: nobody has to."""
+    """Ask a verb of links and show what came of each.
+
+    `yes`: `--yes` was typed; `None`: the verb needs no confirmation.
+    """
     from reconciler.cli.text.mirrors_text import asking_links_text
     from reconciler.operations.mirrors.link_commands import ask_links
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import time_text
-from reconciler.operations.export_layout import NEVER_KEPT, ends_text
+from reconciler.operations.export_archives import NEVER_KEPT, ends_text
 from reconciler.runtime.text import bytes_text, counted, took
 
 if TYPE_CHECKING:

@@ -81,6 +81,8 @@ class Moving:
     bytes: int | None = None
     groups: tuple[str, ...] = ()
     """Those that are reading it."""
+    held: str | None = None
+    """Why it cannot be mounted: another cluster has it. `None`: it is free."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -179,13 +181,13 @@ class _Mounting:
     def answers(self, undone: Mapping[str, ReconcilerError]) -> MountAnswers:
         """Return what came of each."""
         wrong: dict[Address, ReconcilerError] = dict(self.refused)
-        by_cluster = {name.split(":", 1)[1]: error for name, error in undone.items()}
+        by_first = {name.split(":", 1)[1]: error for name, error in undone.items()}
         for address, each in self.ready.items():
             first = address
             if self.site.providers[each.cluster].migrations.by_jobs is None:
                 first = next(other for other, one in self.ready.items() if one.cluster == each.cluster)
-            if first in by_cluster:
-                wrong[address] = by_cluster[first]
+            if first in by_first:
+                wrong[address] = by_first[first]
         prepared = tuple(self._prepared(wrong))
         return MountAnswers(verb=self.asked.verb, phase=self.asked.phase, each=self._each(wrong), migrations=prepared)
 
@@ -256,7 +258,7 @@ class _Mounting:
                     partitions=each.partitions,
                     records=each.records,
                     bytes=each.bytes,
-                    notes=() if each.state == "detached" else (_HELD[each.state].format(each.owner, each.name),),
+                    held=None if each.state == "detached" else _HELD[each.state].format(each.owner, each.name),
                 )
                 for each in self.site.providers[cluster].mountable()
             ]
@@ -302,7 +304,7 @@ class _Mounting:
         """Return what a pattern names and is free; of several of one name none is meant, and that is told."""
         named: dict[Address, list[Moving]] = {}
         for each in there:
-            if not each.notes:
+            if each.held is None:
                 named.setdefault(each.address, []).append(each)
         for address, several in named.items():
             if len(several) > 1:
@@ -311,7 +313,7 @@ class _Mounting:
 
     def _named(self, text: str, there: Sequence[Moving]) -> Sequence[Moving]:
         """Return the one topic that an address names; why there is none is told with the others."""
-        free = [each for each in there if not each.notes]
+        free = [each for each in there if each.held is None]
         if len(free) == 1:
             return free
         address = Address(text)
@@ -334,7 +336,7 @@ class _Mounting:
             message = f"{address}: nothing of that name or place can be mounted"
             return UserError(message, hint="See what can: reconciler mount list")
         if len(found) == 1:
-            return UserError(f"{address}: {found[0].notes[0]}", hint="Unmount it there: a topic is mounted once.")
+            return UserError(f"{address}: {found[0].held}", hint="Unmount it there: a topic is mounted once.")
         places = ", ".join(each.location for each in found)
         hint = f"Name the place of the one that is meant: {address_of('topic', cluster, found[0].location)}"
         return UserError(f"{address}: several topics of that name can be mounted: {places}", hint=hint)

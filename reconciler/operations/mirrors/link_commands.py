@@ -19,7 +19,7 @@ from reconciler.operations.steps.recorded import check_state
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import clusters_meant
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Update
-from reconciler.planning.checks.mirror_checks import beyond_platform
+from reconciler.planning.checks.mirror_checks import between, beyond_platform
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.selection import half_at, half_of, has_two_halves
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, matches
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.operations.clusters.mounts import MountSite
-    from reconciler.operations.mirrors.mirror_commands import Answers
     from reconciler.operations.steps.runner import Emergency
     from reconciler.operations.steps.workspace import Site
     from reconciler.planning.actions import Action
@@ -242,8 +241,6 @@ class _Asking:
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)
     left: dict[Address, LinkRow] = field(default_factory=dict)
     notes: dict[Address, tuple[str, ...]] = field(default_factory=dict)
-    foreseen: dict[Address, Answers] = field(default_factory=dict)
-    """What a forced delete loses first, by the failovers of its mirrors."""
 
     def look(self) -> tuple[Address, ...]:
         """See which of them may be asked, and return all that are meant."""
@@ -471,7 +468,7 @@ def create_links(emergency: Emergency, texts: Sequence[str], new: NewLinks) -> L
     making.look(lambda cluster: emergency.check(site, cluster))
     clusters = {action.cluster or "" for each in making.made.values() for action in each}
     undone = emergency.carry_out_each(site, clusters, making.decide) if making.made else {}
-    return LinkAnswers("create", tuple(making.answer(address, undone) for address in making.names))
+    return LinkAnswers("create", making.answers(undone))
 
 
 @dataclass
@@ -500,15 +497,21 @@ class _Making:
         self.look(lambda cluster: refuse_another_cluster(self.site, cluster, snapshot))
         return list({action.id: action for each in self.made.values() for action in each}.values())
 
-    def answer(self, address: Address, undone: Mapping[str, ReconcilerError]) -> LinkAnswer:
-        """Return what came of one."""
+    def answers(self, undone: Mapping[str, ReconcilerError]) -> tuple[LinkAnswer, ...]:
+        """Return what came of each."""
+        after = _Links.read(self.site, tuple(self.made), lambda _name: True).rows if self.made else {}
+        return tuple(self._answer(address, undone, after) for address in self.names)
+
+    def _answer(
+        self, address: Address, undone: Mapping[str, ReconcilerError], after: Mapping[Address, LinkRow]
+    ) -> LinkAnswer:
         if address in self.refused:
             return LinkAnswer(address=address, error=self.refused[address])
         made = self.made[address]
         errors = [undone[action.id] for action in made if action.id in undone]
         if errors:
             return LinkAnswer(address=address, error=errors[0])
-        row = _Links.read(self.site, (address,), lambda _name: True).rows.get(address)
+        row = after.get(address)
         also = [f"its half {action.address} was made, too" for action in made if action.address != address]
         undeclared = f"no file declares it: it is left as it is, and reconciler drift --accept {address} writes it"
         return LinkAnswer(
@@ -614,17 +617,9 @@ def _check_ends(site: Site, link: MirrorLink) -> None:
     for cluster, identity in ((name, here), (source, there)):
         if identity is None:
             raise absent_cluster(site.clusters[cluster])
-    if here is not None and there is not None and here.cluster_id == there.cluster_id:
-        message = f"{link.address}: {source} and {name} are one cluster ({here.cluster_id}): no link leads to itself"
-        raise UserError(message, hint="Name the cluster the records come from.")
-    if (
-        here is not None
-        and there is not None
-        and None not in (here.format, there.format)
-        and here.format != there.format
-    ):
-        message = f"{link.address}: {name} is of format {here.format} and {source} of {there.format}"
-        raise UserError(message, hint="Records are copied as they are: upgrade the older of the two first.")
+    if here is not None and there is not None and (wrong := between(link, here, there)) is not None:
+        message, hint = wrong
+        raise UserError(f"{link.address}: {message}", hint=hint)
 
 
 def _check_prefix(link: MirrorLink, there: Iterable[LinkSeen]) -> None:

@@ -206,7 +206,8 @@ class _Owning:
         """Return what decides the same, and takes what is to be changed.
 
         Raises:
-            StalePlanError: Another workspace owns some of it since it was planned; nothing was taken or done.
+            StalePlanError: Another workspace owns some of it since it was planned; nothing was done, and nothing stays
+                taken.
         """
 
         def decide_and_take(basis: Basis) -> ToDo:
@@ -218,9 +219,13 @@ class _Owning:
                 name: frozenset() if name in made else self._recorded(basis.snapshot.record, name) for name in clusters
             }
             if todo.plan is not None:
-                for cluster, keys in sorted(_taken(todo).items()):
-                    if cluster not in made:
-                        self._take(cluster, keys, basis.snapshot.record)
+                try:
+                    for cluster, keys in sorted(_taken(todo).items()):
+                        if cluster not in made:
+                            self._take(cluster, keys, basis.snapshot.record)
+                except StalePlanError:
+                    self.settle(basis.snapshot.record)
+                    raise
             return todo
 
         return decide_and_take
@@ -244,13 +249,13 @@ class _Owning:
         except UserError as error:
             self._warn(cluster, error)
             return
-        self._said[cluster] = keep | keys.keys()
         for key, owner in refused.items():
             kind, _, name = key.partition("/")
             raise StalePlanError(
                 f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
                 hint="Nothing was done. Look what is left to do with: reconciler plan",
             )
+        self._said[cluster] = keep | keys.keys()
 
     def _own(
         self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str]

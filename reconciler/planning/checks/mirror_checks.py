@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.measures import Measure
     from reconciler.resources.mirror_link import NameFilter
     from reconciler.resources.mirrors import Diverged, Positions, WithDiverged
@@ -365,16 +365,23 @@ def _check_ends(address: Address, wanted: WantedResource, link: MirrorLink, situ
     here, there = (situation.given.identities.get(name) for name in (link.cluster, link.spec.source))
     if here is None or there is None:
         return
-    at = ((address, ("spec", "source")), *wanted.marks)
+    if (wrong := between(link, here, there)) is not None:
+        message, hint = wrong
+        yield Finding(address, wanted.source, message, hint, ((address, ("spec", "source")), *wanted.marks))
+
+
+def between(link: MirrorLink, here: ClusterIdentity, there: ClusterIdentity) -> tuple[str, str] | None:
+    """Return why no link leads from one cluster to the other, and what to do; `None`: one can."""
     if here.cluster_id == there.cluster_id:
         message = f"{link.spec.source} and {link.cluster} are one cluster ({here.cluster_id}): no link leads to itself"
-        yield Finding(address, wanted.source, message, "Name the cluster the records come from.", at)
-    elif None not in (here.format, there.format) and here.format != there.format:
+        return message, "Name the cluster the records come from."
+    if None not in (here.format, there.format) and here.format != there.format:
         message = (
             f"{link.cluster} is of format {here.format} and {link.spec.source} of {there.format}: records are copied "
             "as they are, so both have to be of one"
         )
-        yield Finding(address, wanted.source, message, "Upgrade the older of the two first.", at)
+        return message, "Upgrade the older of the two first."
+    return None
 
 
 def _check_half(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:

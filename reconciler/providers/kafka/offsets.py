@@ -30,6 +30,7 @@ NEWEST: Final = -3
 """The record with the latest timestamp (3.0)."""
 TIERED: Final = -5
 """Last offset that was copied to remote storage; -1 where none was."""
+_CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
 """How long a leader may wait for the other replicas."""
 
@@ -92,6 +93,13 @@ def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, in
             if found.error_code:
                 what = f"topic {topic.name}, partition {found.partition_index}: deleting records"
                 raise of_code(found.error_code, "", what=what)
+
+
+def is_only_compacted(client: KafkaClient, topic: str) -> bool:
+    """Tell whether a topic is compacted and nothing else: brokers delete no records of such."""
+    ((_, configs),) = client.configs([topic], [_CLEANUP])
+    policy = None if isinstance(configs, int) else configs[_CLEANUP].value
+    return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
 def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:

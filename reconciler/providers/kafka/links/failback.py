@@ -14,7 +14,7 @@ from reconciler.errors import IncompleteError, UserError
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.providers.kafka.ledger import COPIES, MAP, PROGRESS, map_key, progress_key, writer_of
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
-from reconciler.providers.kafka.offsets import bounds_of
+from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
 from reconciler.resources.mirrors import (
     REVERSALS,
@@ -137,7 +137,7 @@ class Failback:
         if asked.diverged not in {"drop", "keep"}:
             self._leave(full_name, link, operation)
             raise diverged_error(self.site.cluster, full_name, found)
-        if _is_compacted(self.site, topic):
+        if is_only_compacted(self.site.client, topic):
             self._leave(full_name, link, operation)
             message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
             hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
@@ -145,7 +145,7 @@ class Failback:
         if asked.diverged == "keep":
             self._keep(full_name, found, partitions=len(seen.replicas), link=link, operation=operation)
         self.may_go_on()
-        _delete_records(self.site, {(topic, each.partition): each.stop for each in found})
+        delete_below(self.site.client, seen, {each.partition: each.stop for each in found})
         return {each.partition: Truncated(each.stop, each.records) for each in found}
 
     def stand(
@@ -230,6 +230,8 @@ class Failback:
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
 
+        if self.log is None:
+            raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
         side = side_topic(full_name)
         topic, seen = self.site.topic(side)
         if seen is None:
@@ -238,8 +240,6 @@ class Failback:
                 raise made
             topic, seen = self.site.topic(side)
         topic_id = None if seen is None else seen.id
-        if self.log is None:
-            raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
         log = self.log(full_name)
         bounds = log.bounds()
         for each in found:
@@ -320,17 +320,3 @@ def _map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
 
     known = entries.get(progress_key(topic, number), {})
     return map_of(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)
-
-
-def _is_compacted(site: Site, topic: str) -> bool:
-    """Tell whether a topic is compacted and nothing else."""
-    ((_, configs),) = site.client.configs([topic], ["cleanup.policy"])
-    return not isinstance(configs, int) and configs["cleanup.policy"].value == "compact"
-
-
-def _delete_records(site: Site, before: Mapping[tuple[str, int], int]) -> None:
-    """Delete what lies below offsets, one for each partition."""
-    from kafka.structs import TopicPartition  # noqa: PLC0415 - only who fails back pays
-
-    asked = {TopicPartition(*place): offset for place, offset in before.items()}
-    site.client.asked("deleting records", site.client.admin.delete_records, asked)

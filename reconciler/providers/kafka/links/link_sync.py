@@ -12,7 +12,7 @@ from reconciler.providers.kafka.links import link_groups, link_site
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
 from reconciler.providers.kafka.links.link_states import mirror_changes, noted, states_of, synced_keys, taken_configs
 from reconciler.providers.kafka.metadata import own_values
-from reconciler.providers.kafka.offsets import EARLIEST, delete_below, offsets_at
+from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirror_link import is_never_made, takes_name
@@ -172,8 +172,6 @@ def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
 # Where mirrors begin: where their sources do, by the offset map, while their link syncs retention.
 
 
-_CLEANUP: Final = "cleanup.policy"
-_COMPACTED: Final = frozenset({"compact"})
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 
@@ -203,7 +201,7 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
     }
     begins = offsets_at(site.client, [(topic, number) for number in ends], EARLIEST)
     later = {number: end for number, end in ends.items() if begins[topic, number] < end}
-    if later and not _is_only_compacted(site, topic):
+    if later and not is_only_compacted(site.client, topic):
         delete_below(site.client, seen, later)
 
 
@@ -215,9 +213,3 @@ def _deleted_to(entries: Entries, seen: TopicSeen, number: int, start: int) -> i
     known = map_of(entries, seen.name, number)
     at = known.target_of(min(start, known.through))
     return 0 if at is None else at
-
-
-def _is_only_compacted(site: Site, topic: str) -> bool:
-    ((_, configs),) = site.client.configs([topic], [_CLEANUP])
-    policy = None if isinstance(configs, int) else configs[_CLEANUP].value
-    return {word.strip() for word in (policy or "").split(",")} == _COMPACTED

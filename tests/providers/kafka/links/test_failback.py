@@ -137,7 +137,7 @@ def dying(patch: pytest.MonkeyPatch, nth: int) -> Iterator[list[str]]:
     with patch.context() as inner:
         after(Writer, "write")
         after(Transactions, "commit")
-        after(failback, "_delete_records")
+        after(failback, "delete_below")
         after(Seals, "put")
         after(Seals, "take_off")
         yield made
@@ -163,7 +163,7 @@ def test_a_restore_that_dies_after_any_write_is_gone_on_with(
             pair.driver.restore("west", pair.name, "keep")
         pair.assert_back(kept=diverged)
     assert nth > len({"join", "aim", "advance", "stand"})
-    assert ("_delete_records" in made) is bool(diverged)
+    assert ("delete_below" in made) is bool(diverged)
 
 
 def _status(provider: KafkaProvider, name: str) -> MirrorStatus | None:
