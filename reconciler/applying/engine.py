@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
+from zlib import crc32
 
 from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, LeaseLost
 from reconciler.applying.ports import Moved
@@ -25,6 +26,7 @@ from reconciler.errors import (
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED
 from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.providers.protocol import Done, Failed
 from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Intent
@@ -43,11 +45,16 @@ if TYPE_CHECKING:
     from reconciler.state.lease import Lease
 
 
-# Who does an action: one lane a cluster, taking batches, and one for jobs. Lanes go side by side.
+# Who does an action: one lane a cluster, taking batches, one for jobs, some for mirrors. Lanes go side by side.
 
 
 JOBS = "jobs"
-"""The lane of data actions and of what needs two clusters. No cluster is called so: their lanes carry a prefix."""
+"""The lane of data actions, one at a time. No cluster is called so: their lanes carry a prefix."""
+
+MIRRORS: Final = "mirrors/"
+"""Lanes of mirrors that are promoted, reversed or restored: of a hundred, most time is waiting for two clusters."""
+MIRRORS_AT_ONCE: Final = 4
+"""So many lanes they have. Each may copy what is left to copy, and holds batches of records meanwhile."""
 
 RECORD = "record"
 """The lane of what changes only the state: nobody is called."""
@@ -59,9 +66,7 @@ Lane: TypeAlias = str
 
 def is_driven(action: Action) -> bool:
     """Tell whether an action copies between two clusters, or to or from object storage: no platform does it alone."""
-    if not isinstance(action, Transition):
-        return False
-    return is_archived(action) or (action.machine == MIRROR.name and action.verb in TWO_SIDED)
+    return isinstance(action, Transition) and (is_archived(action) or is_of_mirrors(action))
 
 
 def is_archived(action: Transition) -> bool:
@@ -70,7 +75,9 @@ def is_archived(action: Transition) -> bool:
 
 
 def lane_of(action: Action) -> Lane:
-    """Return the lane of an action."""
+    """Return the lane of an action; what is done with one mirror is in one lane."""
+    if is_of_mirrors(action):
+        return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_driven(action):
         return JOBS
     match action:
@@ -84,9 +91,21 @@ def lane_of(action: Action) -> Lane:
             assert_never(action)
 
 
+def is_of_mirrors(action: Action) -> bool:
+    """Tell whether an action promotes, reverses or restores a mirror, or lets it catch up before."""
+    if isinstance(action, RunJob):
+        return action.job == CATCH_UP
+    return isinstance(action, Transition) and action.machine == MIRROR.name and action.verb in TWO_SIDED
+
+
+def is_job(lane: Lane) -> bool:
+    """Tell whether what is in a lane is done by jobs."""
+    return lane == JOBS or lane.startswith(MIRRORS)
+
+
 def is_called(lane: Lane) -> bool:
     """Tell whether a platform is called for what is in a lane: so many of these at once as a run may."""
-    return lane not in (JOBS, RECORD)
+    return lane != RECORD and not is_job(lane)
 
 
 class Queue:
@@ -251,7 +270,7 @@ def is_in_doubt(action: Action, outcome: Failed) -> bool:
     A job finds what it published by itself, and a transition over two clusters the step at which it stands.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
-    return is_unknown and lane_of(action) != JOBS
+    return is_unknown and not is_job(lane_of(action))
 
 
 def may_yet_happen(outcome: Failed) -> bool:
@@ -432,7 +451,7 @@ class Engine:
         return any(not queue.is_empty for lane, queue in self._queues.items() if self._is_served(lane))
 
     def _is_served(self, lane: Lane) -> bool:
-        return not (lane == JOBS and self._leaves_jobs)
+        return not (is_job(lane) and self._leaves_jobs)
 
     def _start_ready(self) -> None:
         if self._is_stopping:
@@ -458,10 +477,10 @@ class Engine:
 
     def _size_of(self, lane: Lane, action: Action) -> int:
         match lane:
-            case "jobs":
-                return 1
             case "record":
                 return RECORD_BATCH
+            case _ if is_job(lane):
+                return 1
             case _:
                 return self._means.providers[cast("str", action.cluster)].capabilities.batch
 
@@ -507,7 +526,7 @@ class Engine:
         try:
             return await self._called(lane, batch)
         except StoppedError as error:
-            self._ledger.unanswered += [action.id for action in batch if lane != JOBS]
+            self._ledger.unanswered += [action.id for action in batch if not is_job(lane)]
             return [(action, Failed(action.id, error), Moved()) for action in batch]
 
     async def _called(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:
@@ -515,7 +534,7 @@ class Engine:
         match lane:
             case "record":
                 return [(action, Done(action.id), Moved()) for action in batch]
-            case "jobs":
+            case _ if is_job(lane):
                 job = cast("DataAction", batch[0])
                 outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
                 return [(job, outcome, moved)]

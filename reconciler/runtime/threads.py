@@ -136,8 +136,8 @@ def _do(function: Callable[[], object], future: Future[object]) -> None:
 
 T = TypeVar("T")
 
-_BESIDE: Final = 5
-"""Threads beside those for calls to platforms: one for a job, the others for writes of the state, which never wait."""
+_BESIDE: Final = 9
+"""Threads beside those for calls to platforms: five for jobs, the others for writes of the state, which never wait."""
 
 _UNDER_WAY_S: Final = 1.3
 """What was under way when somebody asked for the end is waited for this long: most calls take a tenth of it."""

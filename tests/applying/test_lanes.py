@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.applying.engine import JOBS, is_in_doubt, lane_of
+from reconciler.applying.engine import MIRRORS_AT_ONCE, is_in_doubt, is_job, lane_of
 from reconciler.errors import RetryableError
 from reconciler.lifecycles.mirror import TWO_SIDED
-from reconciler.planning.actions import Transition
+from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.protocol import Failed
 from reconciler.resources.mirror_link import MirrorTopic
 
-MIRROR = MirrorTopic(cluster="east", link="dr", source_cluster="west", source="orders", name="orders")
+
+def mirror(name: str = "orders") -> MirrorTopic:
+    return MirrorTopic(cluster="east", link="dr", source_cluster="west", source=name, name=name)
 
 
-def asked(verb: str) -> Transition:
+def asked(verb: str, of: MirrorTopic | None = None) -> Transition:
+    of = of or mirror()
     return Transition(
-        address=MIRROR.address, machine="mirror", verb=verb, from_state="ACTIVE", to_state="STOPPED", after=MIRROR
+        address=of.address, machine="mirror", verb=verb, from_state="ACTIVE", to_state="STOPPED", after=of
     )
 
 
 @pytest.mark.parametrize("verb", sorted(TWO_SIDED))
 def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_itself(verb: str) -> None:
     action = asked(verb)
-    assert lane_of(action) == JOBS
+    assert is_job(lane_of(action))
     assert not is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
 
 
@@ -32,3 +35,15 @@ def test_what_one_cluster_does_alone_is_its_own(verb: str) -> None:
     action = asked(verb)
     assert lane_of(action) == "cluster/east"
     assert is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
+
+
+def test_many_mirrors_are_promoted_side_by_side_and_each_after_it_has_caught_up() -> None:
+    lanes = set()
+    for number in range(50):
+        of = mirror(f"orders-{number}")
+        waiting = RunJob(
+            address=of.address, job="catch-up", source=f"topic/west/{of.name}", sink=f"topic/east/{of.name}"
+        )
+        assert lane_of(waiting) == lane_of(asked("promote", of))
+        lanes.add(lane_of(waiting))
+    assert len(lanes) == MIRRORS_AT_ONCE

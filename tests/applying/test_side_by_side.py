@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from reconciler.applying.engine import Engine, RunResult
+from reconciler.applying.engine import MIRRORS_AT_ONCE, Engine, RunResult
 from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.applying.ports import RunPorts
 from reconciler.providers.protocol import Done
@@ -175,6 +175,16 @@ def test_a_job_goes_beside_the_calls_and_takes_no_place_from_them() -> None:
         "mirror:mirror/east/x",
         "create:topic/west/t0",
     }
+
+
+def test_some_mirrors_are_promoted_at_once_and_a_copy_goes_beside_them() -> None:
+    on, means = stage("east", parallelism=1)
+    waiting = [replace(copy(f"t{number}"), job="catch-up") for number in range(40)]
+    result = carry_out(means, [*waiting, copy("x"), copy("y")])
+    assert len(result.done) == 42
+    at_first = [event.id for at, event in on.events if isinstance(event, ActionStarted) and at == 0]
+    assert sum(name.startswith("catch-up:") for name in at_first) == MIRRORS_AT_ONCE
+    assert sum(name.startswith("mirror:") for name in at_first) == 1
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 20])

@@ -12,6 +12,7 @@ from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.manifests.edit import yaml_text
 from reconciler.operations.mirrors.mirror_preview import LOSING
 from reconciler.operations.mirrors.mirror_views import legal_words
+from reconciler.resources.mirrors import RESTORE
 from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
@@ -323,7 +324,11 @@ def _answered(answers: Answers, answer: Answer, *, is_one: bool) -> Iterable[Lin
 
 
 def _then(answer: Answer) -> str:
-    if answer.ready is None or answer.after is not MirrorStatus.STOPPED:
+    if answer.ready is None:
+        return ""
+    if answer.ready.verb == RESTORE and answer.after is MirrorStatus.ACTIVE:
+        return "; `reconciler run` copies what is new"
+    if answer.after is not MirrorStatus.STOPPED:
         return ""
     mirror = answer.ready.mirror
     if mirror.state == "reversed":

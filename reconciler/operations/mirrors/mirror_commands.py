@@ -18,7 +18,7 @@ from reconciler.operations.mirrors.mirror_views import (
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import check_state
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
-from reconciler.operations.steps.transitions import PROMOTE, RESTORE, REVERSALS, halted
+from reconciler.operations.steps.transitions import halted
 from reconciler.planning.actions import NO_COST, Create, Reason, Risk, RunJob, Transition
 from reconciler.planning.diff.converge import state_precondition
 from reconciler.planning.diff.mirror_changes import CATCH_UP
@@ -29,6 +29,7 @@ from reconciler.providers.protocol import Scope
 from reconciler.resources.address import address_of, cluster_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 

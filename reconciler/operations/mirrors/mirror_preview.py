@@ -21,7 +21,7 @@ from reconciler.operations.mirrors.mirror_views import (
     source_standing,
 )
 from reconciler.operations.steps.observe import committed_of
-from reconciler.operations.steps.transitions import PROMOTE, RESTORE, REVERSALS, UNDER_WAY, Driver
+from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.planning.actions import NO_COST, Estimate
 from reconciler.planning.checks.mirror_checks import (
     away,
@@ -34,6 +34,7 @@ from reconciler.planning.checks.mirror_checks import (
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
 from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:

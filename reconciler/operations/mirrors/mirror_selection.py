@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import Named, mirror_named
-from reconciler.operations.steps.transitions import RESTORE
 from reconciler.operations.steps.workspace import clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.mirrors import RESTORE
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 

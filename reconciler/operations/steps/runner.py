@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.applying.engine import JOBS, is_called, lane_of
+from reconciler.applying.engine import MIRRORS, MIRRORS_AT_ONCE, is_called, is_job, is_of_mirrors, lane_of
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, RunRequest, ToDo
@@ -50,8 +54,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from reconciler.applying.engine import RunResult
+    from reconciler.applying.engine import Lane, RunResult
     from reconciler.applying.events import Event
+    from reconciler.applying.ports import DataAction
     from reconciler.applying.run import Decide
     from reconciler.manifests.load import Loaded
     from reconciler.operations.steps.invocation import Invocation, Select
@@ -461,6 +466,7 @@ class Emergency:
     stop: Stop
     at: Mapping[str, str] = field(default_factory=dict)
     """Where clusters are, by name: it stands in for a workspace where there is neither one nor a state."""
+    _saying: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def open(self) -> Site:
         """Open where it happens; touches no cluster.
@@ -585,37 +591,59 @@ class Emergency:
     def _do(self, site: Site, jobs: SparkJobs, batch: Sequence[Action]) -> dict[str, ReconcilerError]:
         """Do a batch, and return why some of it failed."""
         changes: list[ControlAction] = []
-        failed: dict[str, ReconcilerError] = {}
+        moving: list[DataAction] = []
         for action in batch:
             match action:
                 case Adopt() | Forget():
                     pass  # Both are about a state alone.
-                case Create() | Update() | Delete() | Transition() if lane_of(action) != JOBS:
+                case Create() | Update() | Delete() | Transition() if not is_job(lane_of(action)):
                     changes.append(action)
                 case RunJob() | Transition():
-                    try:
-                        jobs.run(action, self.report)
-                    except ReconcilerError as error:
-                        failed[action.id] = error
+                    moving.append(action)
                 case Create() | Update() | Delete():
                     message = f"{action.id} is in the lane of jobs"
                     raise TypeError(message)
                 case _:
                     assert_never(action)
+        with ThreadPoolExecutor(MIRRORS_AT_ONCE, thread_name_prefix="mirrors") as threads:
+            moved = zip(moving, threads.map(partial(self._moved, jobs), moving), strict=True)
+            failed = {action.id: error for action, error in moved if error is not None}
         return failed | (_changed(site.providers[changes[0].cluster or ""], changes) if changes else {})
+
+    def _moved(self, jobs: SparkJobs, action: DataAction) -> ReconcilerError | None:
+        """Do what a job does, and return why it failed; `None`: it did not."""
+        try:
+            jobs.run(action, self._say)
+        except ReconcilerError as error:
+            return error
+        return None
+
+    def _say(self, event: Event) -> None:
+        """Report an event, from any thread."""
+        with self._saying:
+            self.report(event)
 
 
 def _batches(site: Site, actions: Sequence[Action]) -> Iterator[list[Action]]:
-    """Yield actions in their order: what follows each other on one cluster together, as many as it takes at once."""
-    for lane, some in groupby(actions, key=lane_of):
+    """Yield actions in their order, what goes side by side together.
+
+    That is what follows each other on one cluster, as many as it takes at once; and all that is done with mirrors, but
+    what waits for some of it.
+    """
+    for lane, some in groupby(actions, key=lambda action: MIRRORS if is_of_mirrors(action) else lane_of(action)):
         batch: list[Action] = []
-        for action in some:
-            size = site.providers[action.cluster or ""].capabilities.batch if is_called(lane) else 1
-            if len(batch) >= size or {each.id for each in batch} & set(action.depends_on):
+        for action in sorted(some, key=lambda action: len(action.depends_on)) if lane == MIRRORS else some:
+            if len(batch) >= _most(site, lane, action) or {each.id for each in batch} & set(action.depends_on):
                 yield batch
                 batch = []
             batch.append(action)
         yield batch
+
+
+def _most(site: Site, lane: Lane, action: Action) -> int:
+    if is_called(lane):
+        return site.providers[action.cluster or ""].capabilities.batch
+    return sys.maxsize if lane == MIRRORS else 1
 
 
 def _changed(provider: Provider, changes: Sequence[ControlAction]) -> dict[str, ReconcilerError]:

@@ -14,7 +14,7 @@ from reconciler.providers.protocol import go_on
 from reconciler.resources import mirrors
 from reconciler.resources.address import address_of, cluster_of, full_name_of
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, Trouble
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS, SOURCE_TOPIC_ID_CHANGED, Trouble
 from reconciler.runtime.text import counted, first_few
 from reconciler.runtime.threads import side_by_side
 
@@ -255,10 +255,6 @@ def broken_off(here: MirrorSeen, peer: MirrorSeen) -> UserError:
 
 
 _M = MirrorStatus
-
-PROMOTE: Final = "promote"
-RESTORE: Final = "truncate-and-restore"
-REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 
 UNDER_WAY: Final = frozenset(
     {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}

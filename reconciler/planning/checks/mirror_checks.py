@@ -16,7 +16,18 @@ from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
-from reconciler.resources.mirrors import Stretch, cut_off, cuts, lacking, last_fetched, length_of, side_topic
+from reconciler.resources.mirrors import (
+    FAILOVER,
+    RESTORE,
+    REVERSALS,
+    Stretch,
+    cut_off,
+    cuts,
+    lacking,
+    last_fetched,
+    length_of,
+    side_topic,
+)
 from reconciler.runtime.text import did_you_mean, first_few, nearest
 
 if TYPE_CHECKING:
@@ -31,9 +42,6 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import Diverged, Positions, WithDiverged
 
 
-_FAILOVER: Final = "failover"
-_RESTORE: Final = "truncate-and-restore"
-_REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of a cluster at most"
 
 
@@ -109,23 +117,23 @@ def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
     return frozenset(
         topic_of(action.after)
         for action in actions
-        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == _RESTORE
+        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE
     )
 
 
 def with_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
     """Return what is asked of a mirror with what it costs; any other transition as it is."""
-    if not isinstance(action.after, MirrorTopic) or action.verb not in {_FAILOVER, _RESTORE, *_REVERSALS}:
+    if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after
     here, there = measure(topic_of(mirror)), measure(source_of(mirror))
-    if action.verb == _FAILOVER:
+    if action.verb == FAILOVER:
         cost, moved = _failover(mirror, here, there, situation), there
     elif here is None or there is None:
         cost, moved = RoleCost(unknown=_NOT_MEASURED), None
-    elif action.verb == _RESTORE and here.diverged is not None:
+    elif action.verb == RESTORE and here.diverged is not None:
         return _failback(action, here, keeps=keeps_diverged(mirror, situation))
-    elif action.verb == _RESTORE:
+    elif action.verb == RESTORE:
         ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
         at = cuts(here.positions, ids[0], there.positions, ids[1])
         cost, moved = cost_of_restore(here.positions, at, here.committed), here
