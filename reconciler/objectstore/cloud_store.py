@@ -23,6 +23,7 @@ from reconciler.objectstore.cloud_faults import (
     is_missing,
     is_refused,
     is_unknown,
+    status_of,
     told,
 )
 from reconciler.objectstore.place import Place
@@ -46,7 +47,7 @@ _DELETED_AT_ONCE: Final = 256
 _DELETING: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
-"""How often a body that breaks off is asked for."""
+"""How often what breaks off is asked for: a body, or the answer to a deletion."""
 _CLOCK_SECONDS: Final = 10.0
 _SERVER_ERROR: Final = 500
 
@@ -299,15 +300,22 @@ class CloudStore:
         import obstore  # noqa: PLC0415 - only who asks for it pays
 
         with cloud_faults("delete", self.url):
-            try:
-                obstore.delete(self._client, names)
-            except Exception as error:
-                if not (is_fault(error) and is_missing(error)):
-                    raise
-                # One of them is gone, and nobody says what became of those after it.
-                with ThreadPoolExecutor(_DELETING, thread_name_prefix="cloud-delete") as pool:
-                    for _ in pool.map(self._delete_one, names):
-                        pass
+            for left in reversed(range(_TRIES)):
+                try:
+                    obstore.delete(self._client, names)
+                except Exception as error:
+                    if not is_fault(error):
+                        raise
+                    if is_missing(error):
+                        break
+                    if left == 0 or status_of(error) or not is_unknown(error):
+                        raise  # What a server refuses, the client has tried again by itself.
+                else:
+                    return
+            # One of them is gone, and nobody says what became of those after it.
+            with ThreadPoolExecutor(_DELETING, thread_name_prefix="cloud-delete") as pool:
+                for _ in pool.map(self._delete_one, names):
+                    pass
 
     def _delete_one(self, name: str) -> None:
         import obstore  # noqa: PLC0415 - only who asks for it pays

@@ -169,6 +169,19 @@ def test_unconditional_writes_whose_answer_was_lost_are_done(
     assert body_of(truth, "copied") == b"1"
 
 
+@pytest.mark.parametrize("fault", [Lost(), Broken()], ids=["lost", "broken off"])
+def test_a_deletion_whose_answer_is_not_whole_is_asked_again(
+    fault: Lost | Broken, store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    names = [f"gone-{number:03}" for number in range(300)]
+    for name in names:
+        truth.put(name, b"")
+    for method in ("DELETE", "POST"):
+        proxy.on(method, fault, times=2)
+    store.delete(names)
+    assert list(truth.list("")) == []
+
+
 def test_a_body_that_breaks_off_is_read_again(store: ObjectStore, proxy: Proxy) -> None:
     store.put("body", b"0123456789" * 1_000)
     proxy.on("GET", Broken(), key="body", times=3)
