@@ -521,19 +521,35 @@ _WINDOW: Final = 4096
 """So many offsets before where both should agree are read first."""
 
 
-def agreed_by_map(source: TopicLog, copy: TopicLog, partition: int, offsets: OffsetMap, upto: int) -> int:
-    """Return the first offset, at most `upto`, of a source whose record is not what was copied from there.
+def agreed_by_maps(
+    logs: tuple[TopicLog, TopicLog],
+    bounds: tuple[Mapping[int, Bounds], Mapping[int, Bounds]],
+    maps: Mapping[int, OffsetMap],
+    ends: Mapping[int, int],
+) -> dict[int, int]:
+    """Return the first offset of each partition, at most its end, of a source whose record is not what was copied.
 
-    The last records are compared; only where one of them differs, what lies before is, too. What either let go of by
-    retention or compaction counts for nothing.
+    `logs` and `bounds` are those of the source and of its copy. The last records are compared; only where one of them
+    differs, what lies before is, too. What either let go of by retention or compaction counts for nothing.
     """
-    bounds = source.bounds([partition])[partition], copy.bounds([partition])[partition]
-    is_compacted = any(compacted_to(log, partition) > 0 for log in (source, copy))
-    low = max(bounds[0].start, offsets.source_of(bounds[1].start))
-    found, stop, window = upto, upto, _WINDOW
+    compact = [isinstance(log, Compacting) and log.compacts() for log in logs]
+    found: dict[int, int] = {}
+    for number, end in ends.items():
+        ours, theirs = bounds[0][number], bounds[1][number]
+        is_compacted = any(compact) or max(ours.compacted_to, theirs.compacted_to) > 0
+        low = max(ours.start, maps[number].source_of(theirs.start))
+        found[number] = _agreed(logs, number, maps[number], OffsetRange(low, end), is_compacted=is_compacted)
+    return found
+
+
+def _agreed(
+    logs: tuple[TopicLog, TopicLog], partition: int, offsets: OffsetMap, whole: OffsetRange, *, is_compacted: bool
+) -> int:
+    found = stop = whole.stop
+    low, window = whole.start, _WINDOW
     while stop > low:
         within = OffsetRange(max(low, stop - window), stop)
-        wrong = _first_unlike((source, copy), partition, offsets, within, is_compacted=is_compacted)
+        wrong = _first_unlike(logs, partition, offsets, within, is_compacted=is_compacted)
         if wrong is None:
             return found
         found = wrong

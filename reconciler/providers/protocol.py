@@ -369,8 +369,10 @@ class LinksOfCluster(Protocol):
         """Return the links, by name."""
         ...
 
-    def mirrors(self, link: str | None = None) -> Sequence[MirrorSeen]:
-        """Return the mirrors, stopped ones too, by full name: of one link, or of all."""
+    def mirrors(
+        self, link: str | None = None, *, name: str | None = None, source: str | None = None
+    ) -> Sequence[MirrorSeen]:
+        """Return the mirrors, stopped ones too, by full name: all, or those of a link, a full name, or a source."""
         ...
 
     def mirror(self, full_name: str) -> MirrorSeen:

@@ -236,7 +236,7 @@ class Readying:
     def _restorable(self, named: Named) -> Ready:
         links = self.site.providers[named.cluster].links
         positions = links.positions(named.name)
-        own = next((seen for seen in links.mirrors() if seen.name == named.name), None)
+        own = next(iter(links.mirrors(name=named.name)), None)
         status = MirrorStatus.REGULAR if own is None else own.status
         try:
             self._check_step(named, status, "")

@@ -48,7 +48,7 @@ def provider_of(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 def mirror_at(links: LinksOfCluster, full_name: str) -> MirrorSeen | None:
     """Return a topic as the mirror it is or was; `None`: it never was one."""
-    return next((seen for seen in links.mirrors() if seen.name == full_name), None)
+    return next(iter(links.mirrors(name=full_name)), None)
 
 
 def restorable(providers: Mapping[str, Provider], cluster: str, full_name: str) -> MirrorSeen:
@@ -60,7 +60,7 @@ def restorable(providers: Mapping[str, Provider], cluster: str, full_name: str) 
     links = provider_of(providers, cluster).links
     for link in links.links():
         peer = providers.get(link.declared.spec.source)
-        found = () if peer is None else peer.links.mirrors(link.name)
+        found = () if peer is None else peer.links.mirrors(link.name, source=full_name)
         for mirror in found:
             is_of = (mirror.source, mirror.source_cluster) == (full_name, cluster)
             if is_of and mirror.status is MirrorStatus.STOPPED:
@@ -122,18 +122,18 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     theirs, maps = other.links.positions(peer.name), other.links.offset_maps(peer.name)
     if maps is None:
         return mirrors.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
-    from reconciler.jobs.ordered import agreed_by_map  # noqa: PLC0415 - brings Arrow
+    from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - brings Arrow
 
     logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
+    bounds = logs[0].bounds(), logs[1].bounds()
     own = {
-        number: mirrors.Position(at.start, at.end, at.epochs, is_renumbered=True)
-        for number, at in logs[0].bounds().items()
+        number: mirrors.Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()
     }
     found = mirrors.cuts(own, topic_id, theirs, peer.topic_id)
     for each in other.links.foreign([peer.name], is_stopped=True).get(peer.name, ()):
         if each.partition in found:
             found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
-    return {number: agreed_by_map(*logs, number, maps[number], at) if at else at for number, at in found.items()}
+    return {**found, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in found.items() if at})}
 
 
 def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:

@@ -75,11 +75,15 @@ class EmbeddedLinks:
             for name, link in sorted(catalog.links.items())
         ]
 
-    def mirrors(self, link: str | None = None) -> Sequence[MirrorSeen]:
-        """Return the mirrors by full name, of one link or of all: the catalog alone is read."""
+    def mirrors(
+        self, link: str | None = None, *, name: str | None = None, source: str | None = None
+    ) -> Sequence[MirrorSeen]:
+        """Return the mirrors by full name, all, or those of a link, a full name or a source: from the catalog."""
         catalog = self.cluster.catalog.read()
+        names = sorted(catalog.topics) if name is None else [each for each in (name,) if each in catalog.topics]
+        kept = ((each, catalog.topics[each].mirror) for each in names)
         found = (
-            self._seen(catalog, name) for name, topic in sorted(catalog.topics.items()) if topic.mirror is not None
+            self._seen(catalog, each) for each, mirror in kept if mirror is not None and source in {None, mirror.source}
         )
         return [mirror for mirror in found if link is None or mirror.link == link]
 

@@ -156,6 +156,7 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
     marks = [ms for hours in _AGES_H if (ms := now_ms - hours * _HOUR_MS) >= 0]
     filled = [place for place in places if bounds[place].end > bounds[place].start]
     at, aged = {ms: offsets_at(client, filled, ms) for ms in marks}, set(filled)
+    newest = newest_of(client, filled)
     tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
     for address, topic in topics.items():
         here = _places(topic)
@@ -169,6 +170,7 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
             positions={
                 place[1]: Position(bounds[place].start, bounds[place].end) for place in here if bounds[place].end
             },
+            newest_ms=max((newest[place] for place in here if place in newest), default=None),
         )
     return found
 

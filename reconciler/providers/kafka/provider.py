@@ -337,9 +337,15 @@ class KafkaProvider:
             return found
         kept = self._site().states().mirrors
         mirrors = {address: full_name_of(address) for address in found if names[address] in kept}
-        copied = self.links.positions_of(mirrors.values()) if mirrors else {}
+        if not mirrors:
+            return found
+        copied, newest = self.links.positions_of(mirrors.values()), self.links.newest_of(mirrors.values())
         return {**found} | {
-            address: replace(found[address], positions=copied[name])
+            address: replace(
+                found[address],
+                positions=copied[name],
+                newest_ms=max(newest.get(name, {}).values(), default=found[address].newest_ms),
+            )
             for address, name in mirrors.items()
             if name in copied
         }

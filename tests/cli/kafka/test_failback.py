@@ -211,6 +211,20 @@ def test_a_hundred_mirrors_fail_over_and_back_and_nothing_is_lost_or_doubled(sid
     assert sides.did("mirror", "failover", "--link", backs, "--yes").out.endswith("failover: 100 done\n")
 
 
+def test_a_rehearsal_says_how_many_records_and_seconds_a_failover_loses(sides: Sides) -> None:
+    sides.names = ("carts", "orders")
+    sides.begin()
+    mirrored = time.time()
+    sides.produce(sides.west, "late", 3, partition=0)
+    said = sides.did("mirror", "failover", f"mirror/east/{sides.prefix}:*", "--dry-run").out
+    found = re.search(r"Lost as of now: 6 records of 2 mirrors, at most ([\d,.]+) s each", said)
+    assert found is not None, said
+    assert 0 < float(found[1].replace(",", "")) < time.time() - mirrored + 60
+    sides.mirror()
+    nothing = sides.did("mirror", "failover", f"mirror/east/{sides.prefix}:*", "--dry-run").out
+    assert "Lost as of now: 0 records of 0 mirrors\n" in nothing
+
+
 @pytest.mark.fact("F-C-078")
 def test_the_way_back_copies_only_what_is_new_and_brings_groups(sides: Sides) -> None:
     sides.begin()

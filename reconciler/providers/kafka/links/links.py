@@ -98,10 +98,16 @@ class KafkaLinks:
             for name, link in sorted(self.site.states().links.items())
         ]
 
-    def mirrors(self, link: str | None = None) -> Sequence[MirrorSeen]:
+    def mirrors(
+        self, link: str | None = None, *, name: str | None = None, source: str | None = None
+    ) -> Sequence[MirrorSeen]:
         """Return the mirrors whose topics are there, by full name: the ledger, and one request."""
         states = self.site.states()
-        wanted = [topic for topic, kept in sorted(states.mirrors.items()) if link in {None, kept.link}]
+        wanted = [
+            topic
+            for topic, kept in sorted(states.mirrors.items())
+            if link in {None, kept.link} and name in {None, kept.name} and source in {None, kept.entry.source}
+        ]
         topics = self.site.seen(wanted)
         live = states.live({name: seen.id for name, seen in topics.items()})
         found = [_seen(self.site, live, kept, topics[topic]) for topic, kept in live.mirrors.items() if topic in wanted]

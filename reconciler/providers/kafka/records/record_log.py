@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds, Digest, Isolation
 
 
-_IDLE: Final = 4
+_IDLE: Final = 16
 """Consumers of the same settings that are kept open while no process reads through them."""
 _CONSUMER: Final = {
     "group.id": "reconciler",  # the library demands one; nothing is ever committed, so no group exists
@@ -205,6 +205,7 @@ class _Reading:
         self._at_once = 100
 
     def run(self) -> Iterator[Sequence[Message]]:
+        self._know_leader()
         self._assign()
         until = monotonic() + _SILENCE_S
         while not self._is_done:
@@ -291,6 +292,11 @@ class _Reading:
         else:
             self._next = self._begin = max(low, self._next)
             self._assign()
+
+    def _know_leader(self) -> None:
+        """Ask who leads: of a topic it meets for the first time the client finds that out only after a second."""
+        with suppress(KafkaException):  # whether brokers answer is seen by reading
+            self._consumer.list_topics(self._place.topic, _LOOK_S)
 
     def _assign(self) -> None:
         self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, self._next)])

@@ -1,0 +1,45 @@
+"""The ledger of one process that many threads read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail
+from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import make_topic, record_settings
+
+pytestmark = pytest.mark.thorough
+
+THREADS, WRITES = 8, 5
+
+
+def test_threads_share_readings_and_none_misses_what_was_there_when_it_asked(
+    start_kafka: Callable[..., Kafka], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = start_kafka()
+    make_topic(kafka, TOPIC)
+    ours, theirs = Ledger(record_settings(kafka), "west"), Ledger(record_settings(kafka), "west")
+    readings: list[Tail] = []
+    real = Tail.news
+
+    def counted(tail: Tail, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+        readings.append(tail)
+        return real(tail, forget)
+
+    def write_and_read(thread: int) -> None:
+        for number in range(WRITES):
+            theirs.change(f"tests.{thread}", lambda _, number=number: {("count", f"{thread}"): {"n": number}}, "count")
+            assert ours.read("count")["count", f"{thread}"]["n"] >= number
+
+    ours.read("count")
+    monkeypatch.setattr(Tail, "news", counted)
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(write_and_read, range(THREADS)))
+        readings.clear()
+        list(threads.map(lambda _: ours.read("count"), range(200)))
+    assert len(readings) < 200
+    ours.close()
+    theirs.close()
