@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from measuring import Row, Scale, compared
+from mirroring import failing_over
 from sparkbench import probed
 
 AIMS = {
@@ -28,3 +29,4 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     for name, (against, aim) in AIMS.items():
         ends = {"ours": took["ours"], "floor": took[name]}
         yield compared(what, against, ends, aim=aim, is_quoted=name != "loops", why=WHY)
+    yield failing_over(scale.of(1_000, 20), scratch / "failover", "kafka")

@@ -19,7 +19,7 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     yield from _copying(scale, scratch)
     yield _quiet(scale.of(10_000, 1_000))
     yield from _following(scale, scratch)
-    yield _failing_over(scale.of(1_000, 20), scratch / "failover")
+    yield failing_over(scale.of(1_000, 20), scratch / "failover", "embedded")
 
 
 def _copying(scale: Scale, scratch: Path) -> Iterator[Row]:
@@ -60,8 +60,9 @@ def _following(scale: Scale, scratch: Path) -> Iterator[Row]:
     shutil.rmtree(folder)
 
 
-def _failing_over(mirrors: int, folder: Path) -> Row:
-    found = probed("probes/failover.py", str(folder), str(mirrors))
+def failing_over(mirrors: int, folder: Path, platform: str) -> Row:
+    """Return the row of one command that fails over so many mirrors of a platform."""
+    found = probed("probes/failover.py", str(folder), str(mirrors), platform)
     what = f"fail over a link with {mirrors:,} mirrors, each of which lags"
     ours = f"{in_seconds(found['done'])}, {in_seconds(found['rehearsed'])} its rehearsal"
     shutil.rmtree(folder)
