@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from reconciler.applying.engine import LeaseTurn
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import MissingSparkError, UsageError, UserError
+from reconciler.errors import IncompleteError, MissingSparkError, UsageError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import check_equal
@@ -144,3 +145,12 @@ def test_only_a_plan_with_a_job_on_spark_needs_java(spark: dict[str, Any], store
     )
     with pytest.raises(MissingSparkError, match="Java") if needs_java else nullcontext():
         jobs.check([job])
+
+
+def test_all_that_wait_for_spark_hear_that_they_were_stopped() -> None:
+    jobs = SparkJobs({}, SparkSpec(), {})
+    jobs.stop()
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(jobs.session) for _ in range(4)]
+        for each in asked:
+            assert isinstance(each.exception(timeout=30), IncompleteError)

@@ -321,9 +321,11 @@ class SparkJobs:
 
         # A start takes seconds and cannot be called off; whoever stops does not wait for it. A JVM that comes up after
         # that ends with this process, when its standard input does.
-        if not self._is_stopped:
+        news: RunningSpark | Exception | None = None
+        if not self._is_stopped:  # Of several that wait for Spark, only the first hears that it was stopped.
             threading.Thread(target=start, name="spark", daemon=True).start()
-        match self._news.get():
+            news = self._news.get()
+        match news:
             case None:
                 raise IncompleteError("stopped before the copy began", hint="Go on with: reconciler apply --resume")
             case Exception() as error:
