@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from reconciler.operations.steps.workspace import left_out, pair
 from reconciler.planning.actions import Estimate, RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.threads import ThreadEffects, Workers
 from reconciler.state.journal import Journal
 from reconciler.state.lease import Claim, acquire
 from reconciler.state.lockfile import Owner
@@ -150,7 +149,7 @@ def test_only_a_plan_with_a_job_on_spark_needs_java(spark: dict[str, Any], store
 def test_all_that_wait_for_spark_hear_that_they_were_stopped() -> None:
     jobs = SparkJobs({}, SparkSpec(), {})
     jobs.stop()
-    with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(jobs.session) for _ in range(4)]
-        for each in asked:
-            assert isinstance(each.exception(timeout=30), IncompleteError)
+    threads = Workers(4, name="waiting")
+    for each in [threads.submit(jobs.session) for _ in range(4)]:
+        assert isinstance(each.exception(timeout=30), IncompleteError)
+    threads.close()
