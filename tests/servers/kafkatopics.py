@@ -36,6 +36,13 @@ def make_topic(kafka: Kafka, name: str, *, partitions: int = 3, **configs: str) 
                 raise
         else:
             break
+    until_known(kafka, name, partitions)
+
+
+def until_known(kafka: Kafka, name: str, partitions: int) -> None:
+    """Wait until brokers know of a topic that was just made."""
+    admin = _admin(kafka)
+    deadline = time.monotonic() + _SECONDS
     while len(admin.list_topics(name, _SECONDS).topics[name].partitions) != partitions:
         assert time.monotonic() < deadline, f"{name} does not become known"
 

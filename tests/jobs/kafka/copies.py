@@ -24,6 +24,7 @@ from reconciler.providers.kafka.records.copy_sink import CopySink, Limits, Targe
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from tests.engines import here
 from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import until_known
 
 if TYPE_CHECKING:
     from reconciler.jobs.flows import Copy
@@ -122,6 +123,7 @@ class Place:
     def _made(self, topic: str, partitions: int, configs: dict[str, str]) -> str:
         admin = AdminClient(self.settings)  # Its requests end with it.
         admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs))])[topic].result(30)
+        until_known(self.kafka, topic, partitions)
         return topic
 
 
