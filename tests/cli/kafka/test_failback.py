@@ -235,7 +235,8 @@ def test_the_way_back_copies_only_what_is_new_and_brings_groups(sides: Sides) ->
     sides.produce(sides.east, "second", 10)
     new = sides.read_at(sides.east)
     sides.commit(sides.east, "billing", {0: new[0][12][0], 1: new[1][5][0]})
-    sides.did("mirror", "restore", sides.address("west"), "--yes")
+    said = sides.did("mirror", "restore", sides.address("west"), "--yes").out
+    assert said.endswith("REGULAR → ACTIVE; `reconciler run` copies what is new\n"), said
     assert sides.status("west") == "ACTIVE"
     sides.mirror()
     sides.assert_same(30)
