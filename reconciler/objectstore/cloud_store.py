@@ -303,7 +303,7 @@ class CloudStore:
             for left in reversed(range(_TRIES)):
                 try:
                     obstore.delete(self._client, names)
-                except Exception as error:
+                except Exception as error:  # Its errors share no class with a public name: `is_fault` knows them.
                     if not is_fault(error):
                         raise
                     if is_missing(error):
@@ -312,7 +312,7 @@ class CloudStore:
                         raise  # What a server refuses, the client has tried again by itself.
                 else:
                     return
-            # One of them is gone, and nobody says what became of those after it.
+            # An object was missing, and the answer does not say which of the others were deleted: each goes alone.
             with ThreadPoolExecutor(_DELETING, thread_name_prefix="cloud-delete") as pool:
                 for _ in pool.map(self._delete_one, names):
                     pass
