@@ -153,7 +153,7 @@ _KINDS: Final = {
     "link": {"link"},
     "mirror": {"mirror", "link"},
     "topic": {"topic", "mirror", "mounting"},
-    "verify": {"topic", "mirror", "mounting"},
+    "verify": {"topic", "mirror", "mounting", "link"},
 }
 """Groups and commands whose addresses are of some kinds alone."""
 

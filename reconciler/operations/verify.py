@@ -1,19 +1,19 @@
-"""`verify`: compare two topics."""
+"""`verify`: compare two topics, or every mirror of a link with its source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.jobs.verify import verify as compare_logs
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
-from reconciler.resources.address import address_of, cluster_of
-from reconciler.runtime.text import counted, first_few
+from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +51,48 @@ class Verified:
         return self.comparison.is_equal and not self.foreign
 
 
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A mirror that could not be compared, and why."""
+
+    mirror: Address
+    error: ReconcilerError
+
+
+@dataclass(frozen=True, slots=True)
+class LinkVerified:
+    """Every mirror of a link, compared with its source."""
+
+    link: Address
+    mirrors: tuple[Verified, ...]
+    failed: tuple[NotCompared, ...]
+    stopped: tuple[Address, ...]
+    """Promoted: topics of their own, which are not compared."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether every mirror could be compared, and has the records of its source."""
+        return not self.failed and all(each.is_equal for each in self.mirrors)
+
+    @property
+    def verdict(self) -> ReconcilerError | None:
+        """What is wrong, in a sentence; `None`: nothing is."""
+        if self.is_equal:
+            return None
+        said, hints = [], []
+        different = [each for each in self.mirrors if not each.is_equal]
+        if different:
+            named = first_few([str(each.left) for each in different], _NAMED)
+            said.append(f"{counted(len(different), 'mirror differs', 'mirrors differ')} ({named})")
+            hints = [each.verdict.hint for each in different if each.verdict is not None]
+            hints = [f"{hints[0].rstrip('.')}. See the partitions of one with: reconciler verify MIRROR"]
+        if self.failed:
+            named = first_few([str(each.mirror) for each in self.failed], _NAMED)
+            said.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named})")
+            hints = hints or [self.failed[0].error.hint]
+        return UserError(f"{self.link}: {', and '.join(said)}", hint=hints[0])
+
+
 def verify(
     invocation: Invocation, select: Select, left: str, right: str | None, *, deep: bool, report: Callable[[Event], None]
 ) -> Verified:
@@ -64,27 +106,74 @@ def verify(
     work = open_work(invocation, select)
     ours = topic_address(left)
     mirror = None if right is not None else _mirror(work, ours)
-    theirs = _source(work, mirror) if mirror is not None else topic_address(right or "")
-    logs = provider_of(work, ours).log(ours), provider_of(work, theirs).log(theirs)
-
-    def tell(found: JobProgress) -> None:
-        report(progress_event(f"verify:{ours}", found))
-
-    spans = _spans(work, (ours, theirs), logs, mirror)
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
-        engine = jobs.engine()
+        return _Verifying(work, jobs.engine(), deep, report).logs(ours, right, mirror)
+
+
+def verify_link(
+    invocation: Invocation, select: Select, link: Address, *, deep: bool, report: Callable[[Event], None]
+) -> LinkVerified:
+    """Compare every mirror of a link with its source; one that cannot be compared keeps no other from it.
+
+    What was promoted is a mirror no longer, and is left out.
+
+    Raises:
+        UserError: There is no such link, or `deep` finds no Java.
+    """
+    work = open_work(invocation, select)
+    links, name = provider_of(work, link).links, full_name_of(link)
+    names = [each.name for each in links.links()]
+    if name not in names:
+        near = [address_of("link", cluster_of(link) or "", each) for each in nearest_spelling(name, names)]
+        hint = did_you_mean(near, then="See the links with: reconciler link list")
+        raise UserError(f"{link}: there is no such link", hint=hint)
+    verified: list[Verified] = []
+    failed: list[NotCompared] = []
+    stopped: list[Address] = []
+    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
+        verifying = _Verifying(work, jobs.engine(), deep, report)
+        for mirror in links.mirrors(name):
+            address = address_of("mirror", mirror.cluster, mirror.name)
+            if mirror.status is MirrorStatus.STOPPED:
+                stopped.append(address)
+                continue
+            try:
+                verified.append(verifying.logs(address, None, mirror))
+            except (UserError, RetryableError) as error:
+                failed.append(NotCompared(address, error))
+    return LinkVerified(link, tuple(verified), tuple(failed), tuple(stopped))
+
+
+@dataclass(frozen=True, slots=True)
+class _Verifying:
+    """What compares logs of one workspace."""
+
+    work: Work
+    engine: Engine
+    deep: bool
+    report: Callable[[Event], None]
+
+    def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> Verified:
+        """Compare two logs; a mirror with its source."""
+        work, engine = self.work, self.engine
+        theirs = _source(work, mirror) if mirror is not None else topic_address(right or "")
+        logs = provider_of(work, ours).log(ours), provider_of(work, theirs).log(theirs)
+        spans = _spans(work, (ours, theirs), logs, mirror)
         if spans is None:
-            comparison = compare_logs(engine, *logs, deep=deep, progress=tell)
+            comparison = compare_logs(engine, *logs, deep=self.deep, progress=lambda found: self._tell(ours, found))
         else:
             comparison = renumbered(engine, logs, spans, begins=mirror.begins if mirror is not None else None)
-    if mirror is not None and spans is None:
-        comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
-    named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
-    foreign: Sequence[ForeignRecords] = ()
-    if mirror is not None and spans is not None:
-        foreign = provider_of(work, ours).links.foreign([mirror.name]).get(mirror.name, ())
-    verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
-    return Verified(named, theirs, comparison, verdict, tuple(foreign))
+        if mirror is not None and spans is None:
+            comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
+        named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
+        foreign: Sequence[ForeignRecords] = ()
+        if mirror is not None and spans is not None:
+            foreign = provider_of(work, ours).links.foreign([mirror.name]).get(mirror.name, ())
+        verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
+        return Verified(named, theirs, comparison, verdict, tuple(foreign))
+
+    def _tell(self, ours: Address, found: JobProgress) -> None:
+        self.report(progress_event(f"verify:{ours}", found))
 
 
 def _spans(

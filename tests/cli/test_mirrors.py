@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import uuid
 from typing import TYPE_CHECKING
@@ -267,6 +268,46 @@ def test_a_mirror_is_compared_with_its_source_by_its_address_alone(twins: Twins)
     plain = twins.typed("verify", "topic/east/shop:plain")
     assert (plain.code, "is not mirrored" in plain.err) == (1, True)
     assert "Two logs are compared by two addresses" in plain.err
+
+
+def test_every_mirror_of_a_link_is_compared_with_its_source_by_one_command(twins: Twins) -> None:
+    twins.produce("topic/west/shop:orders", "d")
+    behind = twins.typed("verify", "link/east/twin")
+    assert behind.code == 1
+    assert re.search(rf"^{CLICKS} +topic/west/shop:clicks +[0-9]+  equal$", behind.out, re.MULTILINE)
+    assert re.search(rf"^{ORDERS} .*  differs in 1 partition$", behind.out, re.MULTILINE)
+    assert f"link/east/twin: 1 mirror differs ({ORDERS})" in behind.err
+    assert "reconciler run --once" in behind.err
+    twins.said("run", "--once")
+    assert "Equal: 2 mirrors, " in twins.said("verify", "link/east/twin")
+    twins.said("mirror", "promote", CLICKS, "--yes")
+    found = twins.printed("link-verification", "verify", "link/east/twin")
+    assert [(each["mirror"], each["equal"]) for each in found["mirrors"]] == [(ORDERS, True)]
+    assert (found["equal"], found["stopped"], found["failed"]) == (True, [CLICKS], [])
+
+
+def test_a_mirror_that_cannot_be_compared_is_named_and_keeps_no_other_from_it(twins: Twins) -> None:
+    twins.cluster("west").delete_topic("shop:orders")
+    said = twins.typed("verify", "link/east/twin")
+    assert (said.code, f"✗ {ORDERS}: " in said.out, "Different: 1 mirror, " in said.out) == (1, True, True)
+    assert f"link/east/twin: 1 mirror could not be compared ({ORDERS})" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("link/east/twim",), 1, "there is no such link\n  hint: Did you mean link/east/twin?"),
+        (("link/east/twin", ORDERS), 64, "link/east/twin has no second address"),
+        (("link/east",), 64, "'link/east' is not the address of a link"),
+    ],
+    ids=["another-name", "two-addresses", "no-name"],
+)
+def test_what_names_no_link_to_compare_is_refused(
+    twins: Twins, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    said = twins.typed("verify", *arguments)
+    assert (said.code, said.out) == (code, "")
+    assert says in said.err
 
 
 def test_topics_say_of_mirrors_what_they_follow_and_in_which_state(twins: Twins) -> None:

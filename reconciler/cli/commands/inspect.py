@@ -166,7 +166,7 @@ def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | Non
 def verify_command(
     files: Files,
     place: Place,
-    left: Annotated[str, Argument(metavar="ADDR", help="One topic log.")],
+    left: Annotated[str, Argument(metavar="ADDR", help="One topic log; or a link, to compare each of its mirrors.")],
     right: Annotated[
         str | None, Argument(metavar="ADDR", help="The other; by default the source of a mirror.", show_default=False)
     ] = None,
@@ -174,14 +174,36 @@ def verify_command(
     form: TextOrJson = "text",
 ) -> None:
     """Compare two topic logs, partition by partition, by count, ends and digest; exits 1 where they differ."""
-    from reconciler.cli.json.runs_json import VerifyDocument
     from reconciler.cli.progress import reporter
+    from reconciler.resources.address import Address, kind_of
+
+    if kind_of(Address(left)) == "link":
+        _verify_link(files, place, left, right, deep=deep, form=form)
+        return
+    from reconciler.cli.json.runs_json import VerifyDocument
     from reconciler.cli.text.runs_text import verified_text
     from reconciler.operations.verify import verify
 
     with reporter("text") as report:
         verified = verify(place.invocation(), files.select(), left, right, deep=deep, report=report)
     present(form, lambda: verified_text(verified), lambda: VerifyDocument.of(verified))
+    raise_verdict(verified.verdict)
+
+
+def _verify_link(
+    files: Files, place: Place, link: str, right: str | None, *, deep: bool, form: Literal["text", "json"]
+) -> None:
+    from reconciler.cli.json.runs_json import LinkVerificationDocument
+    from reconciler.cli.progress import reporter
+    from reconciler.cli.text.runs_text import link_verified_text
+    from reconciler.operations.mirrors.mirror_selection import link_named
+    from reconciler.operations.verify import verify_link
+
+    if right is not None:
+        raise UsageError(f"{link} has no second address", hint="Of a link, every mirror is compared with its source.")
+    with reporter("text") as report:
+        verified = verify_link(place.invocation(), files.select(), link_named(link), deep=deep, report=report)
+    present(form, lambda: link_verified_text(verified), lambda: LinkVerificationDocument.of(verified))
     raise_verdict(verified.verdict)
 
 

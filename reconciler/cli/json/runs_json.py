@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.operations.metrics import Metric
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
     from reconciler.operations.steps.approval import ApprovalCheck
-    from reconciler.operations.verify import Verified
+    from reconciler.operations.verify import LinkVerified, NotCompared, Verified
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move
     from reconciler.resources.mirrors import ForeignRecords
     from reconciler.state.journal import StateAdvance
@@ -577,6 +577,66 @@ class VerifyDocument(Document):
             deep=verified.comparison.is_deep,
             partitions=tuple(PartitionPart.of(each) for each in verified.comparison.partitions),
             foreign=tuple(ForeignPart.of(each) for each in verified.foreign),
+        )
+
+
+class MirrorVerifiedPart(Part):
+    """One mirror of a link, compared with its source."""
+
+    mirror: str
+    source: str
+    equal: bool
+    partitions: tuple[PartitionPart, ...]
+    foreign: tuple[ForeignPart, ...] = Field(
+        description="Records in the mirror that other producers wrote: its source does not have them."
+    )
+
+    @classmethod
+    def of(cls, verified: Verified) -> MirrorVerifiedPart:
+        """Say every partition."""
+        return cls(
+            mirror=verified.left,
+            source=verified.right,
+            equal=verified.is_equal,
+            partitions=tuple(PartitionPart.of(each) for each in verified.comparison.partitions),
+            foreign=tuple(ForeignPart.of(each) for each in verified.foreign),
+        )
+
+
+class NotComparedPart(Part):
+    """A mirror that could not be compared."""
+
+    mirror: str
+    error: str
+    hint: str
+
+    @classmethod
+    def of(cls, failed: NotCompared) -> NotComparedPart:
+        """Say why."""
+        return cls(mirror=failed.mirror, error=failed.error.message, hint=typed_again(failed.error.hint))
+
+
+class LinkVerificationDocument(Document):
+    """Every mirror of a link, compared with its source partition by partition."""
+
+    format: Literal["reconciler.link-verification/1"] = "reconciler.link-verification/1"
+    link: str
+    equal: bool = Field(description="Whether every mirror could be compared, and has the records of its source.")
+    deep: bool = Field(description="Whether every record was read anew.")
+    mirrors: tuple[MirrorVerifiedPart, ...]
+    failed: tuple[NotComparedPart, ...]
+    stopped: tuple[str, ...] = Field(description="Mirrors that were promoted: they are not compared.")
+
+    @classmethod
+    def of(cls, verified: LinkVerified) -> LinkVerificationDocument:
+        """Say every mirror."""
+        return cls(
+            link=verified.link,
+            equal=verified.is_equal,
+            deep=any(each.comparison.is_deep for each in verified.mirrors),
+            mirrors=tuple(MirrorVerifiedPart.of(each) for each in verified.mirrors),
+            failed=tuple(NotComparedPart.of(each) for each in verified.failed),
+            stopped=tuple(map(str, verified.stopped)),
         )
 
 

@@ -47,7 +47,13 @@ from reconciler.cli.json.mounts_json import (
     MountsDocument,
     MountStatusDocument,
 )
-from reconciler.cli.json.runs_json import EventDocument, MetricsDocument, PipelineDocument, VerifyDocument
+from reconciler.cli.json.runs_json import (
+    EventDocument,
+    LinkVerificationDocument,
+    MetricsDocument,
+    PipelineDocument,
+    VerifyDocument,
+)
 from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.json.states_json import (
     StateDiffDocument,
@@ -86,6 +92,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "migration": MigrationDocument,
     "link-answers": LinkAnswersDocument,
     "link-description": LinkDescriptionDocument,
+    "link-verification": LinkVerificationDocument,
     "links": LinksDocument,
     "mirror-answers": MirrorAnswersDocument,
     "mirror-description": MirrorDescriptionDocument,

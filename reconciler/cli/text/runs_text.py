@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
     from reconciler.operations.plan import Planned
     from reconciler.operations.state_views import HistoryRow
-    from reconciler.operations.verify import Verified
+    from reconciler.operations.verify import LinkVerified, Verified
 
 
 _FEW: Final = 10
@@ -372,12 +372,38 @@ def verified_text(verified: Verified) -> list[Line]:
         line(Span("left   ", Tone.QUIET), verified.left),
         line(Span("right  ", Tone.QUIET), verified.right),
         EMPTY,
-        *table(
-            ("partition", "offsets left", "offsets right", "records left", "records right", ""), rows, numbers=_RIGHT
-        ),
+        *table(_HEADINGS, rows, numbers=_RIGHT),
         *(line(Span("foreign  ", Tone.DANGER), str(each)) for each in verified.foreign),
         EMPTY,
         line(Span(f"{word}: ", tone), f"{counted(len(partitions), 'partition')}, {counts}, {how}"),
+    ]
+
+
+def link_verified_text(verified: LinkVerified) -> list[Line]:
+    """Return a row for each mirror of a link, and whether all have the records of their sources."""
+    rows: list[tuple[str, str, str, Span]] = []
+    for each in verified.mirrors:
+        partitions = each.comparison.partitions
+        records = sum(side.records for one in partitions if (side := one.left) is not None)
+        differing = [one for one in partitions if not one.is_equal]
+        said = Span("equal", Tone.ADD)
+        if differing:
+            said = Span(f"differs in {counted(len(differing), 'partition')}", Tone.DANGER)
+        elif each.foreign:
+            said = Span("has records of other producers", Tone.DANGER)
+        rows.append((each.left, each.right, count_text(records), said))
+    how = "every record read" if any(each.comparison.is_deep for each in verified.mirrors) else "by kept digests"
+    word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
+    total = sum(side.records for each in verified.mirrors for one in each.comparison.partitions if (side := one.left))
+    counts = f"{counted(len(verified.mirrors), 'mirror')}, {counted(total, 'record')}, {how}"
+    return [
+        line(Span("link   ", Tone.QUIET), verified.link),
+        EMPTY,
+        *table(("mirror", "source", "records", ""), rows, numbers=(2,)),
+        *(line(Span("✗ ", Tone.DANGER), f"{each.mirror}: {each.error}. {each.error.hint}") for each in verified.failed),
+        *(line(Span("left out  ", Tone.QUIET), f"{each}: it was promoted") for each in verified.stopped),
+        EMPTY,
+        line(Span(f"{word}: ", tone), counts),
     ]
 
 
