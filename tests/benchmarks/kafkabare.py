@@ -17,6 +17,7 @@ _READING: Final = {
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
     "fetch.message.max.bytes": 4 << 20,
+    "fetch.queue.backoff.ms": 5,
 }
 
 

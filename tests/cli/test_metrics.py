@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 import jsonschema
 import pytest
 
-from reconciler.cli.metrics_file import metrics_body, put_metrics, totals_in
-from reconciler.cli.text.prometheus import prometheus_text
+from reconciler.cli.metrics_file import metrics_body, prometheus_text, put_metrics, totals_in
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets

@@ -32,7 +32,7 @@ _STALLED_SECONDS: Final = 60.0
 _TRIES: Final = 8
 """So often, where no broker is there any more."""
 _BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
-_READING: Final = ("Describe", "List", "Metadata", "Find", "OffsetFetch", "ApiVersions")
+_READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch", "ApiVersions")
 """How the names of requests begin that change nothing."""
 
 

@@ -20,6 +20,7 @@ consumer = Consumer(
         "auto.offset.reset": "earliest",
         "fetch.message.max.bytes": 4 << 20,
         "queued.min.messages": 200_000,
+        "fetch.queue.backoff.ms": 5,
     }
 )
 consumer.assign([TopicPartition(topic, number, 0) for number in partitions])

@@ -17,6 +17,7 @@ from pathlib import Path
 from probes.embedded import fill, providers, topic
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
+from reconciler.jobs.stage import Engine
 from reconciler.resources.workspace import SparkSpec
 from tests.engines import on
 
@@ -55,11 +56,15 @@ def mirrored(number: int) -> float:
 
 
 def caught_up(number: int) -> float:
-    """Bring a mirror to the end of a source that got a hundredth more; return the seconds it took."""
+    """Bring a mirror to the end of a source that got a hundredth more; return the seconds it took.
+
+    As `run` does it: so little is copied without Spark.
+    """
     fill(west.sink(topic("west", "events")), records // 100)
     settled(0)
     began = time.perf_counter()
-    copy = mirror(on(spark.session), west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    engine = Engine(lambda: spark.session)
+    copy = mirror(engine, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
     took = time.perf_counter() - began
     if copy.records != records // 100:
         sys.exit(f"{copy.records} records were copied, not {records // 100}")

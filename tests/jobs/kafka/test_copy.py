@@ -29,13 +29,17 @@ pytestmark = pytest.mark.thorough
 
 
 SMALL = Limits(records=50)
+WHOLE = Limits(records=50, whole=1)
+"""Copies batches as they are, as far as it can."""
+WAYS = pytest.mark.parametrize("limits", [SMALL, WHOLE], ids=["one-by-one", "whole-batches"])
 
 
 @pytest.mark.fact("F-K-090")
-def test_a_copy_has_every_record_once_as_it_was(place: Place) -> None:
+@WAYS
+def test_a_copy_has_every_record_once_as_it_was(place: Place, limits: Limits) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 500, partitions=3)
-    copy = copied(place.log(source), place.sink(target, limits=SMALL))
+    copy = copied(place.log(source), place.sink(target, limits=limits))
     assert copy.is_whole
     assert copy.records == 1500
     assert assert_copied(place, source, target) == 1500
@@ -43,10 +47,11 @@ def test_a_copy_has_every_record_once_as_it_was(place: Place) -> None:
 
 
 @pytest.mark.fact("F-K-091")
-def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_sides(place: Place) -> None:
+@WAYS
+def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_sides(place: Place, limits: Limits) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 400, each=30)
-    copy = copied(place.log(source), place.sink(target, limits=SMALL))
+    copy = copied(place.log(source), place.sink(target, limits=limits))
     assert copy.records == assert_copied(place, source, target) < 400
     bounds = place.log(source).bounds()[0]
     offsets = place.map(target, 0)
@@ -57,12 +62,13 @@ def test_what_was_aborted_is_not_copied_and_the_map_jumps_over_gaps_on_both_side
         assert offsets.target_of(offset) == expected
 
 
-def test_only_what_is_new_is_copied_next_time(place: Place) -> None:
+@WAYS
+def test_only_what_is_new_is_copied_next_time(place: Place, limits: Limits) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     for start, expected in ((0, 200), (100, 200), (200, 200)):
         produce(place, source, 100, partitions=2, start=start)
-        assert copied(place.log(source), place.sink(target, limits=SMALL)).records == expected
-        assert copied(place.log(source), place.sink(target, limits=SMALL)).records == 0
+        assert copied(place.log(source), place.sink(target, limits=limits)).records == expected
+        assert copied(place.log(source), place.sink(target, limits=limits)).records == 0
     assert assert_copied(place, source, target) == 600
 
 
@@ -104,10 +110,11 @@ def test_spark_copies_as_threads_do(place: Place, spark: SparkSession) -> None:
     assert assert_copied(place, source, target) == 900
 
 
-def test_a_copy_ends_where_it_was_told_to(place: Place) -> None:
+@WAYS
+def test_a_copy_ends_where_it_was_told_to(place: Place, limits: Limits) -> None:
     source, target = place.create("orders", 2), place.create("copy", 2)
     produce(place, source, 100, partitions=2)
-    copied(place.log(source), place.sink(target), until={0: 30})
+    copied(place.log(source), place.sink(target, limits=limits), until={0: 30})
     assert {number: len(found) for number, found in place.read(target).items()} == {0: 30}
 
 
@@ -200,7 +207,7 @@ def filled(place: Place, records: list[Raw]) -> str:
 
 
 @pytest.mark.fact("F-K-090")
-@pytest.mark.parametrize("limits", [Limits(), Limits(records=50)], ids=["large", "small"])
+@pytest.mark.parametrize("limits", [Limits(), SMALL, WHOLE], ids=["large", "small", "whole"])
 def test_every_record_is_copied_once_as_it_was(place: Place, records: list[Raw], limits: Limits) -> None:
     source, target = filled(place, records), place.create("copy")
     copy = copied(place.log(source), place.sink(target, limits=limits))

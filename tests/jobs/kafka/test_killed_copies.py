@@ -30,6 +30,7 @@ pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked 
 
 
 SMALL = Limits(records=40)
+WHOLE = Limits(records=40, whole=1)
 RECORDS = 1200
 
 
@@ -62,10 +63,15 @@ class Found:
     def bootstrap(self) -> str:
         return self.address
 
+    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        for found in self.log.whole_batches(partition, offsets):
+            time.sleep(self.seconds)
+            yield found
 
-def copy_until_killed(address: str, source: str, target: str) -> None:
+
+def copy_until_killed(address: str, source: str, target: str, limits: Limits = SMALL) -> None:
     place = Place(cast("Kafka", Found(address)), "")
-    copied(Slow(place.log(source)), place.sink(target, limits=SMALL))
+    copied(Slow(place.log(source)), place.sink(target, limits=limits))
 
 
 @pytest.mark.fact("F-K-090")
@@ -84,6 +90,47 @@ def test_a_copier_that_is_killed_again_and_again_copies_every_record_once(place:
     assert sink.reached()[0].end > 0
     copied(place.log(source), place.sink(target, limits=SMALL))
     assert assert_copied(place, source, target) == RECORDS
+
+
+@pytest.mark.fact("F-K-090")
+def test_a_copier_of_whole_batches_that_is_killed_again_and_again_copies_every_record_once(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    for start in range(0, 40 * 120, 120):
+        produce(place, source, 120, start=start)
+    sink = place.sink(target)
+    spawning = multiprocessing.get_context("spawn")
+    for killed in range(5):
+        arguments = (place.kafka.bootstrap(), source, target, WHOLE)
+        process = spawning.Process(target=copy_until_killed, args=arguments)
+        process.start()
+        wait_for_more(sink)
+        time.sleep(0.005 * killed)  # each time somewhere else in its transaction
+        process.kill()
+        process.join()
+    assert 0 < sink.reached()[0].end < 40 * 120
+    copied(place.log(source), place.sink(target, limits=WHOLE))
+    assert assert_copied(place, source, target) == 40 * 120
+
+
+@pytest.mark.parametrize("limits", [SMALL, WHOLE], ids=["one-by-one", "whole-batches"])
+def test_of_copiers_in_both_ways_the_later_wins_and_every_record_is_there_once(place: Place, limits: Limits) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    for start in range(0, 20 * 120, 120):
+        produce(place, source, 120, start=start)
+
+    def copy(limits: Limits) -> None:
+        for _ in range(100):
+            try:
+                copied(Slow(place.log(source)), place.sink(target, limits=limits))
+            except RetryableError:  # the other took over
+                continue
+            return
+        pytest.fail("it never gets through")
+
+    with ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(copy, one) for one in (WHOLE, limits)]:
+            each.result(300)
+    assert assert_copied(place, source, target) == 20 * 120
 
 
 @pytest.mark.fact("F-K-090")

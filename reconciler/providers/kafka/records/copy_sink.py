@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,13 @@ from reconciler.providers.kafka.records.copy_progress import (
     messages_of,
     opened,
 )
-from reconciler.providers.kafka.records.copy_transaction import Transactions, batches_of, check_in_order
+from reconciler.providers.kafka.records.copy_transaction import (
+    BatchLog,
+    Transactions,
+    check_in_order,
+    lots_each,
+    lots_whole,
+)
 from reconciler.records.log import (
     Bounds,
     Copied,
@@ -33,7 +40,7 @@ from reconciler.records.offset_map import pieces_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 
-    from reconciler.providers.kafka.records.copy_transaction import RawTransactions
+    from reconciler.providers.kafka.records.copy_transaction import Lot, RawTransactions
     from reconciler.records.log import TopicLog
 
 
@@ -45,11 +52,13 @@ _NOTHING: Final = Progress()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a transaction is committed: whatever comes first."""
+    """When a transaction is committed: whatever comes first; and from how many records on batches are copied whole."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
+    whole: int = 50_000
+    """Fewer are copied one by one: the connections that batches come over take longer to open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +83,39 @@ class Target:
     """More settings of the producer: how batches are packed."""
 
 
-def transactions_of(target: Target, partition: int, *, is_odd: bool) -> Writer:
-    """Return who writes a partition: librdkafka, or the protocol itself what that cannot write."""
+class Way(Enum):
+    """How records are read and written."""
+
+    WHOLE = "batches as they are"
+    EACH = "one by one, by librdkafka"
+    ODD = "one by one, by the protocol: what librdkafka cannot write"
+
+
+_NEXT: Final = {Way.WHOLE: Way.EACH, Way.EACH: Way.ODD, Way.ODD: Way.EACH}
+"""The way to go on where one ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is copied of a partition, and how."""
+
+    partition: int
+    source: TopicLog
+    way: Way
+    offsets: OffsetRange
+
+    def lots(self) -> Iterator[Lot]:
+        """Yield the records, in order; whole batches up to the first that cannot be had whole."""
+        if self.way is Way.WHOLE and isinstance(self.source, BatchLog):
+            return lots_whole(self.source, self.partition, self.offsets)
+        return lots_each(self.source, self.partition, self.offsets)
+
+
+def transactions_of(target: Target, partition: int, way: Way) -> Writer:
+    """Return who writes a partition: librdkafka, or the protocol itself."""
     place = (target.topic, partition)
     settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
-    if not is_odd:
+    if way is Way.EACH:
         return Transactions(settings, place, target.cluster)
     from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - as its records
 
@@ -151,18 +188,24 @@ class CopySink:
             SourceChangedError: What is there is no copy of that log.
             RetryableError: Brokers do not answer; what is committed stays.
         """
-        through, is_odd = offsets.start, False
+        through, way = offsets.start, self._first_way(partition, source, offsets)
         while through < offsets.stop:
             # Each fences the one before it, and then looks how far that came: nobody else copied in between unnoticed.
-            transactions = transactions_of(self.target, partition, is_odd=is_odd)
+            transactions = transactions_of(self.target, partition, way)
             try:
                 progress = self._progress(partition)
                 if progress is None or progress.through >= offsets.stop:
                     return
-                through = yield from self._copied(transactions, partition, source, (progress, offsets))
+                work = Work(partition, source, way, OffsetRange(progress.through, offsets.stop))
+                through = yield from self._copied(transactions, work, progress)
             finally:
                 transactions.close()
-            is_odd = not is_odd
+            way = _NEXT[way]
+
+    def _first_way(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Way:
+        is_long = offsets.length >= self.target.limits.whole
+        is_whole = is_long and isinstance(source, BatchLog) and source.has_whole_batches(partition, offsets)
+        return Way.WHOLE if is_whole else Way.EACH
 
     def _progress(self, partition: int) -> Progress | None:
         """Return how far it is under the fence; `None`: states were written meanwhile, so somebody must look again."""
@@ -181,33 +224,33 @@ class CopySink:
         check_current(target.topic, partition, progress.reached, seen)
         return progress
 
-    def _copied(
-        self, transactions: Writer, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
-    ) -> Generator[Copied, None, int]:
-        """Copy, and return how far: up to records that the other way of writing is for."""
-        progress, offsets = work
+    def _copied(self, transactions: Writer, work: Work, progress: Progress) -> Generator[Copied, None, int]:
+        """Copy, and return how far: up to records that another way of writing is for."""
+        partition, rest = work.partition, work.offsets
         followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
         limits = self.target.limits
         records = taken = 0
         began = monotonic()
-        rest = OffsetRange(progress.through, offsets.stop)
-        for batch in batches_of(source, partition, rest):
-            if not transactions.takes(batch):
-                rest = OffsetRange(rest.start, batch[0][4])
+        reached = rest.start
+        for lot in work.lots():
+            if not transactions.takes(lot.content):
+                rest = OffsetRange(rest.start, lot.first)
                 break
-            transactions.take(batch)
-            newest_ms = max(row[2] for row in batch)
-            progress = replace(progress, newest_ms=max(progress.newest_ms or 0, newest_ms))
-            records += len(batch)
-            taken += sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
+            transactions.take(lot.content)
+            progress = replace(progress, newest_ms=max(progress.newest_ms or 0, lot.newest_ms))
+            reached = lot.through
+            records += lot.records
+            taken += lot.bytes
             is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
             if is_full or transactions.is_calm:
-                through = batch[-1][4] + 1
-                progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, through), partition)
-                yield Copied(partition, through, records, taken)
+                progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, reached), partition)
+                yield Copied(partition, reached, records, taken)
                 if transactions.is_calm:
-                    return through
-                rest, records, taken, began = OffsetRange(through, rest.stop), 0, 0, monotonic()
+                    return reached
+                rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
+        else:
+            if work.way is Way.WHOLE:  # What follows must be read record by record.
+                rest = OffsetRange(rest.start, reached)
         if rest.length:
             self._commit(transactions, (progress, followed), rest, partition)
             yield Copied(partition, rest.stop, records, taken)

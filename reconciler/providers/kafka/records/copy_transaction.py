@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from reconciler.errors import LostRaceError, ProducerFencedError, ReconcilerErro
 from reconciler.providers.kafka.faults import behind, named, of_code
 from reconciler.providers.kafka.ledger import SLICE_S, TOPIC, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
 from reconciler.providers.kafka.records.record_batches import BatchWriter, Producer, asking, know, until_told
+from reconciler.providers.kafka.records.whole_batches import stamped
 from reconciler.providers.kafka.security import as_admin, revealed
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.providers.kafka.records.columns import Headers
+    from reconciler.providers.kafka.records.whole_batches import WholeBatch
     from reconciler.records.log import OffsetRange, TopicLog
 
 
@@ -37,8 +40,25 @@ _time: Final = itemgetter(2)
 _headers: Final = itemgetter(3)
 
 
+Content: TypeAlias = "Sequence[Sent] | WholeBatch"
+"""Records as a list, or a batch as a broker keeps it."""
+
+
 class Odd(list["Sent"]):
     """Records of which librdkafka cannot write one as it is: names that are bytes (see `columns.py`), or time 0."""
+
+
+@runtime_checkable
+class BatchLog(Protocol):
+    """A log that has its records in batches as brokers keep them."""
+
+    def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
+        """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
+        ...
+
+    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
+        """Yield batches of a range, in order, up to the first that must be read record by record."""
+        ...
 
 
 @runtime_checkable
@@ -48,6 +68,32 @@ class MessageLog(Protocol):
     def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
         """Yield what `read` would, as lists of confluent-kafka messages."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Records that are written together: one by one, or a batch as it is."""
+
+    content: Content
+    first: int
+    through: int
+    newest_ms: int
+    records: int
+    bytes: int
+    """Of keys and values; of a whole batch, as it is stored."""
+
+
+def lots_whole(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
+    """Yield the batches of a range, up to the first that cannot be had whole."""
+    for each in source.whole_batches(partition, offsets):
+        yield Lot(each, each.first, each.through, each.newest_ms, each.records, len(each.raw))
+
+
+def lots_each(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
+    """Yield the records of a range, in order."""
+    for batch in batches_of(source, partition, offsets):
+        taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
+        yield Lot(batch, batch[0][4], batch[-1][4] + 1, max(map(_time, batch)), len(batch), taken)
 
 
 def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Sent]]:
@@ -133,23 +179,24 @@ class Transactions:
         """Tell whether another way of writing does better from here on."""
         return False
 
-    def takes(self, batch: Sequence[Sent]) -> bool:
+    def takes(self, batch: Content) -> bool:
         """Tell whether it can write all records of a batch as they are."""
-        return not isinstance(batch, Odd)
+        return isinstance(batch, list) and not isinstance(batch, Odd)
 
-    def take(self, batch: Sequence[Sent]) -> None:
+    def take(self, batch: Content) -> None:
         """Write records; they are readable once they are committed.
 
         Raises:
             UserError: One cannot be written as it is.
         """
+        rows = cast("Sequence[Sent]", batch)
         if not self._is_open:
             self._asked(self._producer.begin_transaction)
             self._is_open = True
         with self._in_our_words():
-            self._produce(batch)
+            self._produce(rows)
             self._producer.poll(0)
-        self._sources += [row[4] for row in batch]
+        self._sources += [row[4] for row in rows]
         self._check()
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -274,7 +321,7 @@ _CALM: Final = 2_000
 
 
 class RawTransactions:
-    """As `Transactions`. Slow: each batch is packed here, and waits for the one before it."""
+    """As `Transactions`. Each batch waits for the one before it; records that are packed here take long."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         """Fence whoever else copies the partition, the client of this process included."""
@@ -296,11 +343,14 @@ class RawTransactions:
         """Tell whether librdkafka could have written the last records."""
         return self._calm >= _CALM
 
-    def takes(self, batch: Sequence[Sent]) -> bool:  # noqa: ARG002 - as `Transactions` has it
-        """Tell whether it can write all records of a batch: it can write any."""
-        return True
+    def takes(self, batch: Content) -> bool:
+        """Tell whether it can write all records of a batch: any, but whole ones only where brokers keep them so."""
+        if isinstance(batch, list):
+            return True
+        whole = cast("WholeBatch", batch)
+        return self._writer.keeps(self._topic, whole.codec, len(whole.raw))
 
-    def take(self, batch: Sequence[Sent]) -> None:
+    def take(self, batch: Content) -> None:
         """Write records; they are readable once they are committed.
 
         Raises:
@@ -308,12 +358,16 @@ class RawTransactions:
             LostRaceError: Somebody else copies this partition now.
             RetryableError: The cluster does not answer.
         """
-        self._calm = 0 if isinstance(batch, Odd) else self._calm + len(batch)
         with self._in_our_words():
             self._open(self._topic, self._partition)
-            offsets = self._writer.write(self._topic, self._partition, batch)
-        self._sources += [row[4] for row in batch]
-        self._targets += offsets
+            if isinstance(batch, list):
+                self._calm = 0 if isinstance(batch, Odd) else self._calm + len(batch)
+                self._targets += self._writer.write(self._topic, self._partition, batch)
+                self._sources += [row[4] for row in batch]
+            else:
+                whole = cast("WholeBatch", batch)
+                self._targets += self._writer.put(self._topic, self._partition, partial(stamped, whole), whole.records)
+                self._sources += range(whole.first, whole.through)
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return where the records of this transaction were in the source, and where they are in the copy."""

@@ -9,6 +9,7 @@ import struct
 import threading
 import zlib
 from collections import Counter
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -63,16 +64,16 @@ RawHeaders = list[tuple[bytes, bytes | None]]
 Row = tuple[bytes | None, bytes | None, int, "Headers", int]
 """Value, key, time, headers, and a number that does not matter here: the offset where it came from."""
 
-_PREFIX: Final = struct.Struct(">qiibI")
+PREFIX: Final = struct.Struct(">qiibI")
 """Of a batch: its first offset, its length from here on, the leader's epoch, the format, a checksum."""
-_REST: Final = struct.Struct(">hiqqqhii")
+REST: Final = struct.Struct(">hiqqqhii")
 """What follows: attributes, last offset, first and last time, producer, its epoch, its number, count of records."""
-_LENGTH_END: Final = 12
-_FORMAT: Final = 2
-_COMPRESSION: Final = 0x07
-_TRANSACTIONAL: Final = 0x10
-_CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-_NAMES: Final = {number: name for name, number in _CODECS.items()}
+LENGTH_END: Final = 12
+FORMAT: Final = 2
+COMPRESSION: Final = 0x07
+TRANSACTIONAL: Final = 0x10
+CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
 """Set in every byte of a number but its last."""
 _NULL: Final = b"\x01"
@@ -101,15 +102,15 @@ class Batch(NamedTuple):
 def batches_in(fetched: bytes) -> Iterator[Batch]:
     """Yield the batches of an answer; what is cut off at its end is left out, as is what is older than headers."""
     at = 0
-    while at + _PREFIX.size + _REST.size <= len(fetched):
-        first, length, _, form, _ = _PREFIX.unpack_from(fetched, at)
-        end = at + _LENGTH_END + length
+    while at + PREFIX.size + REST.size <= len(fetched):
+        first, length, _, form, _ = PREFIX.unpack_from(fetched, at)
+        end = at + LENGTH_END + length
         if end > len(fetched):
             return
-        if form == _FORMAT:
-            attributes, *_, count = _REST.unpack_from(fetched, at + _PREFIX.size)
-            content = fetched[at + _PREFIX.size + _REST.size : end]
-            yield Batch(first, count, _plain(content, _NAMES[attributes & _COMPRESSION]))
+        if form == FORMAT:
+            attributes, *_, count = REST.unpack_from(fetched, at + PREFIX.size)
+            content = fetched[at + PREFIX.size + REST.size : end]
+            yield Batch(first, count, _plain(content, _NAMES[attributes & COMPRESSION]))
         at = end
 
 
@@ -165,14 +166,14 @@ def packed(rows: Sequence[Row], producer: Producer, number: int, *, codec: str) 
 
     first = rows[0][2]
     content = b"".join(_record(row, at, first) for at, row in enumerate(rows))
-    attributes = _CODECS[codec] | (0 if producer.transactional_id is None else _TRANSACTIONAL)
+    attributes = CODECS[codec] | (0 if producer.transactional_id is None else TRANSACTIONAL)
     last = max(row[2] for row in rows)
-    rest = _REST.pack(
+    rest = REST.pack(
         attributes, len(rows) - 1, first, last, producer.id, producer.epoch, number & 0x7FFFFFFF, len(rows)
     )
     body = rest + _compressed(content, codec)
-    length = _PREFIX.size - _LENGTH_END + len(body)
-    return _PREFIX.pack(0, length, -1, _FORMAT, calc_crc32c(body)) + body
+    length = PREFIX.size - LENGTH_END + len(body)
+    return PREFIX.pack(0, length, -1, FORMAT, calc_crc32c(body)) + body
 
 
 def size_of(row: Row) -> int:
@@ -368,29 +369,34 @@ class HeadersOf:
         """
         if offset not in self._found:
             self._found = {}
-            for batch in batches_in(self._fetched(offset)):
+            for batch in batches_in(fetched(self._leader, offset)):
                 self._found.update(headers_in(batch))
         if offset not in self._found:
             message = f"{self._leader.topic}, partition {self._leader.partition}: offset {offset:,} is gone"
             raise RetryableError(message, hint="It was removed while it was read. Run the same command again.")
         return self._found[offset]
 
-    def _fetched(self, offset: int) -> bytes:
-        from kafka.protocol.consumer import FetchRequest
 
-        leader, topic = self._leader, FetchRequest.FetchTopic
-        wanted = topic.FetchPartition(partition=leader.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
-        request = FetchRequest(
-            max_wait_ms=_WAIT_MS,
-            min_bytes=1,
-            max_bytes=_FETCH_BYTES,
-            topics=[topic(topic=leader.topic, partitions=[wanted])],
-            min_version=_FETCH_VERSIONS[0],
-            max_version=_FETCH_VERSIONS[1],
-        )
-        doing = f"reading {leader.topic}, partition {leader.partition}"
-        found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing, fine={_GONE})
-        return bytes(found.records or b"")
+def fetched(leader: Leader, offset: int) -> bytes:
+    """Return some MiB of batches from the one with an offset on, as the broker keeps them; none where it is gone.
+
+    Batches of transactions that were given up are among them.
+    """
+    from kafka.protocol.consumer import FetchRequest
+
+    topic = FetchRequest.FetchTopic
+    wanted = topic.FetchPartition(partition=leader.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+    request = FetchRequest(
+        max_wait_ms=_WAIT_MS,
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES,
+        topics=[topic(topic=leader.topic, partitions=[wanted])],
+        min_version=_FETCH_VERSIONS[0],
+        max_version=_FETCH_VERSIONS[1],
+    )
+    doing = f"reading {leader.topic}, partition {leader.partition}"
+    found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing, fine={_GONE})
+    return bytes(found.records or b"")
 
 
 # Records that librdkafka cannot write, written as batches packed here: once each, in their order.
@@ -406,6 +412,8 @@ _VERSIONS: Final = (3, 11)
 """Of the request: from 12 on brokers open transactions with it, from 13 on topics are named by their ids."""
 _WRITE_CODECS: Final = {"producer": "gzip", "uncompressed": "none"}
 """What a topic keeps as it comes is packed so that every client can read it."""
+_KEPT: Final = {"uncompressed": "none"}
+"""A topic's word for a codec, where it is another than that of batches."""
 _LOADING: Final = frozenset({14, 15, 16})
 
 
@@ -414,6 +422,10 @@ class _Packing(NamedTuple):
 
     codec: str
     bytes: int
+    kept: str | None
+    """The only codec that brokers keep as it comes; `None`: any."""
+    most: int
+    """The largest batch that brokers take."""
 
 
 class BatchWriter:
@@ -434,29 +446,43 @@ class BatchWriter:
         Raises:
             ReconcilerError: Brokers refuse them, or do not answer; a part may have been written.
         """
+        packing = self._packing(topic)
+        offsets: list[int] = []
+        for some in _cut(rows, packing.bytes):
+            pack = partial(packed, some, codec=packing.codec)
+            offsets += self.put(topic, partition, pack, len(some))
+        return offsets
+
+    def keeps(self, topic: str, codec: str, size: int) -> bool:
+        """Tell whether brokers keep a batch of so many bytes as it is."""
+        packing = self._packing(topic)
+        return packing.kept in {None, codec} and size <= packing.most
+
+    def put(self, topic: str, partition: int, pack: Callable[[Producer, int], bytes], records: int) -> range:
+        """Send one batch and return the offsets of its records; `pack` makes it, of the producer and its next number.
+
+        Raises:
+            ReconcilerError: Brokers refuse it, or do not answer.
+        """
         from kafka.protocol.producer import ProduceRequest
 
         place = (topic, partition)
         leader = self._leaders.setdefault(place, Leader(self._settings, self._cluster, topic, partition))
-        packing = self._packing(topic)
         named = ProduceRequest.TopicProduceData
-        offsets: list[int] = []
-        for some in _cut(rows, packing.bytes):
-            content = packed(some, self._producer, self._counts[place], codec=packing.codec)
-            data = named.PartitionProduceData(index=partition, records=content)
-            request = ProduceRequest(
-                transactional_id=self._producer.transactional_id,
-                acks=-1,
-                timeout_ms=_TIMEOUT_MS,
-                topic_data=[named(name=topic, partition_data=[data])],
-                min_version=_VERSIONS[0],
-                max_version=_VERSIONS[1],
-            )
-            doing = f"writing to {topic}, partition {partition}"
-            found = leader.send(request, lambda answer: answer.responses[0].partition_responses[0], doing=doing)
-            self._counts[place] += len(some)
-            offsets += range(found.base_offset, found.base_offset + len(some))
-        return offsets
+        content = pack(self._producer, self._counts[place])
+        data = named.PartitionProduceData(index=partition, records=content)
+        request = ProduceRequest(
+            transactional_id=self._producer.transactional_id,
+            acks=-1,
+            timeout_ms=_TIMEOUT_MS,
+            topic_data=[named(name=topic, partition_data=[data])],
+            min_version=_VERSIONS[0],
+            max_version=_VERSIONS[1],
+        )
+        doing = f"writing to {topic}, partition {partition}"
+        found = leader.send(request, lambda answer: answer.responses[0].partition_responses[0], doing=doing)
+        self._counts[place] += records
+        return range(found.base_offset, found.base_offset + records)
 
     def _packing(self, topic: str) -> _Packing:
         if topic not in self._packings:
@@ -465,7 +491,8 @@ class BatchWriter:
             kept_as = values.get("compression.type") or "producer"
             most = int(values.get("max.message.bytes") or _BATCH_BYTES)
             size = max(1, min(_BATCH_BYTES, most - _OVERHEAD))
-            self._packings[topic] = _Packing(_WRITE_CODECS.get(kept_as, kept_as), size)
+            kept = None if kept_as == "producer" else _KEPT.get(kept_as, kept_as)
+            self._packings[topic] = _Packing(_WRITE_CODECS.get(kept_as, kept_as), size, kept, most)
         return self._packings[topic]
 
 

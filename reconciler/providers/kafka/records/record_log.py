@@ -24,6 +24,7 @@ from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offs
 from reconciler.providers.kafka.reachability import told, unreached, watermarks
 from reconciler.providers.kafka.records.columns import Lots
 from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking
+from reconciler.providers.kafka.records.whole_batches import has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import revealed
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Extent, OffsetRange
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.records.whole_batches import WholeBatch
     from reconciler.records.log import Bounds, Digest, Isolation
 
 
@@ -52,6 +54,8 @@ _CONSUMER: Final = {
     # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
     "topic.metadata.propagation.max.ms": 5000,
     "fetch.message.max.bytes": 4 << 20,
+    # A reader that has caught up with what was fetched ahead would wait a second for more.
+    "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 64 << 10,
 }
@@ -421,6 +425,14 @@ class KafkaLog:
         """Yield the same as lists of confluent-kafka's messages, none of them an error."""
         return messages(self._place(partition), offsets)
 
+    def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
+        """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
+        return has_whole_batches(self._leader(partition), offsets)
+
+    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
+        """Yield batches as brokers keep them, up to the first that must be read record by record."""
+        return whole_batches(self._leader(partition), offsets)
+
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is at or after a time; `None` where all are older."""
         found = offsets_at(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
@@ -459,6 +471,9 @@ class KafkaLog:
 
     def _place(self, partition: int) -> Place:
         return Place(self.settings, self.cluster, self.topic, partition, self.isolation)
+
+    def _leader(self, partition: int) -> Leader:
+        return Leader(self.settings, self.cluster, self.topic, partition)
 
     @property
     def _client(self) -> KafkaClient:

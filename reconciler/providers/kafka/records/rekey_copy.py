@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.ledger import REKEYED, TOPIC, Ledger, Tail, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import Followed
-from reconciler.providers.kafka.records.copy_sink import Target, transactions_of
+from reconciler.providers.kafka.records.copy_sink import Target, Way, transactions_of
 from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
@@ -190,7 +190,9 @@ class _Writing:
 
     def _open(self, *, is_odd: bool) -> None:
         """Fence all others, and then look how far they came."""
-        self._transactions: Writer = transactions_of(self._sink.target, self._partition, is_odd=is_odd)
+        self._transactions: Writer = transactions_of(
+            self._sink.target, self._partition, Way.ODD if is_odd else Way.EACH
+        )
         try:
             known, _ = self._sink.looked()
             self._reached = known.get(self._partition, _NOTHING)

@@ -1,0 +1,159 @@
+"""Record batches that are copied whole: from Kafka to Kafka nothing of them is unpacked.
+
+A batch is packed and compressed once, by the producer that wrote it. The copy has it under another producer's name and
+numbers; its records, its compression and what its checksum protects stay as they are.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from reconciler.providers.kafka.records.record_batches import (
+    CODECS,
+    COMPRESSION,
+    FORMAT,
+    LENGTH_END,
+    PREFIX,
+    REST,
+    TRANSACTIONAL,
+    fetched,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.providers.kafka.records.record_batches import Leader, Producer
+    from reconciler.records.log import OffsetRange
+
+
+_WORTH_RECORDS: Final = 100
+_WORTH_BYTES: Final = 32 << 10
+"""A request for each batch is worth it where batches have so many records, or bytes, on average."""
+_NAMES: Final = {number: name for name, number in CODECS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBatch:
+    """A batch as a broker keeps it: its records follow each other without a gap."""
+
+    first: int
+    records: int
+    newest_ms: int
+    codec: str
+    raw: bytes = field(repr=False)
+
+    @property
+    def through(self) -> int:
+        """The offset after its last record."""
+        return self.first + self.records
+
+
+def has_whole_batches(leader: Leader, offsets: OffsetRange) -> bool:
+    """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
+    return _is_worth(whole_in(fetched(leader, offsets.start), offsets))
+
+
+def whole_batches(leader: Leader, offsets: OffsetRange) -> Iterator[WholeBatch]:
+    """Yield the batches of a range, in order, up to the first that must be read record by record.
+
+    Those are batches of transactions, with gaps, with the broker's times, of old formats, or not wholly in the range.
+    The next ones are fetched while these are taken.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
+        coming = ahead.submit(fetched, leader, offsets.start)
+        while offsets.length:
+            batches = whole_in(coming.result(), offsets)
+            if not _is_worth(batches):
+                return
+            offsets = type(offsets)(batches[-1].through, offsets.stop)
+            if offsets.length:
+                coming = ahead.submit(fetched, leader, offsets.start)
+            yield from batches
+
+
+def whole_in(answer: bytes, offsets: OffsetRange) -> Sequence[WholeBatch]:
+    """Return the batches at the beginning of an answer that can be copied whole."""
+    found: list[WholeBatch] = []
+    at, through = 0, offsets.start
+    while at + PREFIX.size + REST.size <= len(answer):
+        first, length, _, form, _ = PREFIX.unpack_from(answer, at)
+        end = at + LENGTH_END + length
+        if form != FORMAT or end > len(answer):
+            break
+        attributes, last, _, newest_ms, *_, count = REST.unpack_from(answer, at + PREFIX.size)
+        is_plain = not attributes & ~COMPRESSION and count == last + 1 and attributes & COMPRESSION in _NAMES
+        if not is_plain or first < through or first + count > offsets.stop:
+            break
+        found.append(WholeBatch(first, count, newest_ms, _NAMES[attributes & COMPRESSION], answer[at:end]))
+        at, through = end, first + count
+    return found
+
+
+def _is_worth(batches: Sequence[WholeBatch]) -> bool:
+    records = sum(batch.records for batch in batches)
+    size = sum(len(batch.raw) for batch in batches)
+    return bool(batches) and (records >= _WORTH_RECORDS * len(batches) or size >= _WORTH_BYTES * len(batches))
+
+
+def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
+    """Return a batch as that of another producer; `number` counts its records in the partition before it.
+
+    The checksum follows from the one it has, so what was damaged on its way is refused by the broker that gets it.
+    """
+    from kafka.record.util import calc_crc32c  # noqa: PLC0415 - who copies record by record imports no second client
+
+    raw, rest = batch.raw, PREFIX.size + REST.size
+    _, length, _, form, checksum = PREFIX.unpack_from(raw)
+    attributes, last, first_ms, newest_ms, *_, count = REST.unpack_from(raw, PREFIX.size)
+    attributes |= 0 if producer.transactional_id is None else TRANSACTIONAL
+    head = REST.pack(attributes, last, first_ms, newest_ms, producer.id, producer.epoch, number & 0x7FFFFFFF, count)
+    changed = calc_crc32c(raw[PREFIX.size : rest]) ^ calc_crc32c(head)
+    checksum ^= behind_zeros(changed, len(raw) - rest)
+    return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
+
+
+# CRC-32C is linear: of two texts of one length, the checksums differ by that of their difference. Here only the head
+# differs, so the difference goes on with as many zero bytes as there are bytes of records.
+
+
+_POLYNOMIAL: Final = 0x82F63B78
+_BITS: Final = 32
+_Matrix = tuple[int, ...]
+
+
+def behind_zeros(checksum: int, count: int) -> int:
+    """Return what becomes of a difference of checksums after so many bytes that are the same on both sides."""
+    power = 0
+    while count:
+        if count & 1:
+            checksum = _times(_zeros(power), checksum)
+        count >>= 1
+        power += 1
+    return checksum
+
+
+@cache
+def _zeros(power: int) -> _Matrix:
+    """Return what 2 to the power of `power` zero bytes make of each bit."""
+    if power:
+        half = _zeros(power - 1)
+        return tuple(_times(half, column) for column in half)
+    columns = []
+    for bit in range(_BITS):
+        column = 1 << bit
+        for _ in range(8):
+            column = column >> 1 ^ (_POLYNOMIAL if column & 1 else 0)
+        columns.append(column)
+    return tuple(columns)
+
+
+def _times(matrix: _Matrix, vector: int) -> int:
+    found = 0
+    while vector:
+        lowest = vector & -vector
+        found ^= matrix[lowest.bit_length() - 1]
+        vector ^= lowest
+    return found
