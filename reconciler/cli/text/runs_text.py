@@ -382,6 +382,7 @@ def verified_text(verified: Verified) -> list[Line]:
 def link_verified_text(verified: LinkVerified) -> list[Line]:
     """Return a row for each mirror of a link, and whether all have the records of their sources."""
     rows: list[tuple[str, str, str, Span]] = []
+    total = 0
     for each in verified.mirrors:
         partitions = each.comparison.partitions
         records = sum(side.records for one in partitions if (side := one.left) is not None)
@@ -392,9 +393,9 @@ def link_verified_text(verified: LinkVerified) -> list[Line]:
         elif each.foreign:
             said = Span("has records of other producers", Tone.DANGER)
         rows.append((each.left, each.right, count_text(records), said))
+        total += records
     how = "every record read" if any(each.comparison.is_deep for each in verified.mirrors) else "by kept digests"
     word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
-    total = sum(side.records for each in verified.mirrors for one in each.comparison.partitions if (side := one.left))
     counts = f"{counted(len(verified.mirrors), 'mirror')}, {counted(total, 'record')}, {how}"
     return [
         line(Span("link   ", Tone.QUIET), verified.link),

@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconciler.providers.kafka.records.copy_sink import Limits
-from reconciler.providers.kafka.records.record_batches import PREFIX, REST, Leader, fetched
+from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX, REST, Leader, fetched
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
@@ -42,7 +42,7 @@ def batches_at(place: Place, topic: str) -> list[bytes]:
     at = 0
     batches: list[bytes] = []
     while at + PREFIX.size + REST.size <= len(found):
-        end = at + 12 + PREFIX.unpack_from(found, at)[1]
+        end = at + LENGTH_END + PREFIX.unpack_from(found, at)[1]
         attributes = REST.unpack_from(found, at + PREFIX.size)[0]
         if not attributes & 0x20:  # an end of a transaction
             batches.append(found[at + PREFIX.size + REST.size : end])

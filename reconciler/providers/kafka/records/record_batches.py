@@ -73,7 +73,7 @@ FORMAT: Final = 2
 COMPRESSION: Final = 0x07
 TRANSACTIONAL: Final = 0x10
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-_NAMES: Final = {number: name for name, number in CODECS.items()}
+CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
 """Set in every byte of a number but its last."""
 _NULL: Final = b"\x01"
@@ -110,7 +110,7 @@ def batches_in(fetched: bytes) -> Iterator[Batch]:
         if form == FORMAT:
             attributes, *_, count = REST.unpack_from(fetched, at + PREFIX.size)
             content = fetched[at + PREFIX.size + REST.size : end]
-            yield Batch(first, count, _plain(content, _NAMES[attributes & COMPRESSION]))
+            yield Batch(first, count, _plain(content, CODEC_NAMES[attributes & COMPRESSION]))
         at = end
 
 

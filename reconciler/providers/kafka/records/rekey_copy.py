@@ -149,7 +149,7 @@ class _Writing:
 
     def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
         self._sink, self._partition = sink, partition
-        self._open(is_odd=False)
+        self._open(Way.EACH)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[Written]:
         """Write records of one partition of the source, without those that are there."""
@@ -162,7 +162,7 @@ class _Writing:
         if not self._transactions.takes(rows):
             yield from self._commit()
             self._transactions.close()
-            self._open(is_odd=True)
+            self._open(Way.ODD)
             yield from self.take(batch)
             return
         self._transactions.take(rows)
@@ -176,7 +176,7 @@ class _Writing:
             yield from self._commit()
         if self._transactions.is_calm:
             self._transactions.close()
-            self._open(is_odd=False)
+            self._open(Way.EACH)
 
     def end(self, through: Mapping[int, int]) -> Iterator[Written]:
         """Commit the rest, and that all of some partitions of the source is there up to these offsets."""
@@ -188,11 +188,9 @@ class _Writing:
         """Abort what is open."""
         self._transactions.close()
 
-    def _open(self, *, is_odd: bool) -> None:
+    def _open(self, way: Way) -> None:
         """Fence all others, and then look how far they came."""
-        self._transactions: Writer = transactions_of(
-            self._sink.target, self._partition, Way.ODD if is_odd else Way.EACH
-        )
+        self._transactions: Writer = transactions_of(self._sink.target, self._partition, way)
         try:
             known, _ = self._sink.looked()
             self._reached = known.get(self._partition, _NOTHING)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from reconciler.providers.kafka.records.record_batches import (
-    CODECS,
+    CODEC_NAMES,
     COMPRESSION,
     FORMAT,
     LENGTH_END,
@@ -21,18 +21,17 @@ from reconciler.providers.kafka.records.record_batches import (
     TRANSACTIONAL,
     fetched,
 )
+from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.providers.kafka.records.record_batches import Leader, Producer
-    from reconciler.records.log import OffsetRange
 
 
 _WORTH_RECORDS: Final = 100
 _WORTH_BYTES: Final = 32 << 10
 """A request for each batch is worth it where batches have so many records, or bytes, on average."""
-_NAMES: Final = {number: name for name, number in CODECS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def whole_batches(leader: Leader, offsets: OffsetRange) -> Iterator[WholeBatch]:
             batches = whole_in(coming.result(), offsets)
             if not _is_worth(batches):
                 return
-            offsets = type(offsets)(batches[-1].through, offsets.stop)
+            offsets = OffsetRange(batches[-1].through, offsets.stop)
             if offsets.length:
                 coming = ahead.submit(fetched, leader, offsets.start)
             yield from batches
@@ -84,10 +83,10 @@ def whole_in(answer: bytes, offsets: OffsetRange) -> Sequence[WholeBatch]:
         if form != FORMAT or end > len(answer):
             break
         attributes, last, _, newest_ms, *_, count = REST.unpack_from(answer, at + PREFIX.size)
-        is_plain = not attributes & ~COMPRESSION and count == last + 1 and attributes & COMPRESSION in _NAMES
+        is_plain = not attributes & ~COMPRESSION and count == last + 1 and attributes & COMPRESSION in CODEC_NAMES
         if not is_plain or first < through or first + count > offsets.stop:
             break
-        found.append(WholeBatch(first, count, newest_ms, _NAMES[attributes & COMPRESSION], answer[at:end]))
+        found.append(WholeBatch(first, count, newest_ms, CODEC_NAMES[attributes & COMPRESSION], answer[at:end]))
         at, through = end, first + count
     return found
 
