@@ -28,6 +28,7 @@ from reconciler.objectstore.cloud_faults import (
 )
 from reconciler.objectstore.place import Place
 from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,6 +49,7 @@ _DELETING: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
 """How often what breaks off is asked for: a body, or the answer to a deletion."""
+_BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 _CLOCK_SECONDS: Final = 10.0
 _SERVER_ERROR: Final = 500
 
@@ -297,34 +299,32 @@ class CloudStore:
         return Listed(row["path"].removeprefix(self._place.prefix), row["size"], hint, modified_ms)
 
     def _delete(self, names: Sequence[str]) -> None:
-        import obstore  # noqa: PLC0415 - only who asks for it pays
-
         with cloud_faults("delete", self.url):
-            for left in reversed(range(_TRIES)):
-                try:
-                    obstore.delete(self._client, names)
-                except Exception as error:  # Its errors share no class with a public name: `is_fault` knows them.
-                    if not is_fault(error):
-                        raise
-                    if is_missing(error):
-                        break
-                    if left == 0 or status_of(error) or not is_unknown(error):
-                        raise  # What a server refuses, the client has tried again by itself.
-                else:
-                    return
+            if self._are_deleted(names):
+                return
             # An object was missing, and the answer does not say which of the others were deleted: each goes alone.
             with ThreadPoolExecutor(_DELETING, thread_name_prefix="cloud-delete") as pool:
-                for _ in pool.map(self._delete_one, names):
+                for _ in pool.map(self._are_deleted, ([name] for name in names)):
                     pass
 
-    def _delete_one(self, name: str) -> None:
+    def _are_deleted(self, names: Sequence[str]) -> bool:
+        """Delete objects in one request, asked again when it breaks off; False where one of them was missing."""
         import obstore  # noqa: PLC0415 - only who asks for it pays
 
-        try:
-            obstore.delete(self._client, name)
-        except Exception as error:
-            if not (is_fault(error) and is_missing(error)):
-                raise
+        tries = Tries(_BACKOFF, attempts=_TRIES)
+        while True:
+            try:
+                obstore.delete(self._client, names)
+            except Exception as error:  # Its errors share no class with a public name: `is_fault` knows them.
+                if not is_fault(error):
+                    raise
+                if is_missing(error):
+                    return False
+                if tries.is_over or status_of(error) or not is_unknown(error):
+                    raise  # What a server refuses, the client has tried again by itself.
+                tries.wait()
+            else:
+                return True
 
 
 class _Passing:

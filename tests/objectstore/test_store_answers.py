@@ -182,6 +182,18 @@ def test_a_deletion_whose_answer_is_not_whole_is_asked_again(
     assert list(truth.list("")) == []
 
 
+def test_a_deletion_of_one_after_another_is_asked_again_too(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    for name in ("here", "there"):
+        truth.put(name, b"")
+    proxy.let_pass("POST", 1)  # The request for all of them, which names a missing one.
+    for method in ("DELETE", "POST"):
+        proxy.on(method, Broken(), times=3)
+    store.delete(["missing", "here", "there"])
+    assert list(truth.list("")) == []
+
+
 def test_a_body_that_breaks_off_is_read_again(store: ObjectStore, proxy: Proxy) -> None:
     store.put("body", b"0123456789" * 1_000)
     proxy.on("GET", Broken(), key="body", times=3)
