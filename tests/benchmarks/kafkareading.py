@@ -11,7 +11,7 @@ from sparkbench import probed
 SEVEN_TENTHS, SIX_TENTHS = 1 / 0.7, 1 / 0.6
 """Aims: so many times the speed of the floor."""
 FLOOR = "librdkafka's consumer into nothing, one process"
-ARROW = "Each record becomes a Python object on its way into Arrow."
+ARROW = "Where each record begins is found one after another, in Python."
 ARCHIVES = (("copied", "archived to Parquet", 1), ("compared", "archived, and every record compared", 2))
 """What is measured, and how often it reads the topic: who compares reads it again."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.security import Tokens
 
 
+_RECEIVED_BYTES: Final = 64 << 10
 _log: Final = logging.getLogger("kafka")
 
 
@@ -122,14 +124,14 @@ class _Plain(KafkaTCPTransport):  # type: ignore[misc]  # as above
     """A connection in clear."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
-        return _last_words(super()._sock_recv())
+        return _received(self._sock) or super()._sock_recv()
 
 
 class _Encrypted(KafkaSSLTransport):  # type: ignore[misc]  # as above
     """A connection by TLS, whose greeting has a deadline."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
-        return _last_words(super()._sock_recv())
+        return _received(self._sock) or super()._sock_recv()
 
     async def greet(self, until: float) -> None:
         import ssl  # noqa: PLC0415 - only who encrypts pays
@@ -145,9 +147,16 @@ class _Encrypted(KafkaSSLTransport):  # type: ignore[misc]  # as above
                 return
 
 
-def _last_words(came: tuple[bytes, Any]) -> tuple[bytes, Any]:
-    """Return what came before the end first: the library drops why a login is refused if the end comes with it."""
-    return (came[0], None) if came[0] else came
+def _received(sock: Any) -> tuple[bytes, Any] | None:
+    """Return what has come, if something has: many KiB at once, where the library takes 4.
+
+    The library drops why a login is refused if the end of the connection comes with it; so that comes on its own.
+    """
+    came: list[bytes] = []
+    with suppress(OSError):  # as it is when nothing has come
+        while some := sock.recv(_RECEIVED_BYTES):
+            came.append(some)
+    return (b"".join(came), None) if came else None
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types

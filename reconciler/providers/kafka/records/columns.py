@@ -1,4 +1,4 @@
-"""Messages of confluent-kafka as Arrow columns and back.
+"""Records of Kafka as Arrow columns: of the batches that brokers send, or of messages of confluent-kafka; and back.
 
 Messages come in small lots, for what the client makes of them is fastest while it stays in the processor's cache; to
 build arrays of so few would cost more than all the rest. So lots are only joined, and arrays are built of many.
@@ -6,13 +6,21 @@ build arrays of so few would cost more than all the rest. So lots are only joine
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+import zlib
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
+from reconciler.providers.kafka.records.record_batches import (
+    APPEND_TIME,
+    COMPRESSION,
+    FORMAT,
+    HORIZON,
+    heads_in,
+)
 from reconciler.records.schema import (
     CREATE_TIME,
     HEADERS,
@@ -25,9 +33,12 @@ from reconciler.records.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
+
+    from reconciler.providers.kafka.records.record_batches import BatchHead
+    from reconciler.records.log import OffsetRange
 
 
 Header = tuple[str | bytes, bytes | None]
@@ -128,6 +139,216 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     starts = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
+
+
+# Batches as brokers send them. Where each record begins is found one after another; all else is found for thousands of
+# records at once, so that no record becomes a Python object.
+
+_MOST_ROWS: Final = 16_000
+_MOST_BYTES: Final = 8 << 20
+"""Of one batch of columns, where batches of the protocol are smaller."""
+_MORE: Final = 0x80
+"""Set in every byte of a number but its last."""
+_LONGEST: Final = 63
+"""A number of more bits is none."""
+
+
+def readable_in(answer: bytes, offsets: OffsetRange) -> Sequence[BatchHead]:
+    """Return the heads of the batches at the beginning of an answer whose records count, and can be read here.
+
+    Of a transaction only the client knows whether it was given up; old formats and unknown codecs are left to it too.
+    """
+    found: list[BatchHead] = []
+    for head in heads_in(answer):
+        is_plain = head.form == FORMAT and not head.attributes & ~(COMPRESSION | APPEND_TIME | HORIZON)
+        if not is_plain or head.codec is None or head.first >= offsets.stop:
+            break
+        if head.through > offsets.start:
+            found.append(head)
+    return found
+
+
+def columns_in(
+    answer: bytes, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the records of an answer that lie in a range, each lot with the offset up to which it is complete.
+
+    Raises:
+        ValueError: A batch is damaged.
+    """
+    lot = _Lot(answer)
+    for head in heads:
+        lot.add(head)
+        if lot.rows >= _MOST_ROWS or lot.bytes >= _MOST_BYTES or head is heads[-1]:
+            yield min(head.through, offsets.stop), _columns(lot, partition, offsets)
+            lot = _Lot(answer)
+
+
+class _Lot:
+    """Batches of an answer that become one batch of columns. What is not compressed stays where it is."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._plain: list[bytes | None] = []
+        self.heads: list[BatchHead] = []
+        self.rows = self.bytes = 0
+
+    def add(self, head: BatchHead) -> None:
+        try:
+            plain = None if head.codec == "none" else head.content_in(self._answer)
+        except (zlib.error, OSError, pa.ArrowException) as error:
+            raise ValueError("a batch cannot be decompressed") from error
+        self._plain.append(plain)
+        self.heads.append(head)
+        self.rows += head.records
+        self.bytes += head.end - head.content_begin if plain is None else len(plain)
+
+    def content(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
+        """Return bytes with the records of all, and where those of each batch begin and end in them."""
+        if not any(plain is not None for plain in self._plain):
+            return self._answer, [(head.content_begin, head.end) for head in self.heads]
+        kept = memoryview(self._answer)
+        parts = [
+            kept[head.content_begin : head.end] if plain is None else plain
+            for head, plain in zip(self.heads, self._plain, strict=True)
+        ]
+        ends = list(accumulate(map(len, parts)))
+        return b"".join(parts), list(zip([0, *ends], ends, strict=False))
+
+
+def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
+    content, places = lot.content()
+    data = np.frombuffer(content, np.uint8)
+    counts = [head.records for head in lot.heads]
+    try:
+        lengths, at = _numbers(data, _begins(content, places, counts))
+        ends = at + lengths
+        since_first, at = _numbers(data, at + 1)  # behind attributes, which mean nothing
+        deltas, at = _numbers(data, at)
+        keys, at = _cells(data, content, at)
+        values, at = _cells(data, content, at)
+        headers, at = _header_cells(data, content, at)
+    except (IndexError, OverflowError, pa.ArrowException) as error:
+        raise ValueError("a record is longer than its batch") from error
+    if not np.array_equal(at, ends):
+        raise ValueError("a record is not as long as it says")
+    found = deltas + np.repeat([head.first for head in lot.heads], counts)
+    is_appended = np.repeat([bool(head.attributes & APPEND_TIME) for head in lot.heads], counts)
+    newest = np.repeat([head.newest_ms for head in lot.heads], counts)
+    times = np.where(is_appended, newest, since_first + np.repeat([head.first_ms for head in lot.heads], counts))
+    columns = [
+        pa.array(np.full(len(found), partition, np.int32)),
+        pa.array(found),
+        pa.array(times),
+        pa.array(np.where(is_appended, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)),
+        keys,
+        values,
+        headers,
+    ]
+    begin, end = np.searchsorted(found, (offsets.start, offsets.stop))
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA).slice(begin, end - begin)
+
+
+def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return where each record of the batches at some places begins: before the number of its length."""
+    begins: list[int] = []
+    add, more = begins.append, _MORE  # once for each record: what is local is found faster
+    for (begin, end), count in zip(places, counts, strict=True):
+        at = begin
+        for _ in range(count):
+            add(at)
+            low = content[at]
+            if low < more:
+                at += 1 + (low >> 1)
+                continue
+            high = content[at + 1]
+            if high < more:
+                at += 2 + ((low & 0x7F | high << 7) >> 1)
+                continue
+            length, shift, at = low & 0x7F | (high & 0x7F) << 7, 14, at + 2
+            while True:
+                byte = content[at]
+                at += 1
+                length |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < more:
+                    break
+            at += length >> 1
+        if at != end:
+            raise IndexError
+    return np.array(begins, np.int64)
+
+
+def _numbers(
+    data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the numbers at some places, of seven bits a byte, the lowest first, and where each ends."""
+    byte = data[at].astype(np.int64)
+    found = byte & 0x7F
+    at = at + 1
+    more = np.flatnonzero(byte >= _MORE)
+    shift = 7
+    while len(more):
+        if shift > _LONGEST:
+            raise OverflowError
+        byte = data[at[more]].astype(np.int64)
+        found[more] |= (byte & 0x7F) << shift
+        at[more] += 1
+        more = more[byte >= _MORE]
+        shift += 7
+    # The sign is the lowest bit; the highest is one of the number's, not a sign.
+    return (found >> 1) & np.int64(np.iinfo(np.int64).max) ^ -(found & 1), at
+
+
+def _cells(
+    data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the bytes at some places, each behind its length, and where each ends; a length below 0 is none."""
+    lengths, begins = _numbers(data, at)
+    ends = begins + np.maximum(lengths, 0)
+    if len(ends) and ends.max() > len(content):
+        raise IndexError
+    # Of the content, every other cell is wanted; the ones between are what lies between.
+    bounds = np.empty(2 * len(begins) + 1, np.int32)
+    bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
+    both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])
+    wanted = np.arange(0, 2 * len(begins), 2, dtype=np.int32)
+    absent = lengths < 0
+    return both.take(pa.array(wanted, mask=absent if absent.any() else None)), ends
+
+
+def _header_cells(
+    data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
+) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
+    """Return the headers of records at some places, and where they end: the first of each, then the second."""
+    counts, at = _numbers(data, at)
+    if len(counts) and counts.min() < 0:
+        raise OverflowError
+    starts = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
+    rows, names, values = [], [], []
+    left = np.flatnonzero(counts)
+    while len(left):
+        name, ends = _cells(data, content, at[left])
+        value, at[left] = _cells(data, content, ends)
+        rows.append(left)
+        names.append(name)
+        values.append(value)
+        left = left[counts[left] > len(rows)]
+    if not rows:
+        return pa.ListArray.from_arrays(starts, pa.array([], HEADERS.value_type), type=HEADERS), at
+    order = pa.array(np.argsort(np.concatenate(rows), kind="stable"))
+    texts = _texts(pa.concat_arrays(names).take(order))
+    pairs = [texts, pa.concat_arrays(values).take(order)]
+    structs = pa.StructArray.from_arrays(pairs, fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(starts, structs, type=HEADERS), at
+
+
+def _texts(names: pa.Array) -> pa.Array:
+    try:
+        found = names.cast(pa.string())
+    except pa.ArrowInvalid:  # one is not UTF-8
+        return texts_of(names.to_pylist())
+    return texts_of(names.to_pylist()) if has_marks(found) else found
 
 
 def contents_of(column: pa.Array) -> list[bytes | None]:

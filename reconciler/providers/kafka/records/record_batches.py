@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from reconciler.providers.kafka.records.columns import Headers
+    from reconciler.records.log import Isolation
 
 
 _opened: Final[dict[tuple[int, str, bytes], KafkaClient]] = {}
@@ -71,7 +72,10 @@ REST: Final = struct.Struct(">hiqqqhii")
 LENGTH_END: Final = 12
 FORMAT: Final = 2
 COMPRESSION: Final = 0x07
+APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
+HORIZON: Final = 0x40
+"""Of a compacted batch: its first time is when its deletions go, and the times of its records count from there."""
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
@@ -90,6 +94,53 @@ _LZ4_PLAIN: Final = 1 << 31
 """Set in the length of a block that is not compressed."""
 
 
+class BatchHead(NamedTuple):
+    """What the head of a batch says, and where the batch lies in an answer."""
+
+    begin: int
+    end: int
+    form: int
+    first: int
+    last: int
+    """Offsets; compaction may have removed records between them, and these two as well."""
+    records: int
+    attributes: int
+    first_ms: int
+    newest_ms: int
+
+    @property
+    def through(self) -> int:
+        """The offset after its last one."""
+        return self.last + 1
+
+    @property
+    def codec(self) -> str | None:
+        """What its records are compressed by; `None` where that is none we know."""
+        return CODEC_NAMES.get(self.attributes & COMPRESSION)
+
+    def content_in(self, fetched: bytes) -> bytes:
+        """Return its records, no longer compressed; the codec is one we know."""
+        return _plain(fetched[self.content_begin : self.end], self.codec or "none")
+
+    @property
+    def content_begin(self) -> int:
+        """Where its records begin in the answer."""
+        return self.begin + PREFIX.size + REST.size
+
+
+def heads_in(fetched: bytes) -> Iterator[BatchHead]:
+    """Yield the heads of an answer's batches, of any format; what is cut off at the end is left out."""
+    at = 0
+    while at + PREFIX.size + REST.size <= len(fetched):
+        first, length, _, form, _ = PREFIX.unpack_from(fetched, at)
+        end = at + LENGTH_END + length
+        if length <= 0 or end > len(fetched):
+            return
+        attributes, last, first_ms, newest_ms, *_, records = REST.unpack_from(fetched, at + PREFIX.size)
+        yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms)
+        at = end
+
+
 class Batch(NamedTuple):
     """A batch of records."""
 
@@ -100,18 +151,10 @@ class Batch(NamedTuple):
 
 
 def batches_in(fetched: bytes) -> Iterator[Batch]:
-    """Yield the batches of an answer; what is cut off at its end is left out, as is what is older than headers."""
-    at = 0
-    while at + PREFIX.size + REST.size <= len(fetched):
-        first, length, _, form, _ = PREFIX.unpack_from(fetched, at)
-        end = at + LENGTH_END + length
-        if end > len(fetched):
-            return
-        if form == FORMAT:
-            attributes, *_, count = REST.unpack_from(fetched, at + PREFIX.size)
-            content = fetched[at + PREFIX.size + REST.size : end]
-            yield Batch(first, count, _plain(content, CODEC_NAMES[attributes & COMPRESSION]))
-        at = end
+    """Yield the batches of an answer; what is older than headers is left out."""
+    for head in heads_in(fetched):
+        if head.form == FORMAT:
+            yield Batch(head.first, head.records, head.content_in(fetched))
 
 
 def headers_in(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
@@ -268,10 +311,12 @@ T = TypeVar("T")
 # A process that meets no such record imports no client.
 # ruff: noqa: PLC0415
 
-_FETCH_BYTES: Final = 4 << 20
+_FETCH_BYTES: Final = 8 << 20
 _FETCH_VERSIONS: Final = (4, 12)
 """From 13 on topics are named by their ids."""
 _WAIT_MS: Final = 500
+_NO_WAIT_MS: Final = 5
+"""How long brokers wait for records where there are none."""
 _MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
 """Codes of who leads no longer or not yet, has not heard of a topic yet, or has too few followers for the moment."""
 _GONE: Final = 1
@@ -303,11 +348,18 @@ def until_told(ask: Callable[[], T], code: Callable[[T], int], again: Collection
 class Leader:
     """Who leads one partition; asked over again when that changes."""
 
-    def __init__(self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int) -> None:
-        """Take settings of confluent-kafka, secrets hidden; a connection is made when something is sent."""
+    def __init__(
+        self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int, *, is_asked_once: bool = False
+    ) -> None:
+        """Take settings of confluent-kafka, secrets hidden; a connection is made when something is sent.
+
+        `is_asked_once`: nothing is asked again, whoever asks has another way.
+        """
         self.client: KafkaClient = asking(as_admin(settings), cluster)
         self.topic, self.partition = topic, partition
         self._node: int | None = None
+        self.wait_ms = _NO_WAIT_MS if is_asked_once else _WAIT_MS
+        self._is_asked_once = is_asked_once
 
     def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
         """Return what the leader says of the partition, picked from its answer; the request may come twice.
@@ -317,16 +369,19 @@ class Leader:
         Raises:
             ReconcilerError: It refuses, or nobody leads.
         """
-        found = until_told(
-            lambda: answer(self.client.send(request, doing=doing, node=self._known())),
-            lambda found: int(found.error_code),
-            _MOVED,
-            self._forget,
-        )
+
+        def ask() -> Any:
+            return answer(self._sent(request, doing=doing, node=self._known()))
+
+        is_once = self._is_asked_once
+        found = ask() if is_once else until_told(ask, lambda found: int(found.error_code), _MOVED, self._forget)
         if found.error_code and found.error_code not in fine:
             said = getattr(found, "error_message", None) or ""
             raise of_code(found.error_code, said, what=f"cluster {self.client.name}: {doing}")
         return found
+
+    def _sent(self, request: Any, *, doing: str, node: int | None = None) -> Any:
+        return self.client.send(request, doing=doing, node=node, is_only_once=self._is_asked_once)
 
     def _forget(self) -> None:
         self._node = None
@@ -337,7 +392,7 @@ class Leader:
         if self._node is None:
             wanted = [MetadataRequest.MetadataRequestTopic(name=self.topic)]
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, max_version=9)
-            found = self.client.send(request, doing=f"looking who leads {self.topic}")
+            found = self._sent(request, doing=f"looking who leads {self.topic}")
             (topic,) = found.topics
             node = {each.partition_index: each.leader_id for each in topic.partitions}.get(self.partition, -1)
             if node < 0:
@@ -377,19 +432,20 @@ class HeadersOf:
         return self._found[offset]
 
 
-def fetched(leader: Leader, offset: int) -> bytes:
+def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> bytes:
     """Return some MiB of batches from the one with an offset on, as the broker keeps them; none where it is gone.
 
-    Batches of transactions that were given up are among them.
+    Batches of transactions that were given up are among them; `read_committed` ends before those that are open.
     """
     from kafka.protocol.consumer import FetchRequest
 
     topic = FetchRequest.FetchTopic
     wanted = topic.FetchPartition(partition=leader.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
     request = FetchRequest(
-        max_wait_ms=_WAIT_MS,
+        max_wait_ms=leader.wait_ms,
         min_bytes=1,
         max_bytes=_FETCH_BYTES,
+        isolation_level=int(isolation == "read_committed"),
         topics=[topic(topic=leader.topic, partitions=[wanted])],
         min_version=_FETCH_VERSIONS[0],
         max_version=_FETCH_VERSIONS[1],

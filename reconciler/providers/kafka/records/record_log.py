@@ -22,9 +22,9 @@ from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
 from reconciler.providers.kafka.reachability import told, unreached, watermarks
-from reconciler.providers.kafka.records.columns import Lots
-from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking
-from reconciler.providers.kafka.records.whole_batches import has_whole_batches, whole_batches
+from reconciler.providers.kafka.records.columns import Lots, columns_in, readable_in
+from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking, fetched
+from reconciler.providers.kafka.records.whole_batches import answers, has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import revealed
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Extent, OffsetRange
@@ -145,6 +145,8 @@ _SILENCE_S: Final = 60.0
 """How long brokers may be away in the middle of a reading."""
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
+_PACKED: Final = 5_000
+"""From so many offsets on the batches of a range are unpacked here; for fewer a second connection is not worth it."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 """The client has waited for it to become known."""
@@ -179,14 +181,36 @@ def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         UserError: There is no such partition, or it may not be read.
         RetryableError: Brokers stay away, or records were removed while they were read.
     """
+    at = offsets.start
+    if offsets.length >= _PACKED:
+        for through, found in _of_packed(place, offsets):
+            at = through
+            if found.num_rows:
+                yield found
     lots = Lots(place.partition)
-    for found in messages(place, offsets):
-        lots.add(found)
+    for taken in messages(place, OffsetRange(at, offsets.stop)):
+        lots.add(taken)
         if lots.rows >= _BATCH_ROWS or lots.bytes >= _BATCH_BYTES:
             yield lots.batch()
             lots = Lots(place.partition)
     if lots.rows:
         yield lots.batch()
+
+
+def _of_packed(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield records by the batches that brokers send, with the offset up to which they are complete.
+
+    It ends at what only the client can read, and at the first trouble: the client goes on from there, as patient as it
+    is, and says what is wrong.
+    """
+    leader = Leader(place.settings, place.cluster, place.topic, place.partition, is_asked_once=True)
+
+    def ask(offset: int) -> bytes:
+        return fetched(leader, offset, place.isolation)
+
+    with suppress(ReconcilerError, ValueError):
+        for answer, heads in answers(ask, offsets, readable_in):
+            yield from columns_in(answer, heads, place.partition, offsets)
 
 
 def messages(place: Place, offsets: OffsetRange) -> Iterator[Sequence[Message]]:

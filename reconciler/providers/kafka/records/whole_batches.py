@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.providers.kafka.records.record_batches import (
-    CODEC_NAMES,
     COMPRESSION,
     FORMAT,
-    LENGTH_END,
     PREFIX,
     REST,
     TRANSACTIONAL,
+    BatchHead,
     fetched,
+    heads_in,
 )
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from reconciler.providers.kafka.records.record_batches import Leader, Producer
 
@@ -50,6 +50,10 @@ class WholeBatch:
         return self.first + self.records
 
 
+Taken = TypeVar("Taken", WholeBatch, BatchHead)
+"""What is known of a batch of an answer."""
+
+
 def has_whole_batches(leader: Leader, offsets: OffsetRange) -> bool:
     """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
     return _is_worth(whole_in(fetched(leader, offsets.start), offsets))
@@ -59,35 +63,49 @@ def whole_batches(leader: Leader, offsets: OffsetRange) -> Iterator[WholeBatch]:
     """Yield the batches of a range, in order, up to the first that must be read record by record.
 
     Those are batches of transactions, with gaps, with the broker's times, of old formats, or not wholly in the range.
-    The next ones are fetched while these are taken.
+    """
+
+    def worthy(answer: bytes, left: OffsetRange) -> Sequence[WholeBatch]:
+        found = whole_in(answer, left)
+        return found if _is_worth(found) else ()
+
+    for _, batches in answers(partial(fetched, leader), offsets, worthy):
+        yield from batches
+
+
+def answers(
+    ask: Callable[[int], bytes], offsets: OffsetRange, taken: Callable[[bytes, OffsetRange], Sequence[Taken]]
+) -> Iterator[tuple[bytes, Sequence[Taken]]]:
+    """Yield the answers of a range with what is taken of each, up to the first of which that is nothing.
+
+    The next one is fetched while this one is used.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
-        coming = ahead.submit(fetched, leader, offsets.start)
+        coming = ahead.submit(ask, offsets.start)
         while offsets.length:
-            batches = whole_in(coming.result(), offsets)
-            if not _is_worth(batches):
+            answer = coming.result()
+            found = taken(answer, offsets)
+            if not found:
                 return
-            offsets = OffsetRange(batches[-1].through, offsets.stop)
+            offsets = OffsetRange(min(found[-1].through, offsets.stop), offsets.stop)
             if offsets.length:
-                coming = ahead.submit(fetched, leader, offsets.start)
-            yield from batches
+                coming = ahead.submit(ask, offsets.start)
+            yield answer, found
 
 
 def whole_in(answer: bytes, offsets: OffsetRange) -> Sequence[WholeBatch]:
     """Return the batches at the beginning of an answer that can be copied whole."""
     found: list[WholeBatch] = []
-    at, through = 0, offsets.start
-    while at + PREFIX.size + REST.size <= len(answer):
-        first, length, _, form, _ = PREFIX.unpack_from(answer, at)
-        end = at + LENGTH_END + length
-        if form != FORMAT or end > len(answer):
+    through = offsets.start
+    for head in heads_in(answer):
+        is_gapless = head.records == head.through - head.first
+        if head.form != FORMAT or head.attributes & ~COMPRESSION or head.codec is None or not is_gapless:
             break
-        attributes, last, _, newest_ms, *_, count = REST.unpack_from(answer, at + PREFIX.size)
-        is_plain = not attributes & ~COMPRESSION and count == last + 1 and attributes & COMPRESSION in CODEC_NAMES
-        if not is_plain or first < through or first + count > offsets.stop:
+        if head.first < through or head.through > offsets.stop:
             break
-        found.append(WholeBatch(first, count, newest_ms, CODEC_NAMES[attributes & COMPRESSION], answer[at:end]))
-        at, through = end, first + count
+        raw = answer[head.begin : head.end]
+        found.append(WholeBatch(head.first, head.records, head.newest_ms, head.codec, raw))
+        through = head.through
     return found
 
 

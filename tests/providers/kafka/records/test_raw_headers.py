@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.providers.kafka.records import record_log
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import name_of
 from tests.servers.kafkatopics import kafka_log, make_topic
@@ -42,6 +43,12 @@ def headers(kafka: Kafka, topic: str) -> list[tuple[tuple[bytes, bytes | None], 
 def topic(kafka_broker: Kafka, kafka_prefix: str) -> str:
     make_topic(kafka_broker, kafka_prefix, partitions=1)
     return kafka_prefix
+
+
+@pytest.fixture(params=["messages", "batches"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read them through the client, and by the batches they came in."""
+    monkeypatch.setattr(record_log, "_PACKED", {"messages": 1 << 62, "batches": 1}[request.param])
 
 
 def test_names_of_any_bytes_are_read(kafka_broker: Kafka, topic: str) -> None:

@@ -31,6 +31,12 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
     return found
 
 
+@pytest.fixture(params=["messages", "batches"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read every range one way, and the other: of large ones the batches are unpacked here."""
+    monkeypatch.setattr(record_log, "_PACKED", {"messages": 1 << 62, "batches": 1}[request.param])
+
+
 @pytest.fixture
 def topic(kafka: Kafka, kafka_prefix: str) -> str:
     make_topic(kafka, kafka_prefix, partitions=1)
