@@ -19,6 +19,8 @@ from reconciler.providers.kafka.records.record_batches import (
     COMPRESSION,
     FORMAT,
     HORIZON,
+    Header,
+    Headers,
     heads_in,
 )
 from reconciler.records.schema import (
@@ -39,11 +41,6 @@ if TYPE_CHECKING:
 
     from reconciler.providers.kafka.records.record_batches import BatchHead
     from reconciler.records.log import OffsetRange
-
-
-Header = tuple[str | bytes, bytes | None]
-"""A name is bytes where a client cannot have it as text."""
-Headers = list[Header] | None
 
 
 class Lots:

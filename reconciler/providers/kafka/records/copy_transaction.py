@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from reconciler.providers.kafka.records.columns import Headers
+    from reconciler.providers.kafka.records.record_batches import Headers
     from reconciler.providers.kafka.records.whole_batches import WholeBatch
     from reconciler.records.log import OffsetRange, TopicLog
 

@@ -25,7 +25,6 @@ from reconciler.runtime.retry import pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from reconciler.providers.kafka.records.columns import Headers
     from reconciler.records.log import Isolation
 
 
@@ -62,7 +61,10 @@ atexit.register(close_connections)
 
 
 RawHeaders = list[tuple[bytes, bytes | None]]
-Row = tuple[bytes | None, bytes | None, int, "Headers", int]
+Header = tuple[str | bytes, bytes | None]
+"""A name is bytes where a client cannot have it as text."""
+Headers = list[Header] | None
+Row = tuple[bytes | None, bytes | None, int, Headers, int]
 """Value, key, time, headers, and a number that does not matter here: the offset where it came from."""
 
 PREFIX: Final = struct.Struct(">qiibI")
