@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CLUSTER: Final = "east"
-TOPICS: Final = tuple(f"flights:{airport}:departures" for airport in ("ewr", "jfk", "lga"))
+TOPICS: Final = "flights:ewr:departures, flights:jfk:departures, flights:lga:departures"
 FLIGHT: Final = "origin string, dest string, month int, dep_delay double, distance int"
 QUESTIONS: Final[Mapping[str, str]] = {
     "Which routes are the busiest?": """
@@ -37,9 +36,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
 
 def departures(spark: SparkSession) -> DataFrame:
     """Return the flights of all airports, a column a field."""
-    read = spark.read.format("topic-log").options(cluster=CLUSTER, columns="value")
-    topics = [read.option("topic", topic).load() for topic in TOPICS]
-    records = reduce(DataFrame.unionAll, topics)
+    records = spark.read.format("topic-log").options(cluster=CLUSTER, subscribe=TOPICS, columns="value").load()
     return records.select(from_json(col("value").cast("string"), FLIGHT).alias("flight")).select("flight.*")
 
 

@@ -60,14 +60,17 @@ def unseen(progress: JobProgress) -> None:
 # What Spark says when something fails, in our words.
 
 
-_NOISE: Final = re.compile(r"^(WARNING|Using Spark|Setting default|To adjust|\s+at |Picked up )|^\s*$")
+_NOISE: Final = re.compile(
+    r"^(WARNING|Using Spark|Setting default|To adjust|\s+at |Picked up |[\d/]+ [\d:]+ (WARN|INFO) )|^\s*$"
+)
 _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 
 def refused(what: str, error: Exception, *, said: str = "") -> ReconcilerError:
     """Return the error for a Spark that does not start; `said` is what its JVM printed."""
     hint = "Correct spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
-    return UserError(f"{what}: {_reason(said) or _reason(str(error))}", hint=hint)
+    why = _reason(said) or _reason(str(error)) or type(error).__name__
+    return UserError(f"{what}: {why}", hint=hint)
 
 
 def failed(what: str, error: Exception) -> ReconcilerError:

@@ -1,4 +1,4 @@
-"""A topic as rows: columns, where a read begins and ends, what filters leave of it, and the batch reader."""
+"""Topics as rows: columns, where a read begins and ends, what filters leave of it, and the batch reader."""
 
 from __future__ import annotations
 
@@ -167,8 +167,28 @@ class Places:
         return found
 
 
-def places_of(options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str) -> Places:
-    """Return what one of two options says that mean the same: ours, and that of Spark's Kafka source."""
+def topics_of(options: Mapping[str, str]) -> list[str]:
+    """Return the topics that a read names by `topic`, or by `subscribe` as Spark's Kafka source has it."""
+    given = options.get("subscribe")
+    if given is None:
+        return [options.get("topic", "")]
+    if options.get("topic") is not None:
+        message = f"options topic and subscribe of {NAME} both name topics"
+        raise UserError(message, hint="Leave one of them out.")
+    names = [name.strip() for name in given.split(",")]
+    if not all(names):
+        message = f"option subscribe of {NAME}: {given!r} has a name that is empty"
+        raise UserError(message, hint="Write the full names of topics: orders, payments.")
+    return list(dict.fromkeys(names))
+
+
+def places_of(
+    options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str, *, topic: str
+) -> Places:
+    """Return what one of two options says that mean the same: ours, and that of Spark's Kafka source.
+
+    JSON may be by topic and partition, as Kafka's source has it: then every topic has its own.
+    """
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
@@ -181,8 +201,8 @@ def places_of(options: Mapping[str, str], names: Sequence[str], words: Mapping[s
         return Places(option, int(given))
     try:
         found = json.loads(given)
-        if list(found) == [options.get("topic")]:
-            (found,) = found.values()
+        if set(found) == set(topics_of(options)):
+            found = found[topic]
         by_partition = {int(partition): offset for partition, offset in found.items()}
     except (ValueError, AttributeError, TypeError):
         by_partition = {}
@@ -319,6 +339,7 @@ def _is_whole(condition: Filter) -> bool:
 class Range(InputPartition):
     """One task's share: an `InputPartition` is what Spark pickles."""
 
+    topic: str
     partition: int
     offsets: OffsetRange
 
@@ -337,7 +358,7 @@ class Rows:
     def planned(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
         """Return a task for each run of stored parts."""
         return [
-            Range(partition, piece.offsets)
+            Range(self._topic, partition, piece.offsets)
             for partition, offsets in sorted(wanted.items())
             if offsets.length
             for piece in pieces_of(partition, offsets, self.log.extents(partition, offsets))
@@ -359,45 +380,51 @@ class Rows:
 
 
 class TopicLogReader(DataSourceReader):
-    """Plans and reads what a query wants of a topic."""
+    """Plans and reads what a query wants of some topics."""
 
-    def __init__(self, rows: Rows, options: Mapping[str, str]) -> None:
+    def __init__(self, rows: Mapping[str, Rows], options: Mapping[str, str]) -> None:
         self._rows = rows
-        self._start = places_of(options, ("start", "startingOffsets"), STARTS, "earliest")
-        self._end = places_of(options, ("end", "endingOffsets"), ENDS, "stable")
+        self._starts = self._places(options, ("start", "startingOffsets"), STARTS, "earliest")
+        self._ends = self._places(options, ("end", "endingOffsets"), ENDS, "stable")
         self._since_ms = whole_of(options, "startingTimestamp")
         self._until_ms = whole_of(options, "endingTimestamp")
         self._wanted = _Wanted(_listed(options, "partitions"))
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a task for each run of stored parts that may hold what is wanted."""
-        bounds = self._rows.log.bounds()
-        starts, ends = self._start.resolve(bounds), self._end.resolve(bounds)
-        return self._rows.planned(
-            {
-                partition: self._range(partition, each, OffsetRange(starts[partition], ends[partition]))
-                for partition, each in bounds.items()
-                if self._wanted.partition.holds(partition)
-            }
-        )
+        return [each for topic, rows in self._rows.items() for each in rows.planned(self._ranges(topic, rows.log))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         if isinstance(partition, Range):  # Spark plans an empty topic as one task without a range
-            wanted = self._wanted
-            for _, shown in self._rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms):
+            wanted, rows = self._wanted, self._rows[partition.topic]
+            for _, shown in rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms):
                 yield shown
 
-    def _range(self, partition: int, bounds: Bounds, given: OffsetRange) -> OffsetRange:
+    def _places(
+        self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
+    ) -> dict[str, Places]:
+        return {topic: places_of(options, names, words, default, topic=topic) for topic in self._rows}
+
+    def _ranges(self, topic: str, log: TopicLog) -> dict[int, OffsetRange]:
+        bounds = log.bounds()
+        starts, ends = self._starts[topic].resolve(bounds), self._ends[topic].resolve(bounds)
+        return {
+            partition: self._range(log, partition, each, OffsetRange(starts[partition], ends[partition]))
+            for partition, each in bounds.items()
+            if self._wanted.partition.holds(partition)
+        }
+
+    def _range(self, log: TopicLog, partition: int, bounds: Bounds, given: OffsetRange) -> OffsetRange:
         """Return what of a partition is wanted: below the first record of a time there is nothing at or after it."""
         offset = self._wanted.offset
         start, stop = max(given.start, bounds.start, offset.least), min(given.stop, bounds.stable, offset.most + 1)
         for since_ms in (self._since_ms, self._wanted.since_ms):
             if since_ms is not None and start < stop:
-                first = self._rows.log.offset_for_time(partition, since_ms)
+                first = log.offset_for_time(partition, since_ms)
                 start = stop if first is None else max(start, first)
         if self._until_ms is not None:
-            first = self._rows.log.offset_for_time(partition, self._until_ms)
+            first = log.offset_for_time(partition, self._until_ms)
             stop = stop if first is None else min(stop, first)
         return OffsetRange(start, stop)
 

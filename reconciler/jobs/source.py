@@ -30,6 +30,7 @@ from reconciler.jobs.scan import (
     check_schema,
     ddl_of,
     places_of,
+    topics_of,
     truth_of,
     whole_of,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 Session: TypeAlias = SparkSession
 _BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp", "endingTimestamp", "pushFilters")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "failOnDataLoss")
-OPTIONS: Final = ("cluster", "topic", "columns", "start", "startingOffsets", *_BATCH_ONLY, *_STREAM_ONLY)
+OPTIONS: Final = ("cluster", "topic", "subscribe", "columns", "start", "startingOffsets", *_BATCH_ONLY, *_STREAM_ONLY)
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation")
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
@@ -94,10 +95,15 @@ class _TopicLogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = PushingReader if truth_of(self.options, "pushFilters", otherwise=False) else TopicLogReader
-        return kind(self._rows(schema, _STREAM_ONLY, "streams"), self.options)
+        options, topics = self._read_options(schema, _STREAM_ONLY, "streams")
+        return kind({topic: self._rows(topic, options, schema) for topic in topics}, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return _TopicLogStream(self._rows(schema, _BATCH_ONLY, "batch reads"), self.options)
+        options, topics = self._read_options(schema, _BATCH_ONLY, "batch reads")
+        if len(topics) > 1:
+            message = f"a stream of {NAME} reads one topic, not {len(topics)}"
+            raise UserError(message, hint="Load a stream for each topic, and join them by union().")
+        return _TopicLogStream(self._rows(topics[0], options, schema), topics[0], options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
         return BatchWriter(*self._target(schema, overwrites=overwrite))
@@ -113,13 +119,21 @@ class _TopicLogSource(DataSource):
         options: dict[str, str] = dict(self.options)
         return type(self).append_opener(options), options.get("topic", "")
 
-    def _rows(self, schema: StructType, others: Sequence[str], where: str) -> Rows:
+    def _read_options(
+        self, schema: StructType, others: Sequence[str], where: str
+    ) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the options of a read, and the topics that they name."""
         for name in others:
             if name in self.options:
                 raise UserError(f"option {name} of {NAME} is for {where} only", hint="Leave it out.")
         check_schema(schema)
         options: dict[str, str] = dict(self.options)
-        return Rows(type(self).opener(options), schema, options.get("topic", ""))
+        return options, topics_of(options)
+
+    def _rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
+        """Open one topic, as if it was the only one that is named."""
+        named = {name: given for name, given in options.items() if name not in {"topic", "subscribe"}}
+        return Rows(type(self).opener({**named, "topic": topic} if topic else named), schema, topic)
 
 
 # Streams: a position is an offset in each partition of one topic, by its id. Spark keeps it in the checkpoint.
@@ -128,10 +142,10 @@ class _TopicLogSource(DataSource):
 class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Goes on from a position to where the topic ends, however it grew, was trimmed or gained partitions meanwhile."""
 
-    def __init__(self, rows: Rows, options: Mapping[str, str]) -> None:
+    def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
         self._rows = rows
-        self._topic = options.get("topic", "")
-        self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest")
+        self._topic = topic
+        self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
         self._most = whole_of(options, "maxOffsetsPerTrigger", least=1)
         self._fails = truth_of(options, "failOnDataLoss", otherwise=True)
         self._target: Mapping[int, int] | None = None

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import UserError
+from reconciler.jobs.progress import refused
 from reconciler.jobs.session import check_java, check_ready, start_session
 from reconciler.resources.workspace import SparkSpec
 
@@ -104,6 +105,16 @@ def refusal_and_rest(body: str, folder: Path) -> list[str]:
     assert refusal.startswith("Spark does not start with master west: Master must either be yarn or start with spark")
     assert "spec.spark in reconciler.yaml" in refusal
     return rest
+
+
+def test_what_a_jvm_only_warned_of_is_not_why_it_did_not_start() -> None:
+    said = (
+        "WARNING: Using incubator modules\n26/11/26 09:38:16 WARN Utils: Your hostname resolves to a loopback address\n"
+    )
+    error = RuntimeError("Java gateway process exited before sending its port number.")
+    found = refused("Spark does not start", error, said=said)
+    assert found.message == "Spark does not start: Java gateway process exited before sending its port number"
+    assert refused("Spark does not start", EOFError(), said=said).message == "Spark does not start: EOFError"
 
 
 @pytest.mark.spark

@@ -282,6 +282,53 @@ def test_places_that_contradict_the_topic_are_refused(
         load(spark, west, **options).count()
 
 
+def subscribed(session: SparkSession, cluster: EmbeddedCluster, topics: str, **options: str) -> DataFrame:
+    logs = {name: cluster.log(name) for name in cluster.topics()}
+    register(session, lambda found: logs[found["topic"]])
+    return session.read.format("topic-log").options(subscribe=topics, **options).load()
+
+
+def test_several_topics_are_read_as_one_frame(spark: SparkSession, west: EmbeddedCluster) -> None:
+    fill(west, partitions=2, count=20)
+    west.create_topic("payments")
+    sink = west.sink("payments")
+    sink.publish([sink.stage(0, [numbered(0, 7)], at=OffsetRange(0, 7))])
+    west.create_topic("empty")
+    frame = subscribed(spark, west, f"{TOPIC}, payments,empty,{TOPIC}")
+    assert {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()} == {TOPIC: 80, "payments": 7}
+    assert rows_of(frame.where(f"topic = '{TOPIC}'")) == rows_in(west, 2)
+    begins = json.dumps({TOPIC: {"0": 38, "1": -1}, "payments": {"0": 5}, "empty": {"0": -2}})
+    found = subscribed(spark, west, f"{TOPIC},payments,empty", startingOffsets=begins, endingOffsets="latest")
+    places = found.orderBy("topic", "partition", "offset").select("topic", "partition", "offset").collect()
+    assert [tuple(row) for row in places] == [
+        (TOPIC, 0, 38),
+        (TOPIC, 0, 39),
+        ("payments", 0, 5),
+        ("payments", 0, 6),
+    ]
+    assert subscribed(spark, west, "payments", partitions="0", start="5").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"subscribe": "orders,,payments"},
+            "option subscribe of topic-log: 'orders,,payments' has a name that is empty",
+        ),
+        ({"subscribe": "orders", "topic": "orders"}, "options topic and subscribe of topic-log both name topics"),
+        ({"subscribe": "orders", "startingOffsets": '{"others": {"0": 1}}'}, "is not a place in a topic"),
+    ],
+)
+def test_topics_that_are_not_named_plainly_are_refused(
+    spark: SparkSession, west: EmbeddedCluster, options: dict[str, str], problem: str
+) -> None:
+    fill(west, count=1)
+    load(spark, west)
+    with pytest.raises(AnalysisException, match=re.escape(problem)):
+        spark.read.format("topic-log").options(**options).load().count()
+
+
 def test_a_read_ends_where_the_topic_was_stable_when_it_was_planned(spark: SparkSession, west: EmbeddedCluster) -> None:
     fill(west)
     assert load(spark, west, start="latest").count() == 0

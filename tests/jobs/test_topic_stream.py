@@ -13,7 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.source import register
 from tests.jobs.doubles import TOPIC, append, fill
 
@@ -243,3 +243,13 @@ def test_options_that_a_stream_does_not_take_are_refused(
     west.create_topic(TOPIC)
     with pytest.raises(ReconcilerError, match=problem):
         reader(west, **{option: value})
+
+
+def test_a_stream_reads_one_topic_by_either_name(west: EmbeddedCluster) -> None:
+    west.create_topic(TOPIC)
+    registry, log = Registry(), west.log(TOPIC)
+    register(registry, lambda _options: log)  # type: ignore[arg-type]  # as above
+    named = registry.found(CaseInsensitiveDict(subscribe=TOPIC)).streamReader(SCHEMA)
+    assert named.initialOffset() == position(west, 0)
+    with pytest.raises(UserError, match="a stream of topic-log reads one topic, not 2"):
+        registry.found(CaseInsensitiveDict(subscribe=f"{TOPIC},others")).streamReader(SCHEMA)
