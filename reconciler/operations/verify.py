@@ -122,25 +122,31 @@ def verify_link(
     """
     work = open_work(invocation, select)
     links, name = provider_of(work, link).links, full_name_of(link)
-    names = [each.name for each in links.links()]
+    seen = links.links()
+    names = [each.name for each in seen]
     if name not in names:
         near = [address_of("link", cluster_of(link) or "", each) for each in nearest_spelling(name, names)]
         hint = did_you_mean(near, then="See the links with: reconciler link list")
         raise UserError(f"{link}: there is no such link", hint=hint)
+    mirrors = links.mirrors(name)
+    active = [each for each in mirrors if each.status is not MirrorStatus.STOPPED]
+    stopped = [_address(each) for each in mirrors if each.status is MirrorStatus.STOPPED]
     verified: list[Verified] = []
     failed: list[NotCompared] = []
-    stopped: list[Address] = []
+    lost: dict[str, ReconcilerError] = {}
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
-        verifying = _Verifying(work, jobs.engine(), deep, report)
-        for mirror in links.mirrors(name):
-            address = address_of("mirror", mirror.cluster, mirror.name)
-            if mirror.status is MirrorStatus.STOPPED:
-                stopped.append(address)
-                continue
-            try:
-                verified.append(verifying.logs(address, None, mirror))
-            except (UserError, RetryableError) as error:
-                failed.append(NotCompared(address, error))
+        foreign = links.foreign([each.name for each in active])
+        verifying = _Verifying(work, jobs.engine(), deep, report, seen, foreign)
+        for mirror in active:
+            error = lost.get(mirror.source_cluster)
+            if error is None:
+                try:
+                    verified.append(verifying.logs(_address(mirror), None, mirror))
+                    continue
+                except (UserError, RetryableError) as raised:
+                    error = raised
+                    lost |= _silence_of(work, mirror.source_cluster)
+            failed.append(NotCompared(_address(mirror), error))
     return LinkVerified(link, tuple(verified), tuple(failed), tuple(stopped))
 
 
@@ -152,6 +158,9 @@ class _Verifying:
     engine: Engine
     deep: bool
     report: Callable[[Event], None]
+    links: Sequence[LinkSeen] | None = None
+    foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
+    """What was asked for all mirrors of a link at once; `None`: it is asked for when it is needed."""
 
     def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> Verified:
         """Compare two logs; a mirror with its source."""
@@ -164,11 +173,13 @@ class _Verifying:
         else:
             comparison = renumbered(engine, logs, spans, begins=mirror.begins if mirror is not None else None)
         if mirror is not None and spans is None:
-            comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
-        named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
+            links = provider_of(work, ours).links.links() if self.links is None else self.links
+            comparison = _without_starts(comparison, mirror, links)
+        named = ours if mirror is None else _address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
-            foreign = provider_of(work, ours).links.foreign([mirror.name]).get(mirror.name, ())
+            asked = provider_of(work, ours).links.foreign([mirror.name]) if self.foreign is None else self.foreign
+            foreign = asked.get(mirror.name, ())
         verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
         return Verified(named, theirs, comparison, verdict, tuple(foreign))
 
@@ -188,7 +199,7 @@ def _spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = provider_of(work, ours).sink(address_of("mirror", mirror.cluster, mirror.name))
+        sink = provider_of(work, ours).sink(_address(mirror))
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
     if any(work.clusters[cluster_of(end) or ""].spec.provider == "embedded" for end in (ours, theirs)):
         return None
@@ -227,6 +238,21 @@ def renumbered(
         return replace(each, right=side, differences=(*each.differences, *lacks))
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
+
+
+def _address(mirror: MirrorSeen) -> Address:
+    return address_of("mirror", mirror.cluster, mirror.name)
+
+
+def _silence_of(work: Work, cluster: str) -> dict[str, ReconcilerError]:
+    """Return why a cluster does not answer; empty where it does. It is waited for once, not for every mirror."""
+    try:
+        work.providers[cluster].identify()
+    except RetryableError as error:
+        return {cluster: error}
+    except UserError:
+        pass  # Each mirror says so itself.
+    return {}
 
 
 def _mirror(work: Work, topic: Address) -> MirrorSeen:
