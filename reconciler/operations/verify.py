@@ -88,7 +88,9 @@ class LinkVerified:
             hints = [f"{hints[0].rstrip('.')}. See the partitions of one with: reconciler verify MIRROR"]
         if self.failed:
             named = first_few([str(each.mirror) for each in self.failed], _NAMED)
-            said.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named})")
+            reasons = {each.error.message for each in self.failed}
+            why = f": {reasons.pop()}" if len(reasons) == 1 else ""
+            said.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named}){why}")
             hints = hints or [self.failed[0].error.hint]
         return UserError(f"{self.link}: {', and '.join(said)}", hint=hints[0])
 

@@ -394,18 +394,29 @@ def link_verified_text(verified: LinkVerified) -> list[Line]:
             said = Span("has records of other producers", Tone.DANGER)
         rows.append((each.left, each.right, count_text(records), said))
         total += records
-    how = "every record read" if any(each.comparison.is_deep for each in verified.mirrors) else "by kept digests"
-    word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
-    counts = f"{counted(len(verified.mirrors), 'mirror')}, {counted(total, 'record')}, {how}"
+    reasons: dict[str, list[str]] = {}
+    for failed in verified.failed:
+        reasons.setdefault(str(failed.error), []).append(failed.mirror)
     return [
         line(Span("link   ", Tone.QUIET), verified.link),
         EMPTY,
-        *table(("mirror", "source", "records", ""), rows, numbers=(2,)),
-        *(line(Span("✗ ", Tone.DANGER), f"{each.mirror}: {each.error}. {each.error.hint}") for each in verified.failed),
+        *(table(("mirror", "source", "records", ""), rows, numbers=(2,)) if rows else ()),
+        *(line(Span("✗ ", Tone.DANGER), f"{first_few(names)}: {why}") for why, names in reasons.items()),
         *(line(Span("left out  ", Tone.QUIET), f"{each}: it was promoted") for each in verified.stopped),
         EMPTY,
-        line(Span(f"{word}: ", tone), counts),
+        _link_verdict(verified, total),
     ]
+
+
+def _link_verdict(verified: LinkVerified, records: int) -> Line:
+    is_equal = all(each.is_equal for each in verified.mirrors)
+    missing = f"not compared: {counted(len(verified.failed), 'mirror')}" if verified.failed else ""
+    if not verified.mirrors:
+        return line(Span(missing.capitalize(), Tone.DANGER) if missing else "Nothing to compare: no mirror follows it")
+    how = "every record read" if any(each.comparison.is_deep for each in verified.mirrors) else "by kept digests"
+    counts = f"{counted(len(verified.mirrors), 'mirror')}, {counted(records, 'record')}, {how}"
+    word = Span("Equal: ", Tone.ADD) if is_equal else Span("Different: ", Tone.DANGER)
+    return line(word, counts, "; " if missing else "", Span(missing, Tone.DANGER))
 
 
 _HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left", "records right", "")
