@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError, UserError
 from reconciler.jobs.verify import verify as compare_logs
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
@@ -13,23 +13,26 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
 from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.applying.events import Event
-    from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison
+    from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison, Side
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.workspace import Work
-    from reconciler.records.log import Spans, TopicLog
+    from reconciler.records.log import Bounds, Spans, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.mirrors import ForeignRecords, LinkSeen, MirrorSeen
 
 
 _NAMED: Final = 5
+_BEHIND: Final = frozenset({"end", "partition"})
+"""How a mirror differs from its source that has not got all of it yet."""
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 """Configs that, where they are synced, let a mirror begin where its source does."""
 
@@ -60,39 +63,52 @@ class NotCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """What was a mirror, and is a topic of its own: it is not compared."""
+
+    mirror: Address
+    by: str | None
+    """The verb that stopped it, as `MirrorSeen.stopped_by`."""
+
+
+@dataclass(frozen=True, slots=True)
 class LinkVerified:
     """Every mirror of a link, compared with its source."""
 
     link: Address
     mirrors: tuple[Verified, ...]
     failed: tuple[NotCompared, ...]
-    stopped: tuple[Address, ...]
-    """Promoted: topics of their own, which are not compared."""
+    stopped: tuple[Stopped, ...]
 
     @property
     def is_equal(self) -> bool:
-        """Whether every mirror could be compared, and has the records of its source."""
-        return not self.failed and all(each.is_equal for each in self.mirrors)
+        """Whether there are mirrors, every one could be compared, and has the records of its source."""
+        return bool(self.mirrors) and not self.failed and all(each.is_equal for each in self.mirrors)
 
     @property
     def verdict(self) -> ReconcilerError | None:
         """What is wrong, in a sentence; `None`: nothing is."""
         if self.is_equal:
             return None
-        said, hints = [], []
+        if not self.mirrors and not self.failed:
+            hint = "See what became of its mirrors: reconciler mirror list"
+            return UserError(f"{self.link}: nothing was compared, for no mirror follows its source", hint=hint)
+        said: list[str] = []
+        hints: list[str] = []
         different = [each for each in self.mirrors if not each.is_equal]
         if different:
             named = first_few([str(each.left) for each in different], _NAMED)
             said.append(f"{counted(len(different), 'mirror differs', 'mirrors differ')} ({named})")
-            hints = [each.verdict.hint for each in different if each.verdict is not None]
-            hints = [f"{hints[0].rstrip('.')}. See the partitions of one with: reconciler verify MIRROR"]
+            hints += [each.verdict.hint for each in different if each.verdict is not None]
+            hints.append("See the partitions of one with: reconciler verify MIRROR")
         if self.failed:
             named = first_few([str(each.mirror) for each in self.failed], _NAMED)
             reasons = {each.error.message for each in self.failed}
             why = f": {reasons.pop()}" if len(reasons) == 1 else ""
             said.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named}){why}")
-            hints = hints or [self.failed[0].error.hint]
-        return UserError(f"{self.link}: {', and '.join(said)}", hint=hints[0])
+            hints += [each.error.hint for each in self.failed]
+        hint = ". ".join(list(dict.fromkeys(each.rstrip(".") for each in hints))[:_NAMED])
+        return UserError(f"{self.link}: {', and '.join(said)}", hint=hint)
 
 
 def verify(
@@ -132,9 +148,9 @@ def verify_link(
         raise UserError(f"{link}: there is no such link", hint=hint)
     mirrors = links.mirrors(name)
     active = [each for each in mirrors if each.status is not MirrorStatus.STOPPED]
-    stopped = [_address(each) for each in mirrors if each.status is MirrorStatus.STOPPED]
+    stopped = [Stopped(_address(each), each.stopped_by) for each in mirrors if each.status is MirrorStatus.STOPPED]
     verified: list[Verified] = []
-    failed: list[NotCompared] = []
+    failed = [_lost(link, each) for each in links.lost(name)]
     lost: dict[str, ReconcilerError] = {}
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
         foreign = links.foreign([each.name for each in active])
@@ -168,7 +184,7 @@ class _Verifying:
         """Compare two logs; a mirror with its source."""
         work, engine = self.work, self.engine
         theirs = _source(work, mirror) if mirror is not None else topic_address(right or "")
-        logs = provider_of(work, ours).log(ours), provider_of(work, theirs).log(theirs)
+        logs = provider_of(work, ours).log(ours), _log_of_source(work, theirs, mirror)
         spans = _spans(work, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(engine, *logs, deep=self.deep, progress=lambda found: self._tell(ours, found))
@@ -187,6 +203,27 @@ class _Verifying:
 
     def _tell(self, ours: Address, found: JobProgress) -> None:
         self.report(progress_event(f"verify:{ours}", found))
+
+
+def _log_of_source(work: Work, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
+    """Return what a log is compared with; what a mirror was made from must be that very topic.
+
+    Raises:
+        UserError: It is gone, or was created again.
+    """
+    try:
+        log = provider_of(work, theirs).log(theirs)
+        topic_id = None if mirror is None else log.topic_id
+    except UserError as error:
+        if mirror is not None and str(theirs) not in error.message:
+            error.message = f"{theirs}, its source: {error.message}"
+        raise
+    known = None if mirror is None else mirror.source_topic_id
+    if known is not None and topic_id is not None and topic_id != known:
+        message = f"{theirs} was created again: it has id {topic_id}, and the mirror was made from {known}"
+        hint = "Nothing of the two is mixed. To mirror the new one, delete the mirror, and apply"
+        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+    return log
 
 
 def _spans(
@@ -226,20 +263,32 @@ def renumbered(
     comparison = verify_renumbered(engine, *logs, spans)
 
     def behind(each: PartitionComparison) -> PartitionComparison:
-        bounds, compared = right.get(each.partition), spans[each.partition].right
+        bounds, here, span = right.get(each.partition), left.get(each.partition), spans[each.partition]
         if bounds is None:
             return each
+        if here is None:
+            return replace(each, left=None, right=_as_far(each.right, bounds), differences=("partition",))
         first = max(bounds.start, (begins or {}).get(each.partition, 0))
-        is_gone = not compared.length and left[each.partition].start > 0 and first < bounds.stable
-        lacks: list[Difference] = ["start"] if is_gone else []
-        lacks += ["end"] if compared.stop < bounds.stable else []
-        if not lacks:
+        is_gone = not span.right.length and here.start > 0 and first < bounds.stable
+        lacks: list[Difference] = ["start"] if is_gone or (span.left.length and here.start > span.left.start) else []
+        copied = bounds.stable if span.offsets is None else span.offsets.through
+        lacks += ["end"] if span.right.stop < bounds.stable or copied > bounds.stable else []
+        if not lacks and each.is_equal:
             return each
-        # As far as it goes, not as far as both do: else a mirror that is behind shows no difference in its row.
-        side = each.right and replace(each.right, end=max(each.right.end, bounds.stable))
-        return replace(each, right=side, differences=(*each.differences, *lacks))
+        # As far as they go, not as far as both do: else a mirror that is behind shows no difference in its row.
+        sides = _as_far(each.left, here), _as_far(each.right, bounds)
+        return replace(each, left=sides[0], right=sides[1], differences=(*each.differences, *lacks))
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
+
+
+def _lost(link: Address, name: str) -> NotCompared:
+    """Return that the topic of a mirror is gone."""
+    address = address_of("mirror", cluster_of(link) or "", name)
+    message = f"its topic is gone from cluster {cluster_of(link)}, or another one has its name"
+    return NotCompared(
+        address, UserError(message, hint="See it with: reconciler drift. Make it again: reconciler apply")
+    )
 
 
 def _address(mirror: MirrorSeen) -> Address:
@@ -255,6 +304,11 @@ def _silence_of(work: Work, cluster: str) -> dict[str, ReconcilerError]:
     except UserError:
         pass  # Each mirror says so itself.
     return {}
+
+
+def _as_far(side: Side | None, bounds: Bounds) -> Side | None:
+    """Return a side with the bounds of its log."""
+    return side and replace(side, start=bounds.start, end=bounds.stable)
 
 
 def _mirror(work: Work, topic: Address) -> MirrorSeen:
@@ -292,9 +346,15 @@ def _verdict(
 ) -> ReconcilerError | None:
     if comparison.is_equal:
         return None
-    hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
-    if mirror is not None and mirror.status is not MirrorStatus.ACTIVE:
+    found = {one for each in comparison.differing for one in each.differences}
+    if mirror is None:
+        hint = "Read both where they differ: reconciler topic consume TOPIC --partition N --from OFFSET"
+    elif mirror.status is not MirrorStatus.ACTIVE:
         hint = f"The mirror is {mirror.status}: nothing is copied to it while it is"
+    elif found <= _BEHIND:
+        hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
+    else:
+        hint = "To copy what comes next does not mend that. To have the mirror made anew, delete it, and apply"
     return UserError(f"{left} and {right} differ in {described(comparison.differing)}", hint=hint)
 
 

@@ -375,6 +375,13 @@ class LinksOfCluster(Protocol):
         """Return the mirrors, stopped ones too, by full name: all, or those of a link, a full name, or a source."""
         ...
 
+    def lost(self, link: str) -> Sequence[str]:
+        """Return mirrors of a link whose topics were deleted behind it, or made anew by others, by full name.
+
+        Nothing where a mirror ends with its topic.
+        """
+        ...
+
     def mirror(self, full_name: str) -> MirrorSeen:
         """Return one mirror.
 

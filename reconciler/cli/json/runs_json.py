@@ -621,7 +621,9 @@ class LinkVerificationDocument(Document):
 
     format: Literal["reconciler.link-verification/1"] = "reconciler.link-verification/1"
     link: str
-    equal: bool = Field(description="Whether every mirror could be compared, and has the records of its source.")
+    equal: bool = Field(
+        description="Whether there are mirrors, and each could be compared and has its source's records."
+    )
     deep: bool = Field(description="Whether every record was read anew.")
     mirrors: tuple[MirrorVerifiedPart, ...]
     failed: tuple[NotComparedPart, ...]
@@ -636,7 +638,7 @@ class LinkVerificationDocument(Document):
             deep=any(each.comparison.is_deep for each in verified.mirrors),
             mirrors=tuple(MirrorVerifiedPart.of(each) for each in verified.mirrors),
             failed=tuple(NotComparedPart.of(each) for each in verified.failed),
-            stopped=tuple(map(str, verified.stopped)),
+            stopped=tuple(str(each.mirror) for each in verified.stopped),
         )
 
 

@@ -402,10 +402,20 @@ def link_verified_text(verified: LinkVerified) -> list[Line]:
         EMPTY,
         *(table(("mirror", "source", "records", ""), rows, numbers=(2,)) if rows else ()),
         *(line(Span("✗ ", Tone.DANGER), f"{first_few(names)}: {why}") for why, names in reasons.items()),
-        *(line(Span("left out  ", Tone.QUIET), f"{each}: it was promoted") for each in verified.stopped),
+        *(
+            line(
+                Span("left out  ", Tone.QUIET),
+                f"{each.mirror}: {_STOPPED.get(each.by or '', 'its role was turned round')}",
+            )
+            for each in verified.stopped
+        ),
         EMPTY,
         _link_verdict(verified, total),
     ]
+
+
+_STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over"}
+"""Why what was a mirror is compared no longer, by the verb; other verbs turn the roles round."""
 
 
 def _link_verdict(verified: LinkVerified, records: int) -> Line:

@@ -87,6 +87,10 @@ class EmbeddedLinks:
         )
         return [mirror for mirror in found if link is None or mirror.link == link]
 
+    def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - as the platform is
+        """Return nothing: a mirror ends with its topic."""
+        return ()
+
     def mirror(self, full_name: str) -> MirrorSeen:
         """Return one mirror.
 

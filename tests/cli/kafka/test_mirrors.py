@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.objectstore.directory import DirectoryStore
 from tests.cli.conftest import Call
 from tests.cli.kafka.conftest import WORKSPACE
 from tests.cli.kafka.mirrored import FILES
@@ -249,6 +254,82 @@ def test_what_others_wrote_to_a_mirror_is_named_by_drift_and_verify(demo: Demo, 
     whole = demo.typed("verify", f"link/east/link-{demo.prefix}")
     assert (whole.code, "has records of other producers" in whole.out) == (1, True)
     demo.settled()
+
+
+def cut(broker: Kafka, topic: str, offset: int) -> None:
+    """Delete the records of partition 0 below an offset."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap()})
+    place = TopicPartition(topic, 0, offset)
+    admin.delete_records([place])[place].result(30)
+
+
+def verified(demo: Demo) -> dict[str, Any]:
+    """Compare the one mirror of the link, and return what JSON says of the link."""
+    done = demo.typed("verify", f"link/east/link-{demo.prefix}", "--format", "json")
+    found: dict[str, Any] = json.loads(done.out)
+    assert (done.code == 0) is found["equal"]
+    return found
+
+
+@pytest.mark.parametrize(("retention", "differences"), [("-1", ["records", "digest", "start"]), ("7d", [])])
+def test_a_mirror_that_lost_its_beginning_differs_unless_its_retention_may_have_taken_it(
+    demo: Demo, kafka_broker: Kafka, retention: str, differences: list[str]
+) -> None:
+    demo.edits = {"retention.ms: -1": f"retention.ms: {retention}"}
+    demo.applied("mirroring")
+    demo.produce("a", "b", "c")
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    assert verified(demo)["equal"]
+    cut(kafka_broker, f"{demo.prefix}.orders", 2)
+    (mirror,) = verified(demo)["mirrors"]
+    first = mirror["partitions"][0]
+    assert (mirror["equal"], first["differences"]) == (not differences, differences)
+    if differences:
+        assert (first["left"]["start"], first["right"]["start"], first["right"]["end"]) == (2, 0, 3)
+        said = demo.typed("verify", demo.mirror)
+        assert "To copy what comes next does not mend that" in said.err
+
+
+def test_a_source_that_was_created_again_is_no_source_of_the_mirror(demo: Demo) -> None:
+    demo.applied("mirroring")
+    demo.produce("a", "b", "c")
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    west = EmbeddedCluster.open(DirectoryStore(Path("west")), now_ms=lambda: 0, new_id=lambda: str(uuid4()))
+    west.delete_topic(f"{demo.prefix}:orders")
+    west.create_topic(f"{demo.prefix}:orders", partitions=2)
+    found = verified(demo)
+    assert (found["mirrors"], [each["mirror"] for each in found["failed"]]) == ([], [demo.mirror])
+    assert "was created again: it has id" in found["failed"][0]["error"]
+
+
+def test_a_mirror_whose_topic_is_gone_is_not_left_out_of_its_link(demo: Demo, kafka_broker: Kafka) -> None:
+    demo.applied("mirroring")
+    topic = f"{demo.prefix}.orders"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap()})
+    admin.delete_topics([topic])[topic].result(30)
+    found = verified(demo)
+    assert (found["equal"], found["mirrors"]) == (False, [])
+    assert [(each["mirror"], "is gone from cluster east" in each["error"]) for each in found["failed"]] == [
+        (demo.mirror, True)
+    ]
+
+
+def test_partitions_that_a_mirror_does_not_have_yet_are_a_difference_that_a_run_mends(demo: Demo) -> None:
+    demo.applied("mirroring")
+    west = EmbeddedCluster.open(DirectoryStore(Path("west")), now_ms=lambda: 0, new_id=lambda: str(uuid4()))
+    west.alter_topic(f"{demo.prefix}:orders", partitions=3)
+    said = demo.typed("verify", demo.mirror)
+    assert (said.code, "differs in partition" in said.out, "reconciler run --once" in said.err) == (1, True, True)
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    assert demo.typed("verify", demo.mirror).code == 0
+
+
+def test_a_link_that_has_nothing_to_compare_is_not_called_equal(demo: Demo) -> None:
+    demo.applied("mirroring")
+    assert demo.typed("mirror", "failover", demo.mirror, "--yes").code == 0
+    said = demo.typed("verify", f"link/east/link-{demo.prefix}")
+    assert (said.code, f"left out  {demo.mirror}: it was failed over" in said.out) == (1, True)
+    assert "nothing was compared, for no mirror follows its source" in said.err
 
 
 CHAIN = """\

@@ -113,6 +113,13 @@ class KafkaLinks:
         found = [_seen(self.site, live, kept, topics[topic]) for topic, kept in live.mirrors.items() if topic in wanted]
         return sorted(found, key=lambda each: each.name)
 
+    def lost(self, link: str) -> Sequence[str]:
+        """Return the mirrors whose topics are gone, or were made anew by others, by full name."""
+        states = self.site.states()
+        of_link = {topic: kept for topic, kept in states.of(link) if kept.topic_id is not None and kept.follows}
+        live = states.live({name: seen.id for name, seen in self.site.seen(list(of_link)).items()}).mirrors
+        return sorted(kept.name for topic, kept in of_link.items() if topic not in live)
+
     def mirror(self, full_name: str) -> MirrorSeen:
         """Return one mirror.
 
@@ -566,14 +573,14 @@ def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink
         message = f"cluster {site.cluster} has no topic {topic}"
         raise UserError(message, hint="See which there are: reconciler topic list")
     kept = site.states().live({topic: seen.id}).mirrors.get(topic)
-    more = _writing(site, topic)
-    partitions = len(seen.replicas)
+    configs = _configs(site, topic)
+    more, partitions = _writing(configs), len(seen.replicas)
     if kept is None or not kept.follows:
         make_ledger(site.client)
         return CopySink(Target(settings, site.cluster, topic, seen.id, partitions, COPY, writing=more))
     owner, begins = kept.entry.link_id, kept.entry.begins or {}
     target = Target(settings, site.cluster, topic, seen.id, partitions, owner, kept.link, begins, writing=more)
-    return CopySink(target, partial(_complete, site, full_name))
+    return CopySink(target, partial(_complete, site, full_name), ledger=site.ledger, deletes=_deletes(configs))
 
 
 def _complete(site: Site, full_name: str) -> None:
@@ -583,10 +590,20 @@ def _complete(site: Site, full_name: str) -> None:
         links.complete(full_name)
 
 
-def _writing(site: Site, topic: str) -> dict[str, Any]:
-    """Return how batches are sent: as the topic keeps them, so that its brokers need not pack them anew."""
+def _configs(site: Site, topic: str) -> Mapping[str, str]:
+    """Return the configs of a topic that have a value; none where they may not be described."""
     ((_, configs),) = site.client.configs([topic])
-    values = {} if isinstance(configs, int) else {key: each.value for key, each in configs.items()}
+    return {} if isinstance(configs, int) else {key: each.value for key, each in configs.items() if each.value}
+
+
+def _deletes(configs: Mapping[str, str]) -> bool:
+    """Tell whether brokers delete old records of a topic; without its configs that is not known, and taken for so."""
+    is_kept = all(configs.get(name) == "-1" for name in ("retention.ms", "retention.bytes"))
+    return "delete" in configs.get("cleanup.policy", "delete") and not is_kept
+
+
+def _writing(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return how batches are sent: as the topic keeps them, so that its brokers need not pack them anew."""
     kept_as = values.get("compression.type") or "producer"
     most = int(values.get("max.message.bytes") or _BATCH_BYTES)
     return {

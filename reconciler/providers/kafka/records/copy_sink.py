@@ -132,6 +132,10 @@ class CopySink:
     ledgers: Ledgers | None = None
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
+    ledger: Ledger | None = None
+    """Read on by whoever asks for more than one; `None`: it is read whole."""
+    deletes: bool = True
+    """Whether brokers delete old records of the topic by themselves."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without connections."""
@@ -155,14 +159,21 @@ class CopySink:
         return {number: self._valid(self.known.get(number), number).reached for number in numbers}
 
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return what both have by the offset map, the copy's range first; what either let go of counts for none."""
+        """Return what both have by the offset map, the copy's range first.
+
+        What the source let go of counts for none, nor what the retention of the copy did. Of a partition that the copy
+        does not have yet nothing was copied.
+        """
         target = self.target
-        entries = Ledger(target.settings, target.cluster).read(PROGRESS, MAP)
-        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in source])
+        ledger = self.ledger or Ledger(target.settings, target.cluster)
+        entries = ledger.read(PROGRESS, MAP)
+        there = [number for number in source if number < target.partitions]
+        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in there])
         found: dict[int, Spans] = {}
         for number, bounds in source.items():
             offsets = map_of(entries, target.topic, number)
-            start = max(bounds.start, offsets.source_of(starts[target.topic, number]))
+            begin = starts.get((target.topic, number), 0) if self.deletes else 0
+            start = max(bounds.start, offsets.source_of(begin))
             stop = max(start, min(offsets.through, bounds.stable))
             ends = offsets.target_of(start), offsets.target_of(stop)
             both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
