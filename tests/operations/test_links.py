@@ -434,7 +434,9 @@ def test_a_source_that_was_made_anew_fails_its_mirror_at_once_and_is_never_mixed
     run = mirroring()
     run.linked.west.delete_topic(ORDERS)
     run.linked.west.create_topic(ORDERS, partitions=3)
-    assert run().failed == (ORDERS,)
+    found = run()
+    assert found.failed == (ORDERS,)
+    assert "was deleted and created again" in found.errors[ORDERS].message
     assert seen(run) == ("FAILED", "SOURCE_TOPIC_ID_CHANGED")
     assert run.linked.east.topic(ORDERS).partitions == 1
 

@@ -208,10 +208,10 @@ def follow(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
     return failed(0, sides.destination.links.syncs.follow(healthy))
 
 
-def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> tuple[str, ...]:
-    """Note which mirrors have lost their sources, and which have them again; return those that are FAILED by it."""
+def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> dict[str, ReconcilerError]:
+    """Note which mirrors have lost their sources, and which have them again; return why some are FAILED from now on."""
     news: dict[str, Trouble | None] = {}
-    ended: list[str] = []
+    ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
         trouble, known = _wrong(sides, mirror, offered.get(mirror.source)), mirror.trouble
         if trouble is None:
@@ -222,10 +222,16 @@ def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> tuple[str, 
         if found.is_news:
             news[mirror.name] = trouble
         if found.fails:
-            ended.append(mirror.name)
+            ended[mirror.name] = UserError(trouble.message, hint=_FAILED)
     if news:
-        sides.destination.links.syncs.note(news, ended)
-    return tuple(ended)
+        sides.destination.links.syncs.note(news, list(ended))
+    return ended
+
+
+_FAILED: Final = (
+    "The mirror is FAILED, and nothing is copied to it. Fail over to keep what it has, or delete it, and apply: it is "
+    "made anew"
+)
 
 
 def _wrong(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
@@ -327,9 +333,11 @@ def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> Link
         return LinkSynced(cluster, name, link_status_of(found), errors={LINK: found})
     failed, done = tasks.done(found)
     drove, errors = _driven(sides, driver)
-    errors |= {task: each.error for task, each in done.items() if each.error is not None}
+    errors |= {**failed, **{task: each.error for task, each in done.items() if each.error is not None}}
     counts = {task: each.count for task, each in done.items()}
-    return LinkSynced(cluster, name, LinkStatus.ACTIVE, counts, failed, drove, errors, are_groups_due=tasks.brings)
+    return LinkSynced(
+        cluster, name, LinkStatus.ACTIVE, counts, tuple(failed), drove, errors, are_groups_due=tasks.brings
+    )
 
 
 @dataclass
@@ -369,9 +377,9 @@ class _Tasks:
         """Tell whether anything is to be done about topics, where the source has this version."""
         return self._makes(version) or self._shapes(version)
 
-    def done(self, found: LinkSource) -> tuple[tuple[str, ...], dict[str, TaskDone]]:
+    def done(self, found: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
         """Do what is due, in the order in which one rests on the other; return what failed for good, and the rest."""
-        failed: tuple[str, ...] = ()
+        failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskDone] = {}
         offered, version = found.offered or {}, found.version
         shapes = self._shapes(version)
