@@ -22,7 +22,8 @@ from reconciler.jobs.comparison import (
     Renumbered,
     Side,
 )
-from reconciler.jobs.flows import Piece, pieces_of
+from reconciler.jobs.flows import Piece, pieces_of, rounds
+from reconciler.jobs.progress import JobProgress, unseen
 from reconciler.jobs.stage import Tasks
 from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reconciler.jobs.comparison import Difference, Records
+    from reconciler.jobs.progress import Report
     from reconciler.jobs.stage import Engine
     from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
@@ -384,8 +386,10 @@ class _Read:
     digest: Digest
 
 
-def verify_renumbered(engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans]) -> Comparison:
-    """Compare ranges of two logs, record by record in their order.
+def verify_renumbered(
+    engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = unseen
+) -> Comparison:
+    """Compare ranges of two logs, record by record in their order; `progress` counts the records of the right one.
 
     Raises:
         UserError: A log is gone, or an executor does not see it.
@@ -400,7 +404,7 @@ def verify_renumbered(engine: Engine, left: TopicLog, right: TopicLog, spans: Ma
         if both[side].length
         for piece in pieces_of(number, both[side], logs[side].extents(number, both[side]))
     ]
-    digests = _summed(_readings(engine, logs, work))
+    digests = _summed(_readings(engine, logs, work, progress))
     results = _explained(engine, logs, spans, [_compared_in_order(number, both, digests) for number, both in ranges])
     is_open = [result.partition for result in results if not result.is_equal and result.first_difference is None]
     located = is_open[:_LOCATED]
@@ -419,15 +423,25 @@ def whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict
     return {number: Spans(whole(left.get(number)), whole(right.get(number))) for number in sorted({*left, *right})}
 
 
-def _readings(engine: Engine, logs: tuple[TopicLog, TopicLog], work: Sequence[_Work]) -> Iterator[_Read]:
+def _readings(
+    engine: Engine, logs: tuple[TopicLog, TopicLog], work: Sequence[_Work], progress: Report
+) -> Iterator[_Read]:
     if not work:
         return
-    tasks = Tasks(engine)
-    with tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
-        found, error = tasks.run(work, partial(_read, logs), what="comparing records")
-    if error is not None:
-        raise error
-    yield from found
+    tasks, began, done = Tasks(engine), engine.clock(), 0
+    records = sum(one.piece.records for one in work if one.side == RIGHT)
+    stored, read = sum(one.piece.stored_bytes for one in work), 0
+    with tasks.over(stored, _WORDS):
+        for some in rounds(work, tasks.budget):
+            begun = engine.clock()
+            found, error = tasks.run(some, partial(_read, logs), what="comparing records")
+            if error is not None:
+                raise error
+            yield from found
+            tasks.budget.learn(some, engine.clock() - begun, cores=tasks.cores)
+            done += sum(each.digest.records for each in found if each.side == RIGHT)
+            read += sum(one.piece.stored_bytes for one in some)
+            progress(JobProgress(done, records, read, stored, engine.clock() - began))
 
 
 def _read(logs: tuple[TopicLog, TopicLog], work: Sequence[_Work]) -> Iterator[_Read]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
 from reconciler.jobs.verify import verify as compare_logs
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
@@ -122,7 +122,13 @@ def verify(
         UserError: One of them is not there, or `deep` finds no Java.
     """
     work = open_work(invocation, select)
-    ours = topic_address(left)
+    try:
+        ours = topic_address(left)
+    except UsageError as error:
+        if right is None:
+            error.message = f"{left!r} is not the address of a mirror or a link"
+            error.hint = "Write it as mirror/east/shop:eu:orders or link/east/west-to-east; two topics are compared too."
+        raise
     mirror = None if right is not None else _mirror(work, ours)
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
         return _Verifying(work, jobs.engine(), deep, report).logs(ours, right, mirror)
@@ -189,7 +195,8 @@ class _Verifying:
         if spans is None:
             comparison = compare_logs(engine, *logs, deep=self.deep, progress=lambda found: self._tell(ours, found))
         else:
-            comparison = renumbered(engine, logs, spans, begins=mirror.begins if mirror is not None else None)
+            begins = None if mirror is None else mirror.begins
+            comparison = renumbered(engine, logs, spans, begins=begins, progress=lambda found: self._tell(ours, found))
         if mirror is not None and spans is None:
             links = provider_of(work, ours).links.links() if self.links is None else self.links
             comparison = _without_starts(comparison, mirror, links)
@@ -251,6 +258,7 @@ def renumbered(
     spans: Mapping[int, Spans],
     *,
     begins: Mapping[int, int] | None = None,
+    progress: Callable[[JobProgress], None] = lambda _found: None,
 ) -> Comparison:
     """Compare logs by the order of their records; where the right one goes on behind that, its end differs.
 
@@ -260,7 +268,7 @@ def renumbered(
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
     left, right = (log.bounds() for log in logs)
-    comparison = verify_renumbered(engine, *logs, spans)
+    comparison = verify_renumbered(engine, *logs, spans, progress=progress)
 
     def behind(each: PartitionComparison) -> PartitionComparison:
         bounds, here, span = right.get(each.partition), left.get(each.partition), spans[each.partition]

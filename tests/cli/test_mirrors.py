@@ -307,8 +307,9 @@ def test_a_mirror_that_cannot_be_compared_is_named_and_keeps_no_other_from_it(tw
         (("link/east/twim",), 1, "there is no such link\n  hint: Did you mean link/east/twin?"),
         (("link/east/twin", ORDERS), 64, "link/east/twin has no second address"),
         (("link/east",), 64, "'link/east' is not the address of a link"),
+        (("lnk/east/twin",), 64, "'lnk/east/twin' is not the address of a mirror or a link"),
     ],
-    ids=["another-name", "two-addresses", "no-name"],
+    ids=["another-name", "two-addresses", "no-name", "another-kind"],
 )
 def test_what_names_no_link_to_compare_is_refused(
     twins: Twins, arguments: tuple[str, ...], code: int, says: str

@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
+from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import verify
 from reconciler.operations.verify import renumbered
 from reconciler.providers.kafka.records.copy_sink import Limits
@@ -54,8 +55,11 @@ def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
     sink = place.sink(target, limits=Limits(records=50))
     copied(place.log(source), sink)
     bounds = place.log(source).bounds()
-    comparison = verify_renumbered(here(), place.log(target), place.log(source), sink.spans(bounds))
+    seen: list[JobProgress] = []
+    spans = sink.spans(bounds)
+    comparison = verify_renumbered(here(), place.log(target), place.log(source), spans, progress=seen.append)
     assert comparison.is_equal
+    assert seen[-1].records == sum(each.right.records for each in comparison.partitions if each.right) > 0
     assert [each.left.end for each in comparison.partitions if each.left] != [each.stable for each in bounds.values()]
     whole = whole_spans(place.log(target).bounds(), bounds)
     assert verify_renumbered(here(), place.log(target), place.log(source), whole).is_equal
