@@ -127,7 +127,7 @@ def verify(
     except UsageError as error:
         if right is None:
             error.message = f"{left!r} is not the address of a mirror or a link"
-            error.hint = "Write it as mirror/east/shop:eu:orders or link/east/west-to-east; two topics are compared too."
+            error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
     mirror = None if right is not None else _mirror(work, ours)
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
