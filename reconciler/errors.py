@@ -139,7 +139,7 @@ class SourceChangedError(UserError):
     """The source of a mirror is not the log that was copied, or the mirror lost some of it; nothing is ever mixed."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
-        """Say how it changed, by a code of the field (`SOURCE_TOPIC_ID_CHANGED`, `UNEXPECTED_TRUNCATION`), or of ours (`MIRROR_TRUNCATED`)."""
+        """Say how it changed, by a code of the field (`SOURCE_TOPIC_ID_CHANGED`) or of ours (`MIRROR_TRUNCATED`)."""
         super().__init__(message, hint=hint)
         self.code = code
 
