@@ -315,7 +315,7 @@ class CopySink:
         message = f"{where} ends at {end:,}, and was written up to {written:,}: its brokers lost records"
         hint = "Nothing was copied behind the hole. Delete that topic, and run the same command again."
         if target.link is not None:
-            hint = "Nothing was copied behind the hole. Delete the mirror and apply: it is made anew, from its source."
+            hint = "Nothing was copied behind the hole. `apply --allow delete:MIRROR` deletes it and mirrors it afresh."
         return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property
