@@ -11,7 +11,7 @@
     · ProducerFencedError     a newer producer of the same transactional id took over
     · OutOfOrderSequenceError a producer's sequence numbers have a gap
     · NewerFormatError        a newer version wrote it: upgrade this one
-    · SourceChangedError      the source of a mirror is not the log that was copied
+    · SourceChangedError      the source of a mirror is not the log that was copied, or the mirror lost some of it
     · QuotaExceededError      a namespace may not hold that much
   - BlockedError          a guard refused; allow it by name, or change the files
   - UsageError            call it differently
@@ -136,10 +136,10 @@ class QuotaExceededError(UserError):
 
 
 class SourceChangedError(UserError):
-    """The source of a mirror is not the log that was copied; nothing of the two is ever mixed."""
+    """The source of a mirror is not the log that was copied, or the mirror lost some of it; nothing is ever mixed."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
-        """Say how it changed, by a code of the field (`SOURCE_TOPIC_ID_CHANGED`, `UNEXPECTED_TRUNCATION`)."""
+        """Say how it changed, by a code of the field (`SOURCE_TOPIC_ID_CHANGED`) or of ours (`MIRROR_TRUNCATED`)."""
         super().__init__(message, hint=hint)
         self.code = code
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reconciler.embedded.catalog.mirror_tables import alter_link
+from reconciler.errors import LostRaceError, UserError
+from reconciler.operations.mirrors.mirror_rounds import Synced, Upkeep
+from reconciler.resources.address import address_of
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
 from tests.operations.mirror_rounds import Away, copier, counting, once, rounds
 
@@ -269,3 +272,15 @@ def test_what_is_open_or_undecided_waits_and_is_counted_as_lag(linked: Linked) -
     assert once(linked)[MIRROR].lag == 1
     producer.commit()
     assert (once(linked)[MIRROR].records, linked.read("east")[-1]) == (1, (10, "undecided"))
+
+
+def test_who_lost_races_alone_has_nothing_to_fix() -> None:
+    address = address_of("mirror", "east", ORDERS)
+    raced = Synced(address, 0, 0, 0.0, LostRaceError("orders, partition 0", None, hint="Run again later."))
+    refused = Synced(address, 0, 0, 0.0, UserError("no", hint="Do it."))
+    alone, both = Upkeep((raced,), (), 1.0).verdict, Upkeep((raced, refused), (), 1.0).verdict
+    assert alone is not None
+    assert both is not None
+    assert (alone.exit_code, both.exit_code) == (8, 8)
+    assert alone.hint == "Nothing is lost: other processes go on with these. Run it again later."
+    assert both.hint == "Fix what is shown for each of them, then run it again."

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.applying.events import NOWHERE, Ran
-from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.steps.mirror_copy import MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.resources.address import address_of
@@ -270,6 +270,8 @@ class Upkeep:
             return None
         names = ", ".join(one.name for one in failed[:_NAMED]) + (" …" if failed[_NAMED:] else "")
         what = f"{len(failed)} of {len(self.outcomes)} failed: {names}"
+        if all(isinstance(error, LostRaceError) for one in failed for error in one.errors):
+            return PartialError(what, hint="Nothing is lost: other processes go on with these. Run it again later.")
         return PartialError(what, hint="Fix what is shown for each of them, then run it again.")
 
 

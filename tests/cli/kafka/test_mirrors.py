@@ -16,9 +16,11 @@ from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, Resourc
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
 from tests.cli.conftest import Call
 from tests.cli.kafka.conftest import WORKSPACE
 from tests.cli.kafka.mirrored import FILES
+from tests.jobs.kafka.copies import Place
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import forget_links
 
@@ -413,3 +415,41 @@ def test_a_link_is_paused_made_and_deleted_by_commands(demo: Demo) -> None:
     )
     assert done.code == 0, done.err
     assert said("list", "east", "--format", "json").count('"link_id"') == 1
+
+
+def test_a_mirror_whose_brokers_lost_its_end_fails_and_is_mirrored_afresh(
+    typed: Call, start_kafka: Callable[..., Kafka], kafka_prefix: str
+) -> None:
+    kafka = start_kafka()
+    demo = Demo(typed, kafka, kafka_prefix)
+    demo.applied("mirroring")
+    for values in (["a", "b"], ["c", "d"]):
+        demo.produce(*values)
+        assert typed("run", "--once", "--only", "mirror").code == 0
+    kafka.kill()
+    lose_last_batches(kafka, f"{kafka_prefix}.orders", 2)
+    kafka.restart()
+    demo.produce("e")
+    for _ in range(2):
+        ran = typed("run", "--once", "--only", "mirror")
+        assert demo.status() == "FAILED", ran.out + ran.err
+    (wrong,) = json.loads(typed("mirror", "errors", "--format", "json").out)["errors"]
+    assert wrong["error_code"] == "MIRROR_TRUNCATED"
+    assert "partition 0 of cluster east ends at 3, and was written up to 5: its brokers lost records" in str(wrong)
+    place = Place(kafka, kafka_prefix)
+    assert len(place.read(f"{kafka_prefix}.orders")[0]) == 2
+    done = typed("apply", "--yes", "--allow", f"delete:{demo.mirror}")
+    assert done.code == 0, done.err
+    demo.settled()
+    values = [text.rpartition("\t")[2] for _, text in place.read(f"{kafka_prefix}.orders")[0]]
+    assert values == ['"a"', '"b"', '"c"', '"d"', '"e"']
+
+
+def lose_last_batches(kafka: Kafka, topic: str, count: int) -> None:
+    """Cut the log of partition 0, while its broker is down, as a power failure does."""
+    (log,) = kafka.brokers[0].folder.rglob(f"{topic}-0/*.log")
+    kept, starts, at = log.read_bytes(), [], 0
+    while at + PREFIX.size <= len(kept) and (length := PREFIX.unpack_from(kept, at)[1]) > 0:
+        starts.append(at)
+        at += LENGTH_END + length
+    log.write_bytes(kept[: starts[-count]])

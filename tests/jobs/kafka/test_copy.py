@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.rekey import rekey
-from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
-from reconciler.providers.kafka.records.copy_sink import Limits
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, map_key, mirror_key, progress_key, writer_of
+from reconciler.providers.kafka.records import copy_sink
+from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
 from reconciler.records.log import OffsetRange
+from reconciler.records.offset_map import Chunk, Piece, chunk_of
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.providers.kafka.ledger import Changes, Entries
 
 pytestmark = pytest.mark.thorough
 
@@ -162,6 +166,86 @@ def test_a_copy_that_was_deleted_and_made_anew_begins_anew(place: Place) -> None
     place.create("copy")
     copied(place.log(source), place.sink(target))
     assert assert_copied(place, source, target) == 10
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge the end of a copy by the first look at it."""
+    monkeypatch.setattr(copy_sink, "_CUT_S", 0.0)
+
+
+def ahead(place: Place, topic: str, by: int) -> None:
+    """Let the ledger say that more was written than is there: as if brokers had lost the end of a log."""
+
+    def decide(entries: Entries) -> Changes:
+        chunk = chunk_of(0, entries[map_key(topic, 0, 0)])
+        last = chunk.pieces[-1]
+        pieces = (*chunk.pieces[:-1], Piece(last.source, last.target, last.length + by))
+        progress = entries[progress_key(topic, 0)]
+        return {
+            map_key(topic, 0, 0): Chunk(0, pieces).document(),
+            progress_key(topic, 0): {**progress, "through": progress["through"] + by},
+        }
+
+    Ledger(place.settings, "east").change(writer_of("link"), decide, PROGRESS, MAP)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.fact("F-K-090")
+@WAYS
+def test_nothing_is_copied_behind_a_hole_that_brokers_left_in_the_copy(place: Place, limits: Limits) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copied(place.log(source), place.sink(target, limits=limits))
+    produce(place, source, 20, start=10)
+    ahead(place, target, by=5)
+    with pytest.raises(SourceChangedError, match="ends at 11, and was written up to 15") as caught:
+        copied(place.log(source), place.sink(target, limits=limits))
+    assert caught.value.code == "MIRROR_TRUNCATED"
+    assert len(place.read(target)[0]) == 10
+
+
+@pytest.mark.usefixtures("at_once")
+@WAYS
+def test_a_copier_looks_for_a_hole_once_it_has_shut_out_the_others(place: Place, limits: Limits) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copied(place.log(source), place.sink(target, limits=limits))
+    produce(place, source, 20, start=10)
+    log, sink = place.log(source), place.sink(target, limits=limits)
+    start = sink.reached()[0].end
+    ahead(place, target, by=5)
+    with pytest.raises(SourceChangedError, match="its brokers lost records"):
+        list(sink.copy_range(0, log, OffsetRange(start, log.bounds()[0].stable)))
+    assert len(place.read(target)[0]) == 10
+
+
+@WAYS
+def test_a_copy_that_is_cut_while_it_is_copied_gets_nothing_more(
+    place: Place, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copied(place.log(source), place.sink(target, limits=limits))
+    produce(place, source, 20, start=10)
+    ahead(place, target, by=5)
+    monkeypatch.setattr(CopySink, "_check_uncut", lambda *_: None)  # It was whole still when that was looked at.
+    with pytest.raises(SourceChangedError, match="its brokers lost records"):
+        copied(place.log(source), place.sink(target, limits=limits))
+    assert len(place.read(target)[0]) == 10
+
+
+@pytest.mark.usefixtures("at_once")
+@WAYS
+def test_a_copy_whose_records_were_all_deleted_is_whole(place: Place, limits: Limits) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 10)
+    copied(place.log(source), place.sink(target, limits=limits))
+    at = TopicPartition(target, 0, OFFSET_END)
+    admin = AdminClient(place.settings)  # Its requests end with it.
+    admin.delete_records([at])[at].result(30)
+    produce(place, source, 20, start=10)
+    assert copied(place.log(source), place.sink(target, limits=limits)).records == 20
 
 
 def ranges(west: EmbeddedCluster) -> dict[int, OffsetRange]:

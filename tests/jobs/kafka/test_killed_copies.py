@@ -196,6 +196,7 @@ def test_of_two_copiers_at_once_the_later_wins_and_the_earlier_leaves_the_partit
         goes_on.set()
         (outcome,) = first.result(60)
     assert isinstance(outcome.error, LostRaceError)
+    assert "Nothing is lost" in (outcome.error.hint or "")
     assert outcome.copy.records < RECORDS // 2 + 40
     copied(place.log(source), place.sink(target, limits=SMALL))
     assert assert_copied(place, source, target) == 2 * RECORDS

@@ -52,6 +52,11 @@ class Progress:
         """The same as a copying job knows it: offsets are those of the source."""
         return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
 
+    @property
+    def written(self) -> int:
+        """The offset of the copy behind the last record that was written there; 0: none was."""
+        return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
+
     def document(self) -> dict[str, Any]:
         """Return it for the ledger; the open chunk has an entry of its own."""
         epochs = [list(epoch) for epoch in self.epochs]

@@ -7,8 +7,9 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import UserError
+from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, starts_of
+from reconciler.providers.kafka.offsets import LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import (
     Followed,
     Ledgers,
@@ -25,6 +26,8 @@ from reconciler.providers.kafka.records.copy_transaction import (
     lots_each,
     lots_whole,
 )
+from reconciler.providers.kafka.records.record_batches import asking
+from reconciler.providers.kafka.security import as_admin
 from reconciler.records.log import (
     Bounds,
     Copied,
@@ -36,6 +39,8 @@ from reconciler.records.log import (
     check_followed,
 )
 from reconciler.records.offset_map import pieces_of
+from reconciler.resources.mirrors import MIRROR_TRUNCATED
+from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -48,6 +53,9 @@ if TYPE_CHECKING:
     Writer = Transactions | RawTransactions
 
 _NOTHING: Final = Progress()
+_CUT_S: Final = 10.0
+"""For so long an end that lies below what was written is asked for again: its leader may have just been elected."""
+_CUT: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,11 @@ class CopySink:
         """Return: brokers are seen from everywhere, or say so themselves."""
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return how far each partition was copied, in offsets of its source."""
+        """Return how far each partition was copied, in offsets of its source.
+
+        Raises:
+            SourceChangedError: The copy has lost records that were written to it.
+        """
         target = self.target
         if self.ledgers is None:
             self.ledgers = opened(target.settings, target.cluster, target.topic, target.link)
@@ -156,7 +168,9 @@ class CopySink:
         self.read_to = self.ledgers.tail.position
         self.known = self.ledgers.all(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
-        return {number: self._valid(self.known.get(number), number).reached for number in numbers}
+        found = {number: self._valid(self.known.get(number), number) for number in numbers}
+        self._check_uncut(found)
+        return {number: progress.reached for number, progress in found.items()}
 
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return what both have by the offset map, the copy's range first.
@@ -196,7 +210,7 @@ class CopySink:
 
         Raises:
             LostRaceError: Somebody else copies this partition now.
-            SourceChangedError: What is there is no copy of that log.
+            SourceChangedError: What is there is no copy of that log, or has lost records that were written to it.
             RetryableError: Brokers do not answer; what is committed stays.
         """
         through, way = offsets.start, self._first_way(partition, source, offsets)
@@ -230,6 +244,7 @@ class CopySink:
         if ledgers.changes:
             return None
         progress = self._valid(ledgers.of(partition), partition)
+        self._check_uncut({partition: progress})
         seen = self._seen
         check_followed(target.topic, partition, progress.reached, seen)
         check_current(target.topic, partition, progress.reached, seen)
@@ -272,9 +287,47 @@ class CopySink:
     ) -> Progress:
         sources, targets = transactions.settle()
         check_in_order(sources, targets, within)
+        if len(targets) and targets[0] < state[0].written:  # It was cut while it was copied.
+            raise self._lost(partition, int(targets[0]), state[0].written)
         progress, chunks = advanced(state[0], within.stop, pieces_of(sources, targets), state[1])
         transactions.commit(messages_of(self.target.topic, partition, progress, chunks))
         return progress
+
+    def _check_uncut(self, reached: Mapping[int, Progress]) -> None:
+        """Return if no partition ends below what the ledger, which was read before, says was written to it.
+
+        Only its beginning moves by retention and by deletions of records.
+
+        Raises:
+            SourceChangedError: One does: its brokers have lost the end of its log.
+            RetryableError: It is another topic by now.
+        """
+        target = self.target
+        written = {(target.topic, number): one.written for number, one in reached.items() if one.written}
+        if not written:
+            return
+        client, tries = asking(as_admin(target.settings), target.cluster), Tries(_CUT, within_s=_CUT_S)
+        while True:
+            ends = offsets_at(client, written, LATEST)
+            cut = [place for place, least in written.items() if ends[place] < least]
+            if not cut:
+                return
+            if tries.is_over:
+                break
+            tries.wait()
+        if client.topics([target.topic])[target.topic].id != target.topic_id:
+            message = f"{target.topic} of cluster {target.cluster} was deleted and created again"
+            raise RetryableError(message, hint="Run the same command again.")
+        raise self._lost(cut[0][1], ends[cut[0]], written[cut[0]])
+
+    def _lost(self, partition: int, end: int, written: int) -> SourceChangedError:
+        target = self.target
+        where = f"{target.topic}, partition {partition} of cluster {target.cluster}"
+        message = f"{where} ends at {end:,}, and was written up to {written:,}: its brokers lost records"
+        hint = "Nothing was copied behind the hole. Delete that topic, and run the same command again."
+        if target.link is not None:
+            hint = "Nothing was copied behind the hole. `apply --allow delete:MIRROR` deletes it and mirrors it afresh."
+        return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property
     def _seen(self) -> SourceSeen:

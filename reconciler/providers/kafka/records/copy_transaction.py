@@ -142,6 +142,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Sent]:
 
 # ruff: noqa: PLC0415 - whoever copies nothing imports no client
 
+_TAKEN: Final = "Nothing is lost: another process copies it now, and goes on. Run again later."
 _ABORT_S: Final = 10.0
 _FULL_S: Final = 0.1
 _QUEUED_MESSAGES: Final = 200_000
@@ -285,7 +286,7 @@ class Transactions:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
         error = named(self._producer, error)
         if is_fenced(error):
-            return LostRaceError(where, None, hint="Another process copies it now: the next run reads it again.")
+            return LostRaceError(where, None, hint=_TAKEN)
         return told(error, self._settings, self._doing, self._cluster)
 
     @property
@@ -467,8 +468,7 @@ class RawTransactions:
             yield
         except ProducerFencedError as error:
             where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
-            hint = "Another process copies it now: the next run reads it again."
-            raise LostRaceError(where, None, hint=hint) from error
+            raise LostRaceError(where, None, hint=_TAKEN) from error
 
     @property
     def _doing(self) -> str:
