@@ -290,17 +290,18 @@ def automatic(bench: Bench) -> Bench:
 @pytest.mark.parametrize(
     ("asked", "left"),
     [
-        (["pause"], "PAUSED"),
-        (["pause", "resume"], "ACTIVE"),
-        (["promote"], "STOPPED"),
-        (["failover"], "STOPPED"),
-        (["pause", "failover"], "STOPPED"),
+        ([("pause", MIRROR)], "PAUSED"),
+        ([("pause", MIRROR), ("resume", MIRROR)], "ACTIVE"),
+        ([("promote", MIRROR)], "STOPPED"),
+        ([("failover", MIRROR)], "STOPPED"),
+        ([("pause", MIRROR), ("failover", MIRROR)], "STOPPED"),
+        ([("reverse-and-start", MIRROR), ("reverse-and-start", BACK)], "ACTIVE"),
     ],
 )
 def test_what_a_command_does_to_a_mirror_that_its_link_made_is_not_recorded(
-    automatic: Bench, asked: list[Verb], left: str
+    automatic: Bench, asked: list[tuple[Verb, str]], left: str
 ) -> None:
-    for verb in asked:
-        command(automatic, verb)
+    for verb, address in asked:
+        command(automatic, verb, address)
     assert status(automatic) == left
     assert (planned(automatic), findings(automatic), told(automatic)) == ([], [], [])
