@@ -103,6 +103,28 @@ def test_errors_of_transitions_and_of_tasks_are_listed_and_mending_the_cause_end
     assert [each for each in left if each["mirror_topic_name"] is not None] == []
 
 
+def test_a_topic_in_the_way_of_a_mirror_that_its_link_would_make_is_listed_with_what_to_do(twins: Twins) -> None:
+    files = twins.folder / "manifests/all.yaml"
+    making = '  autoCreate: {enabled: true, filters: [{name: "shop:views"}, {name: "shop:plain"}]}\n  mirrorTopics'
+    files.write_text(files.read_text().replace("  mirrorTopics", making))
+    twins.said("apply", "--yes")
+    twins.cluster("west").create_topic("shop:plain")
+    ran = twins.typed("run", "--once", "--only", "mirror")
+    message = "topic shop:plain of cluster east is in the way of a mirror of shop:plain"
+    hint = "Exclude shop:plain by autoCreate.filters, move what is there, or make the link with another prefix."
+    assert ran.code == 8
+    assert f"link/east/twin, AutoCreateMirror: {message}" in ran.out + ran.err
+    assert hint in ran.out + ran.err
+    assert twins.status("mirror/east/shop:views") == "ACTIVE"
+    for command in (("mirror", "errors"), ("link", "describe", "link/east/twin")):
+        listed = twins.said(*command)
+        assert f"{message}. {hint}" in listed
+        assert "TOPIC_EXISTS_ERROR" in listed
+    twins.cluster("west").delete_topic("shop:plain")
+    twins.copy()
+    assert twins.said("mirror", "errors") == "Nothing is wrong.\n"
+
+
 # -- asking several
 
 

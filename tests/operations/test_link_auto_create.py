@@ -95,11 +95,66 @@ def test_none_is_made_of_what_the_link_may_not_read() -> None:
     assert made(run) == [ORDERS]
 
 
+IN_THE_WAY = "topic shop:orders of cluster east is in the way of a mirror of shop:orders"
+INSTEAD = "Exclude shop:orders by autoCreate.filters, move what is there, or make the link with another prefix."
+
+
+def said(run: Runner, cluster: str = "east") -> list[tuple[str, str]]:
+    """Return what a pass says is wrong."""
+    run.later(5 * MINUTE)
+    return [(each.message, each.hint) for each in run(cluster).errors.values()]
+
+
 @pytest.mark.fact("F-C-020")
-def test_none_is_made_where_the_name_is_taken_and_nobody_calls_that_an_error() -> None:
+def test_none_is_made_where_the_name_is_taken_and_that_is_told_and_said_once() -> None:
     run = runner(autoCreate=ENABLED)
     run.linked.east.create_topic(ORDERS)
-    assert (made(run), told(run), run.linked.east.topic(ORDERS).mirror) == ([], None, None)
+    assert said(run) == [(IN_THE_WAY, INSTEAD)]
+    assert told(run) == ("TOPIC_EXISTS_ERROR", f"{IN_THE_WAY}. {INSTEAD}")
+    assert (said(run), said(run), run.linked.east.topic(ORDERS).mirror) == ([], [], None)
+    assert said(Runner(run.linked)) == [(IN_THE_WAY, INSTEAD)]  # Whoever starts anew says it.
+    for cluster in (run.linked.east, run.linked.west):
+        cluster.create_topic("shop:clicks")
+    named = "topics shop:clicks, shop:orders of cluster east are in the way of mirrors of shop:clicks, shop:orders"
+    assert [message for message, _ in said(run)] == [named]
+    run.linked.east.delete_topic("shop:clicks")
+    run.linked.east.delete_topic(ORDERS)
+    assert (said(run), told(run)) == ([], None)
+    assert made(run) == ["shop:clicks", ORDERS]
+
+
+def test_a_name_that_is_taken_is_no_trouble_while_its_source_is_excluded() -> None:
+    run = runner(autoCreate=ENABLED, prefix="west.")
+    run.linked.east.create_topic("shop:west.orders")
+    ((message, _),) = said(run)
+    assert message == "topic shop:west.orders of cluster east is in the way of a mirror of shop:orders"
+    alter(run, autoCreate={"enabled": True, "filters": [*ALL, {"name": ORDERS, "filterType": "exclude"}]})
+    assert (said(run), told(run)) == ([], None)
+    alter(run, autoCreate=ENABLED)
+    assert [each for each, _ in said(run)] == [message]
+
+
+def test_no_topic_is_in_the_way_of_its_own_mirror() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.link("west", "east", "back", mode="destination", autoCreate=ENABLED)
+    assert (said(run), said(run, "west")) == ([], [])
+    run.linked.provider("east").links.ask(ORDERS, "failover", operation="o-1")
+    assert (said(run), said(run, "west"), told(run)) == ([], [], None)
+
+
+def test_a_mirror_over_another_link_is_in_the_way_only_where_it_has_another_source() -> None:
+    run = runner(autoCreate=ENABLED)
+    run.linked.link("east", "west", "other", mode="destination")
+    run.linked.mirror("east", "west", ORDERS, "other")
+    run.later(5 * MINUTE)
+    assert [each.errors for each in run.all()] == [{}, {}]
+    run.linked.cluster("north").create_topic("shop:clicks")
+    run.linked.west.create_topic("shop:clicks")
+    run.linked.link("east", "north", "from-north", mode="destination")
+    run.linked.mirror("east", "north", "shop:clicks", "from-north")
+    run.later(5 * MINUTE)
+    errors = [error.message for each in run.all() for error in each.errors.values()]
+    assert errors == ["topic shop:clicks of cluster east is in the way of a mirror of shop:clicks"]
 
 
 @pytest.mark.fact("F-C-020", "F-C-025")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,9 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt
 from tests.operations.linked_shop import (
     BACK,
+    CLUSTER,
     COPY,
+    LINK,
     MIRROR,
     SOURCE,
     TOPIC,
@@ -28,6 +31,7 @@ from tests.operations.linked_shop import (
     produce,
     status,
     take_in,
+    upkeep,
     values,
     want,
 )
@@ -259,3 +263,45 @@ def test_a_failover_without_state_or_source_leaves_the_rest_to_be_applied(shop: 
     assert shop.apply().verdict is None
     (shop.folder / "lost").rename(shop.folder / ".clusters/west")
     assert (planned(shop), findings(shop)) == ([], [])
+
+
+# -- mirrors that their link made by itself: no file names them, before a command and after it
+
+
+MADE = LINK[: LINK.index("  mirrorTopics")].replace("MODE", "bidirectional")
+MADE += '  autoCreate: {enabled: true, filters: [{name: "*"}]}\n'
+
+
+@pytest.fixture
+def automatic(bench: Bench) -> Bench:
+    """A mirror of ten records that its link made by itself."""
+    for name in ("west", "east"):
+        bench.write(f"manifests/{name}.yaml", CLUSTER.replace("NAME", name))
+    bench.write("manifests/orders.yaml", TOPIC)
+    bench.write("manifests/link.yaml", MADE)
+    bench = bench.with_(environ=dict(os.environ))
+    assert bench.apply().verdict is None
+    produce(bench, "west", *map(str, range(10)))
+    assert upkeep(bench).verdict is None
+    assert (status(bench), planned(bench)) == ("ACTIVE", [])
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ([("pause", MIRROR)], "PAUSED"),
+        ([("pause", MIRROR), ("resume", MIRROR)], "ACTIVE"),
+        ([("promote", MIRROR)], "STOPPED"),
+        ([("failover", MIRROR)], "STOPPED"),
+        ([("pause", MIRROR), ("failover", MIRROR)], "STOPPED"),
+        ([("reverse-and-start", MIRROR), ("reverse-and-start", BACK)], "ACTIVE"),
+    ],
+)
+def test_what_a_command_does_to_a_mirror_that_its_link_made_is_not_recorded(
+    automatic: Bench, asked: list[tuple[Verb, str]], left: str
+) -> None:
+    for verb, address in asked:
+        command(automatic, verb, address)
+    assert status(automatic) == left
+    assert (planned(automatic), findings(automatic), told(automatic)) == ([], [], [])

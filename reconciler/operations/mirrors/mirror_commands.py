@@ -246,6 +246,7 @@ class _Asking:
         if record is not None:
             _check_owned(mirror, record)
         entry = peer_of(mirror).address if last is None and record and peer_of(mirror).address in record else None
+        is_recorded = last is not None or entry is not None  # What its link made by itself never is: no file names it.
         is_suspended = self.verb == "resume" and mirror.state == "reversed"
         end = MIRROR.step(ready.status, self.verb, condition=REVERSAL_SUSPENDED if is_suspended else "")
         asked = Transition(
@@ -260,7 +261,7 @@ class _Asking:
                 **({} if ready.diverged is None else {"diverged": ready.diverged}),
             },
             risk=_RISKS.get(self.verb, Risk.DISRUPTIVE),
-            reasons=(Reason.ROLE_WANTED,),
+            reasons=(Reason.ROLE_WANTED if is_recorded else Reason.BY_COMMAND,),
             origins=self._origins(last, mirror.state) if entry is None else self._origins_of(entry, record),
             precondition="" if before is None else state_precondition(address, before),
             estimate=NO_COST if self.verb == PROMOTE else ready.estimate,

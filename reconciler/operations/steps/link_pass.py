@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import (
+    LIVE,
     MISCONFIGURATION,
     NOT_READABLE,
     WAITED_FOR,
@@ -42,6 +43,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     taken_rules,
 )
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -155,8 +157,11 @@ class GroupsRead:
 # With a prefix none is made of a topic that is a mirror itself: links in both directions would make mirrors for ever.
 
 
+TAKEN: Final = "TOPIC_EXISTS_ERROR"
+
+
 def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
-    """Make the mirrors that are missing. Names that are taken are told by nobody: that is how one keeps a topic out."""
+    """Make the mirrors that are missing, and tell of those whose names other topics have."""
     asked = sides.spec.auto_create
     filters = () if asked is None or not asked.enabled else asked.filters
     there = {mirror.source for mirror in sides.mirrors}
@@ -170,7 +175,48 @@ def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
         return TaskDone()
     found = sides.destination.links.syncs.make_mirrors(sides.link.name, wanted)
     errors = {name: error for name, error in found.items() if error is not None}
-    return failed(len(found) - len(errors), errors)
+    done = failed(len(found) - len(errors), errors)
+    taken = {} if errors else _taken(sides, [source for source in wanted if _mirror_name(sides, source) not in found])
+    return _in_the_way(sides, taken, done) if taken else done
+
+
+def _mirror_name(sides: LinkView, source: str) -> str:
+    namespace, own = split_name(source)
+    return join_name(namespace, sides.spec.prefix + own)
+
+
+def _taken(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
+    """Return the topics that are in the way of mirrors, by the sources of these.
+
+    None is a mirror of the same source, nor what that source itself mirrors, or did before roles were swapped.
+    """
+    if not sources:
+        return {}
+    below, above = sides.link.declared.metadata.cluster, sides.spec.source
+    here = {mirror.name: mirror for mirror in sides.destination.links.mirrors()}
+    there = {mirror.name: mirror for mirror in sides.source.links.mirrors()}
+    taken: dict[str, str] = {}
+    for source in sources:
+        name = _mirror_name(sides, source)
+        own, back = here.get(name), there.get(source)
+        is_own = own is not None and own.link == sides.link.name
+        is_same = own is not None and own.status in LIVE and (own.source_cluster, own.source) == (above, source)
+        is_back = back is not None and (back.source_cluster, back.source) == (below, name)
+        if not (is_own or is_same or is_back):
+            taken[source] = name
+    return taken
+
+
+def _in_the_way(sides: LinkView, taken: Mapping[str, str], done: TaskDone) -> TaskDone:
+    sources, cluster = sorted(taken), sides.link.declared.metadata.cluster
+    topics, of = first_few([taken[source] for source in sources]), first_few(sources)
+    is_one = len(taken) == 1
+    said = f"topic {topics} of cluster {cluster} is" if is_one else f"topics {topics} of cluster {cluster} are"
+    error = UserError(
+        f"{said} in the way of {'a mirror' if is_one else 'mirrors'} of {of}",
+        hint=f"Exclude {of} by autoCreate.filters, move what is there, or make the link with another prefix.",
+    )
+    return replace(done, error=error, code=TAKEN, note=f"{error.message}. {error.hint}")
 
 
 # Access rules that follow their topics: what a link's filters take of them, and nothing else.
@@ -386,8 +432,7 @@ class _Tasks:
         if shapes:
             failed = note_sources(self.sides, offered)
         if self._makes(version):
-            done[AUTO_CREATE_MIRROR] = self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, offered))
-            self._settle(AUTO_CREATE_MIRROR, version, is_done=done[AUTO_CREATE_MIRROR].error is None)
+            done[AUTO_CREATE_MIRROR] = self._made(offered, version)
             if done[AUTO_CREATE_MIRROR].count:  # Rules are of those that were just made, too.
                 mirrors = self.sides.destination.links.mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
@@ -400,6 +445,14 @@ class _Tasks:
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
             self._settle(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
         return failed, done
+
+    def _made(self, offered: Mapping[str, Offered], version: str) -> TaskDone:
+        """Make mirrors; that names are taken is no reason to look again, and is said once."""
+        found, link = self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, offered)), self.sides.link.id
+        is_taken = found.code == TAKEN
+        self._settle(AUTO_CREATE_MIRROR, version, is_done=found.error is None or is_taken)
+        is_news = self.pace.is_news(link, AUTO_CREATE_MIRROR, "" if found.error is None else found.error.message)
+        return replace(found, error=None) if is_taken and not is_news else found
 
     def _makes(self, version: str) -> bool:
         return self.makes and not self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.here))

@@ -48,6 +48,7 @@ class Pace:
     _looked_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, Settled] = field(default_factory=dict)
     _worlds: dict[tuple[str, str], Hashable] = field(default_factory=dict)
+    _said: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
         """Tell whether a task is to be done now, and take note. A clock that was set back does not stop it."""
@@ -68,6 +69,12 @@ class Pace:
     def settle(self, link_id: str, task: str, world: Hashable) -> None:
         """Take note that all is done in a world: until it is another one, nobody has to look."""
         self._worlds[link_id, task] = world
+
+    def is_news(self, link_id: str, task: str, message: str) -> bool:
+        """Tell whether something else was said of a task last, and take note; empty: nothing is wrong."""
+        is_news = self._said.get((link_id, task), "") != message
+        self._said[link_id, task] = message
+        return is_news
 
     def groups(self, link_id: str, of: Hashable) -> dict[str, str]:
         """Return the versions of groups that are settled; none where what that rests on is another now."""
@@ -155,6 +162,8 @@ class TaskDone:
     count: int = 0
     error: ReconcilerError | None = None
     code: str | None = None
+    note: str | None = None
+    """What is written down of the error, where that is more than its message."""
 
 
 def code_of(error: ReconcilerError) -> str:
@@ -180,7 +189,7 @@ def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
         return
     known, trouble = sides.link.tasks.get(task), None
     if done.error is not None:
-        trouble = Trouble(done.code or code_of(done.error), done.error.message, sides.now_ms)
+        trouble = Trouble(done.code or code_of(done.error), done.note or done.error.message, sides.now_ms)
     before = None if known is None else (known.code, known.message)
     if before != (None if trouble is None else (trouble.code, trouble.message)):
         sides.destination.links.task_trouble(sides.link.name, task, trouble)

@@ -123,6 +123,29 @@ def test_what_its_brokers_refuse_is_among_the_errors_until_it_is_copied(demo: De
         assert demo.status() == "ACTIVE"
 
 
+def test_what_its_link_made_is_paused_without_a_record_and_a_name_that_is_taken_is_told(demo: Demo) -> None:
+    making = f'autoCreate: {{enabled: true, filters: [{{name: "{demo.prefix}:", patternType: prefixed}}]}}'
+    taken = "\n---\n".join(
+        "apiVersion: reconciler/v1\nkind: Topic\n"
+        f"metadata: {{name: bills, namespace: {demo.prefix}, cluster: {cluster}}}\n"
+        "spec: {partitions: 1, replicationFactor: 1}"
+        for cluster in ("west", "east")
+    )
+    demo.edits = {"  mirrorTopics: []\n": f"  {making}\n---\n{taken}\n"}
+    demo.applied(None)
+    ran = demo.typed("run", "--once", "--only", "mirror")
+    bills = f"{demo.prefix}:bills"
+    message = f"topic {bills} of cluster east is in the way of a mirror of {bills}"
+    assert (ran.code, message in ran.out + ran.err) == (8, True), ran.out + ran.err
+    assert message in demo.typed("mirror", "errors").out
+    link = f"link/east/link-{demo.prefix}"
+    for verb, status in (("pause", "PAUSED"), ("resume", "ACTIVE")):
+        done = demo.typed("mirror", verb, "--link", link)
+        assert done.code == 0, done.err
+        assert demo.status() == status
+        demo.settled()
+
+
 def test_roles_are_not_swapped_between_platforms(demo: Demo) -> None:
     demo.applied("mirroring")
     entry = f'{{source: "{demo.prefix}:orders", state: reversed}}'

@@ -134,6 +134,12 @@ class States:
         there = {name: kept for name, kept in self.mirrors.items() if kept.topic_id and ids.get(name) == kept.topic_id}
         return replace(self, mirrors=there)
 
+    def announced(self, link: str) -> frozenset[str]:
+        """Return what is to become a mirror of a link, by the names of topics: their maker may have been killed."""
+        return frozenset(
+            name for name, kept in self.mirrors.items() if kept.link == link and kept.entry.state == CREATING
+        )
+
 
 def states_of(entries: Entries) -> States:
     """Return what a ledger says of links and mirrors.

@@ -136,8 +136,9 @@ class KafkaSyncs:
         """Make mirrors as auto-create does."""
         if not wanted:
             return {}
-        found = self.site.states().link(link)
-        filters, there = filters_of(found, AUTO_CREATE), self.site.client.topics()
+        states = self.site.states()
+        found, there = states.link(link), self.site.client.topics().keys() - states.announced(link)
+        filters = filters_of(found, AUTO_CREATE)
         names = {
             mirror_name(source, found): New(source, of, {}, is_automatic=True)
             for source, of in sorted(wanted.items())

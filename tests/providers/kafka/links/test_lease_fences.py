@@ -14,6 +14,7 @@ from reconciler.planning.actions import Create
 from reconciler.providers.kafka.ledger import PROGRESS, Ledger, writer_of
 from reconciler.providers.kafka.links.link_changes import Changing, Making
 from reconciler.providers.kafka.records import copy_sink as module
+from reconciler.resources.mirrors import SourceTopic
 from tests.providers.kafka.links.linked import Linked
 from tests.servers.kafka import Kafka
 
@@ -151,6 +152,24 @@ def test_a_mirror_whose_maker_was_killed_after_its_topic_was_made_is_made_once(l
     assert linked.address not in seen
     assert linked.address.replace("mirror/", "topic/", 1) not in seen  # else a plan would find its name taken
     linked.other().done(creation)
+    assert linked.seen.status is _M.ACTIVE
+
+
+def test_a_mirror_whose_maker_was_killed_is_made_by_the_next_pass_and_its_topic_is_in_nobodys_way(
+    kafka_broker: Kafka, kafka_prefix: str
+) -> None:
+    making = {"enabled": True, "filters": [{"name": kafka_prefix, "patternType": "prefixed"}]}
+    linked = Linked.of(kafka_broker, kafka_prefix, partitions=1, autoCreate=making)
+    wanted = {linked.topic: SourceTopic(partitions=1)}
+    real = Making._identified
+    Making._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
+    try:
+        with pytest.raises(KilledError):
+            linked.other().links.syncs.make_mirrors(linked.link, wanted)
+    finally:
+        Making._identified = real  # type: ignore[method-assign]
+    assert linked.mirror in linked.site.seen()
+    assert linked.other().links.syncs.make_mirrors(linked.link, wanted) == {linked.mirror: None}
     assert linked.seen.status is _M.ACTIVE
 
 
