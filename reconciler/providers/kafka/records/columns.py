@@ -144,6 +144,8 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
 """Of one batch of columns, where batches of the protocol are smaller."""
+_ARROW_BYTES: Final = (1 << 31) - 1
+"""Places of cells are 32 bits."""
 _MORE: Final = 0x80
 """Set in every byte of a number but its last."""
 _LONGEST: Final = 63
@@ -215,6 +217,8 @@ class _Lot:
 
 def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
     content, places = lot.content()
+    if len(content) > _ARROW_BYTES:
+        raise ValueError("a batch is larger than a column may be")
     data = np.frombuffer(content, np.uint8)
     counts = [head.records for head in lot.heads]
     try:
