@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.providers.kafka.records import columns
 from reconciler.providers.kafka.records.columns import columns_in, readable_in
 from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Producer, packed
 from reconciler.records.log import OffsetRange
@@ -111,3 +112,9 @@ def test_a_batch_that_is_damaged_is_seen_or_read_never_a_crash(codec: str) -> No
             except ValueError:
                 seen += 1
     assert seen > 50  # a byte of a value may be any
+
+
+def test_a_batch_that_no_column_can_hold_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_ARROW_BYTES", 100)
+    with pytest.raises(ValueError, match="larger than a column may be"):
+        read(answered([(many(30), "zstd")]))
