@@ -364,8 +364,8 @@ def _choice(text: str, values: Iterable[str]) -> str:
 
 
 def _joined(key: ConfigKey, value: object) -> str:
-    items = value if isinstance(value, list | tuple) else _plain(value).split(",")
-    parts = {_plain(item).strip() for item in items} - {""}
+    items = value if isinstance(value, list | tuple) else [value]
+    parts = {part.strip() for item in items for part in _plain(item).split(",")} - {""}
     for part in sorted(parts) if key.values else ():
         if part.lower() not in key.values:
             message = f"{part!r} is not one of {', '.join(key.values)}"

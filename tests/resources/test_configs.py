@@ -73,6 +73,8 @@ def test_every_config_is_described_and_its_default_is_canonical(key: Any) -> Non
 @pytest.mark.parametrize(
     ("key", "written", "stored"),
     [
+        ("cleanup.policy", ["delete,compact"], "compact,delete"),
+        ("leader.replication.throttled.replicas", [",", "1:2,0:1"], "0:1,1:2"),
         ("retention.ms", "7d", "604800000"),
         ("retention.ms", 604_800_000, "604800000"),
         ("retention.ms", "infinite", "-1"),
