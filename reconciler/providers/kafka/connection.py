@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 
 
 _RECEIVED_BYTES: Final = 64 << 10
+_TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
+"""Of `ssl`, which only who encrypts imports."""
 _log: Final = logging.getLogger("kafka")
 
 
@@ -148,14 +149,18 @@ class _Encrypted(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _received(sock: Any) -> tuple[bytes, Any] | None:
-    """Return what has come, if something has: many KiB at once, where the library takes 4.
+    """Return what has come, or why nothing can; `None`: nothing has. Many KiB at once, where the library takes 4.
 
     The library drops why a login is refused if the end of the connection comes with it; so that comes on its own.
     """
     came: list[bytes] = []
-    with suppress(OSError):  # as it is when nothing has come
+    try:
         while some := sock.recv(_RECEIVED_BYTES):
             came.append(some)
+    except OSError as error:
+        is_empty = isinstance(error, BlockingIOError | InterruptedError) or type(error).__name__ in _TLS_WAITS
+        if not came and not is_empty:
+            return b"", theirs.KafkaConnectionError(error)
     return (b"".join(came), None) if came else None
 
 
