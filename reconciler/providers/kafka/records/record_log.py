@@ -188,7 +188,7 @@ def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
             if found.num_rows:
                 yield found
     lots = Lots(place.partition)
-    for taken in messages(place, OffsetRange(at, offsets.stop)):
+    for taken in messages(place, OffsetRange(at, offsets.stop), begun=offsets.start):
         lots.add(taken)
         if lots.rows >= _BATCH_ROWS or lots.bytes >= _BATCH_BYTES:
             yield lots.batch()
@@ -213,20 +213,23 @@ def _of_packed(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.Rec
             yield from columns_in(answer, heads, place.partition, offsets)
 
 
-def messages(place: Place, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-    """Yield the same as the client's own objects: copies from Kafka to Kafka need no columns in between."""
+def messages(place: Place, offsets: OffsetRange, *, begun: int | None = None) -> Iterator[Sequence[Message]]:
+    """Yield the same as the client's own objects: copies from Kafka to Kafka need no columns in between.
+
+    `begun`: where the reading began of which this is the rest. What is removed after that is missed aloud.
+    """
     if offsets.start >= offsets.stop:
         return
     with lent_consumer(place.settings, place.isolation) as consumer:
-        yield from _Reading(place, consumer, offsets).run()
+        yield from _Reading(place, consumer, offsets, offsets.start if begun is None else begun).run()
 
 
 class _Reading:
     """One consumer on its way through one range."""
 
-    def __init__(self, place: Place, consumer: Consumer, offsets: OffsetRange) -> None:
+    def __init__(self, place: Place, consumer: Consumer, offsets: OffsetRange, begun: int) -> None:
         self._place, self._consumer = place, consumer
-        self._begin = self._next = offsets.start
+        self._begin, self._next = begun, offsets.start
         self._stop = offsets.stop
         self._is_done = False
         self._missed = 0

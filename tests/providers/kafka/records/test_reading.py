@@ -128,10 +128,11 @@ def test_a_range_that_begins_before_the_log_yields_what_is_left(kafka: Kafka, to
     assert read(log, 0, 0, 2) == []
 
 
-def test_records_that_go_while_they_are_read_are_missed_aloud(kafka: Kafka, topic: str) -> None:
+@pytest.mark.parametrize("read_by", ["messages", "read"])
+def test_records_that_go_while_they_are_read_are_missed_aloud(kafka: Kafka, topic: str, read_by: str) -> None:
     write(kafka, topic, [f"{number} {'x' * 100_000}" for number in range(1_500)])
     log = kafka_log(kafka, topic)
-    reading = log.messages(0, OffsetRange(0, 1_500))
+    reading = getattr(log, read_by)(0, OffsetRange(0, 1_500))
     next(reading)
     truncate(kafka, topic, 1_499)
     with pytest.raises(RetryableError, match="were removed while they were read"):
