@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.workspace import Work
+    from reconciler.providers.protocol import LinksOfCluster
     from reconciler.records.log import Bounds, Spans, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.mirrors import ForeignRecords, LinkSeen, MirrorSeen
@@ -159,8 +160,7 @@ def verify_link(
     failed = [_lost(link, each) for each in links.lost(name)]
     lost: dict[str, ReconcilerError] = {}
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
-        foreign = links.foreign([each.name for each in active])
-        verifying = _Verifying(work, jobs.engine(), deep, report, seen, foreign)
+        verifying = _Verifying(work, jobs.engine(), deep, report, seen, _all_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)
             if error is None:
@@ -288,6 +288,14 @@ def renumbered(
         return replace(each, left=sides[0], right=sides[1], differences=(*each.differences, *lacks))
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
+
+
+def _all_foreign(links: LinksOfCluster, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
+    """Return the records of others in mirrors; `None`: of one they cannot be had, so each is asked for alone."""
+    try:
+        return links.foreign([each.name for each in mirrors])
+    except (UserError, RetryableError):
+        return None
 
 
 def _lost(link: Address, name: str) -> NotCompared:
