@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconciler.providers.kafka.records.copy_sink import Limits
-from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX, REST, Leader, fetched
+from reconciler.providers.kafka.records.record_batches import Leader, fetched, heads_in
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
@@ -38,16 +38,8 @@ def fill(place: Place, topic: str, records: Sequence[Raw], *, each: int = EACH) 
 def batches_at(place: Place, topic: str) -> list[bytes]:
     """Return the records of each batch of a topic as they are packed, of whichever producer."""
     leader = Leader(place.settings, "east", topic, 0)
-    found = fetched(leader, 0)
-    at = 0
-    batches: list[bytes] = []
-    while at + PREFIX.size + REST.size <= len(found):
-        end = at + LENGTH_END + PREFIX.unpack_from(found, at)[1]
-        attributes = REST.unpack_from(found, at + PREFIX.size)[0]
-        if not attributes & 0x20:  # an end of a transaction
-            batches.append(found[at + PREFIX.size + REST.size : end])
-        at = end
-    return batches
+    found = fetched(leader, 0, "read_committed")
+    return [found.batches[head.content_begin : head.end] for head in heads_in(found) if head.counts]
 
 
 def test_batches_stay_as_their_first_producer_packed_them(place: Place) -> None:
@@ -81,13 +73,15 @@ def test_a_copy_goes_on_in_the_middle_of_a_batch(place: Place, start: int) -> No
     assert assert_copied(place, source, target) == 4 * EACH
 
 
-def test_transactions_between_plain_batches_are_copied_and_what_they_gave_up_is_not(place: Place) -> None:
+def test_transactions_are_copied_whole_and_what_they_gave_up_is_not(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, plain(2 * EACH))
-    produce(place, source, 90, each=30)
+    produce(place, source, 9 * EACH, each=EACH)
     fill(place, source, plain(2 * EACH, 2 * EACH))
-    assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 4 * EACH + 60
-    assert assert_copied(place, source, target) == 4 * EACH + 60
+    copy = copied(place.log(source), place.sink(target, limits=WHOLE))
+    assert (copy.records, copy.is_whole) == (10 * EACH, True)
+    assert assert_copied(place, source, target) == 10 * EACH
+    assert batches_at(place, target) == batches_at(place, source)
 
 
 def test_times_of_the_broker_are_copied_as_times_of_records(place: Place) -> None:

@@ -19,6 +19,7 @@ from reconciler.providers.kafka.records.record_batches import (
     COMPRESSION,
     FORMAT,
     HORIZON,
+    TRANSACTIONAL,
     Header,
     Headers,
     heads_in,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reconciler.providers.kafka.records.record_batches import BatchHead
+    from reconciler.providers.kafka.records.record_batches import Answer, BatchHead
     from reconciler.records.log import OffsetRange
 
 
@@ -150,17 +151,19 @@ _MORE: Final = 0x80
 """Set in every byte of a number but its last."""
 _LONGEST: Final = 63
 """A number of more bits is none."""
+_READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
+"""Attributes of batches that are read here."""
 
 
-def readable_in(answer: bytes, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the heads of the batches at the beginning of an answer whose records count, and can be read here.
+def readable_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
+    """Return the heads of the batches at the beginning of an answer that can be read here, and that do not count.
 
-    Of a transaction only the client knows whether it was given up; old formats and unknown codecs are left to it too.
+    Old formats and unknown codecs are left to the client.
     """
     found: list[BatchHead] = []
     for head in heads_in(answer):
-        is_plain = head.form == FORMAT and not head.attributes & ~(COMPRESSION | APPEND_TIME | HORIZON)
-        if not is_plain or head.codec is None or head.first >= offsets.stop:
+        is_plain = head.form == FORMAT and not head.attributes & ~_READABLE and head.codec is not None
+        if head.first >= offsets.stop or (head.counts and not is_plain):
             break
         if head.through > offsets.start:
             found.append(head)
@@ -168,19 +171,20 @@ def readable_in(answer: bytes, offsets: OffsetRange) -> Sequence[BatchHead]:
 
 
 def columns_in(
-    answer: bytes, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
+    answer: Answer, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of an answer that lie in a range, each lot with the offset up to which it is complete.
 
     Raises:
         ValueError: A batch is damaged.
     """
-    lot = _Lot(answer)
+    lot = _Lot(answer.batches)
     for head in heads:
-        lot.add(head)
+        if head.counts:
+            lot.add(head)
         if lot.rows >= _MOST_ROWS or lot.bytes >= _MOST_BYTES or head is heads[-1]:
             yield min(head.through, offsets.stop), _columns(lot, partition, offsets)
-            lot = _Lot(answer)
+            lot = _Lot(answer.batches)
 
 
 class _Lot:
@@ -216,6 +220,8 @@ class _Lot:
 
 
 def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
+    if not lot.heads:
+        return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in RECORD_SCHEMA], schema=RECORD_SCHEMA)
     content, places = lot.content()
     if len(content) > _ARROW_BYTES:
         raise ValueError("a batch is larger than a column may be")

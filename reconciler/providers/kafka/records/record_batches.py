@@ -8,8 +8,9 @@ import pickle
 import struct
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from functools import partial
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -76,6 +77,8 @@ FORMAT: Final = 2
 COMPRESSION: Final = 0x07
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+"""Of a batch of one marker, which ends a transaction."""
 HORIZON: Final = 0x40
 """Of a compacted batch: its first time is when its deletions go, and the times of its records count from there."""
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -84,6 +87,10 @@ _MORE: Final = 0x80
 """Set in every byte of a number but its last."""
 _NULL: Final = b"\x01"
 """The length -1."""
+_MARKER: Final = struct.Struct(">hh")
+"""The key of a marker: its version, and how the transaction ended."""
+_GIVEN_UP: Final = 0
+"""Of such an end, where another number is a transaction that counts, or no end."""
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
 """How Java's client begins what is compressed by Snappy, in blocks."""
@@ -109,6 +116,8 @@ class BatchHead(NamedTuple):
     attributes: int
     first_ms: int
     newest_ms: int
+    counts: bool
+    """False: it is a marker, or of a transaction that was given up. Nobody is to see its records."""
 
     @property
     def through(self) -> int:
@@ -130,17 +139,49 @@ class BatchHead(NamedTuple):
         return self.begin + PREFIX.size + REST.size
 
 
-def heads_in(fetched: bytes) -> Iterator[BatchHead]:
+class Answer(NamedTuple):
+    """What a broker sends of a partition."""
+
+    batches: bytes
+    """As the broker keeps them; the last one may be cut off."""
+    given_up: Sequence[tuple[int, int]] = ()
+    """Transactions of which some of the records do not count: the producer, and the offset of the first."""
+
+
+def heads_in(answer: Answer) -> Iterator[BatchHead]:
     """Yield the heads of an answer's batches, of any format; what is cut off at the end is left out."""
-    at = 0
+    fetched, at = answer.batches, 0
+    coming = deque(sorted(answer.given_up, key=itemgetter(1)))
+    giving_up: set[int] = set()
     while at + PREFIX.size + REST.size <= len(fetched):
         first, length, _, form, _ = PREFIX.unpack_from(fetched, at)
         end = at + LENGTH_END + length
         if length <= 0 or end > len(fetched):
             return
-        attributes, last, first_ms, newest_ms, *_, records = REST.unpack_from(fetched, at + PREFIX.size)
-        yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms)
+        attributes, last, first_ms, newest_ms, producer, _, _, records = REST.unpack_from(fetched, at + PREFIX.size)
+        while coming and coming[0][1] <= first + last:
+            giving_up.add(coming.popleft()[0])
+        is_marker = form == FORMAT and bool(attributes & CONTROL)
+        is_given_up = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in giving_up
+        counts = not is_marker and not is_given_up
+        if is_marker:
+            try:
+                is_end = _gives_up(fetched[at + PREFIX.size + REST.size : end])
+            except (IndexError, struct.error):  # damaged, and with it what would be known of those behind it
+                return
+            giving_up -= {producer} if is_end else set()
+        yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, counts)
         at = end
+
+
+def _gives_up(marker: bytes) -> bool:
+    """Tell whether a marker ends a transaction that was given up. Its one record is never compressed."""
+    at = length = 0
+    for number in range(4):  # the length, the time, the offset, the length of the key; attributes take one byte
+        length, at = _number(marker, at + (number == 1))
+    if length < _MARKER.size:
+        raise IndexError
+    return bool(_MARKER.unpack_from(marker, at)[1] == _GIVEN_UP)
 
 
 class Batch(NamedTuple):
@@ -152,11 +193,11 @@ class Batch(NamedTuple):
     """The records, not compressed."""
 
 
-def batches_in(fetched: bytes) -> Iterator[Batch]:
+def batches_in(answer: Answer) -> Iterator[Batch]:
     """Yield the batches of an answer; what is older than headers is left out."""
-    for head in heads_in(fetched):
+    for head in heads_in(answer):
         if head.form == FORMAT:
-            yield Batch(head.first, head.records, head.content_in(fetched))
+            yield Batch(head.first, head.records, head.content_in(answer.batches))
 
 
 def headers_in(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
@@ -434,10 +475,10 @@ class HeadersOf:
         return self._found[offset]
 
 
-def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> bytes:
+def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> Answer:
     """Return some MiB of batches from the one with an offset on, as the broker keeps them; none where it is gone.
 
-    Batches of transactions that were given up are among them; `read_committed` ends before those that are open.
+    `read_committed` ends before transactions that are open, and says which were given up; their batches are sent too.
     """
     from kafka.protocol.consumer import FetchRequest
 
@@ -454,7 +495,8 @@ def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitte
     )
     doing = f"reading {leader.topic}, partition {leader.partition}"
     found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing, fine={_GONE})
-    return bytes(found.records or b"")
+    given_up = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
+    return Answer(bytes(found.records or b""), given_up)
 
 
 # Records that librdkafka cannot write, written as batches packed here: once each, in their order.

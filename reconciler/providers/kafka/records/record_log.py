@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.records.record_batches import Answer
     from reconciler.providers.kafka.records.whole_batches import WholeBatch
     from reconciler.records.log import Bounds, Digest, Isolation
 
@@ -205,7 +206,7 @@ def _of_packed(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.Rec
     """
     leader = Leader(place.settings, place.cluster, place.topic, place.partition, is_asked_once=True)
 
-    def ask(offset: int) -> bytes:
+    def ask(offset: int) -> Answer:
         return fetched(leader, offset, place.isolation)
 
     with suppress(ReconcilerError, ValueError):
@@ -454,11 +455,11 @@ class KafkaLog:
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
         """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
-        return has_whole_batches(self._leader(partition), offsets)
+        return has_whole_batches(self._leader(partition), offsets, self.isolation)
 
     def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
         """Yield batches as brokers keep them, up to the first that must be read record by record."""
-        return whole_batches(self._leader(partition), offsets)
+        return whole_batches(self._leader(partition), offsets, self.isolation)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is at or after a time; `None` where all are older."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from reconciler.providers.kafka.records.record_batches import (
     COMPRESSION,
@@ -17,7 +17,6 @@ from reconciler.providers.kafka.records.record_batches import (
     PREFIX,
     REST,
     TRANSACTIONAL,
-    BatchHead,
     fetched,
     heads_in,
 )
@@ -26,7 +25,8 @@ from reconciler.records.log import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reconciler.providers.kafka.records.record_batches import Leader, Producer
+    from reconciler.providers.kafka.records.record_batches import Answer, BatchHead, Leader, Producer
+    from reconciler.records.log import Isolation
 
 
 _WORTH_RECORDS: Final = 100
@@ -50,33 +50,38 @@ class WholeBatch:
         return self.first + self.records
 
 
-Taken = TypeVar("Taken", WholeBatch, BatchHead)
-"""What is known of a batch of an answer."""
-
-
-def has_whole_batches(leader: Leader, offsets: OffsetRange) -> bool:
+def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
     """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
-    return _is_worth(whole_in(fetched(leader, offsets.start), offsets))
+    return _is_worth(whole_in(fetched(leader, offsets.start, isolation), offsets))
 
 
-def whole_batches(leader: Leader, offsets: OffsetRange) -> Iterator[WholeBatch]:
-    """Yield the batches of a range, in order, up to the first that must be read record by record.
+def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
+    """Yield the batches of a range that count, in order, up to the first that must be read record by record.
 
-    Those are batches of transactions, with gaps, with the broker's times, of old formats, or not wholly in the range.
+    Those are batches with gaps, with the broker's times, of old formats, or not wholly in the range.
     """
 
-    def worthy(answer: bytes, left: OffsetRange) -> Sequence[WholeBatch]:
+    def ask(offset: int) -> Answer:
+        return fetched(leader, offset, isolation)
+
+    def worthy(answer: Answer, left: OffsetRange) -> Sequence[BatchHead]:
         found = whole_in(answer, left)
         return found if _is_worth(found) else ()
 
-    for _, batches in answers(partial(fetched, leader), offsets, worthy):
-        yield from batches
+    for answer, heads in answers(ask, offsets, worthy):
+        yield from (whole_of(answer, head) for head in heads if head.counts)
+
+
+def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
+    """Return a batch of an answer as it is."""
+    raw = answer.batches[head.begin : head.end]
+    return WholeBatch(head.first, head.records, head.newest_ms, head.codec or "none", raw)
 
 
 def answers(
-    ask: Callable[[int], bytes], offsets: OffsetRange, taken: Callable[[bytes, OffsetRange], Sequence[Taken]]
-) -> Iterator[tuple[bytes, Sequence[Taken]]]:
-    """Yield the answers of a range with what is taken of each, up to the first of which that is nothing.
+    ask: Callable[[int], Answer], offsets: OffsetRange, taken: Callable[[Answer, OffsetRange], Sequence[BatchHead]]
+) -> Iterator[tuple[Answer, Sequence[BatchHead]]]:
+    """Yield the answers of a range with the batches that are taken of each, up to the first of which none is.
 
     The next one is fetched while this one is used.
     """
@@ -93,26 +98,28 @@ def answers(
             yield answer, found
 
 
-def whole_in(answer: bytes, offsets: OffsetRange) -> Sequence[WholeBatch]:
-    """Return the batches at the beginning of an answer that can be copied whole."""
-    found: list[WholeBatch] = []
+def whole_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
+    """Return the batches at the beginning of an answer that can be copied whole, and those that do not count."""
+    found: list[BatchHead] = []
     through = offsets.start
     for head in heads_in(answer):
         is_gapless = head.records == head.through - head.first
-        if head.form != FORMAT or head.attributes & ~COMPRESSION or head.codec is None or not is_gapless:
+        is_plain = head.form == FORMAT and not head.attributes & ~(COMPRESSION | TRANSACTIONAL)
+        if head.counts and not (is_plain and is_gapless and head.codec is not None):
             break
         if head.first < through or head.through > offsets.stop:
             break
-        raw = answer[head.begin : head.end]
-        found.append(WholeBatch(head.first, head.records, head.newest_ms, head.codec, raw))
+        found.append(head)
         through = head.through
     return found
 
 
-def _is_worth(batches: Sequence[WholeBatch]) -> bool:
-    records = sum(batch.records for batch in batches)
-    size = sum(len(batch.raw) for batch in batches)
-    return bool(batches) and (records >= _WORTH_RECORDS * len(batches) or size >= _WORTH_BYTES * len(batches))
+def _is_worth(batches: Sequence[BatchHead]) -> bool:
+    """Tell whether batches are large enough on average. Those that do not count cost nothing, whatever there is."""
+    counting = [batch for batch in batches if batch.counts]
+    records = sum(batch.records for batch in counting)
+    size = sum(batch.end - batch.begin for batch in counting)
+    return bool(batches) and (records >= _WORTH_RECORDS * len(counting) or size >= _WORTH_BYTES * len(counting))
 
 
 def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
@@ -125,6 +132,7 @@ def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
     raw, rest = batch.raw, PREFIX.size + REST.size
     _, length, _, form, checksum = PREFIX.unpack_from(raw)
     attributes, last, first_ms, newest_ms, *_, count = REST.unpack_from(raw, PREFIX.size)
+    attributes &= ~TRANSACTIONAL
     attributes |= 0 if producer.transactional_id is None else TRANSACTIONAL
     head = REST.pack(attributes, last, first_ms, newest_ms, producer.id, producer.epoch, number & 0x7FFFFFFF, count)
     changed = calc_crc32c(raw[PREFIX.size : rest]) ^ calc_crc32c(head)

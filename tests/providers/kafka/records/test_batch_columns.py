@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from reconciler.providers.kafka.records import columns
 from reconciler.providers.kafka.records.columns import columns_in, readable_in
-from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Producer, packed
+from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Answer, Producer, heads_in, packed
+from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA, texts_of
 
@@ -44,7 +45,8 @@ def answered(batches: Sequence[tuple[Sequence[Any], str]], *, gap: int = 0, attr
     return found
 
 
-def read(answer: bytes, offsets: OffsetRange = ALL) -> list[dict[str, Any]]:
+def read(answer: bytes | Answer, offsets: OffsetRange = ALL) -> list[dict[str, Any]]:
+    answer = answer if isinstance(answer, Answer) else Answer(answer)
     found = [batch for _, batch in columns_in(answer, readable_in(answer, offsets), 3, offsets)]
     for batch in found:
         batch.validate(full=True)
@@ -83,7 +85,7 @@ def test_of_batches_that_reach_out_of_the_range_only_its_records_are_read(codecs
     for start, stop in ((0, 20_500), (10, 8_999), (8_999, 9_501), (9_100, 9_300), (20_499, 20_500)):
         there = [offset for offset in offsets if start <= offset < stop]
         assert [row["offset"] for row in read(answer, OffsetRange(start, stop))] == there
-    lots = list(columns_in(answer, readable_in(answer, ALL), 3, ALL))
+    lots = list(columns_in(Answer(answer), readable_in(Answer(answer), ALL), 3, ALL))
     assert lots[-1][0] == 20_500
 
 
@@ -92,12 +94,78 @@ def test_the_time_of_appending_is_that_of_the_whole_batch() -> None:
     assert [(row["timestamp_ms"], row["timestamp_type"]) for row in found] == [(1_002, 1)] * 3
 
 
-@pytest.mark.parametrize("attributes", [0x10, 0x20, 0x05, 0x80], ids=["transaction", "marker", "codec", "unknown"])
+@pytest.mark.parametrize("attributes", [0x20, 0x05, 0x80], ids=["no-marker", "codec", "unknown"])
 def test_what_only_the_client_can_read_ends_what_is_read(attributes: int) -> None:
     good, odd = packed(many(10), WRITER, 0, codec="none"), packed(many(10), WRITER, 0, codec="none")
     answer = good + moved(odd, 10, attributes=attributes) + moved(good, 20)
     assert [row["offset"] for row in read(answer)] == list(range(10))
-    assert readable_in(b"", ALL) == readable_in(good[:-1], ALL) == []
+    assert readable_in(Answer(b""), ALL) == readable_in(Answer(good[:-1]), ALL) == []
+
+
+class Transactions:
+    """A log as a broker keeps it: batches of transactions that overlap, of none, and the markers of their ends."""
+
+    def __init__(self) -> None:
+        self.raw, self.end = b"", 0
+        self.open: dict[int, tuple[int, list[int]]] = {}
+        self.counting: list[int] = []
+        self.given_up: list[tuple[int, int, int]] = []
+
+    def append(self, count: int, *, producer: int | None = None, codec: str = "none") -> None:
+        by = WRITER if producer is None else Producer(producer, 0, "writer")
+        self.raw += moved(packed(many(count), by, 0, codec=codec), self.end)
+        offsets = list(range(self.end, self.end + count))
+        self.end += count
+        if producer is None:
+            self.counting += offsets
+        else:
+            self.open.setdefault(producer, (offsets[0], []))[1].extend(offsets)
+
+    def finish(self, producer: int, *, is_committed: bool) -> None:
+        first, offsets = self.open.pop(producer)
+        marker = (b"\0\0\0\0\0\0", b"\0\0\0" + bytes([is_committed]), 1, None, 0)
+        raw = packed([marker], Producer(producer, 0, "writer"), 0, codec="none")
+        self.raw += moved(raw, self.end, attributes=0x20)
+        if is_committed:
+            self.counting += offsets
+        else:
+            self.given_up.append((producer, first, self.end))
+        self.end += 1
+
+    def answer(self, start: int) -> Answer:
+        """Return what a broker sends from the first batch on of which something lies behind an offset."""
+        heads = list(heads_in(Answer(self.raw)))
+        begin = next((head.begin for head in heads if head.through > start), len(self.raw))
+        named = [(producer, first) for producer, first, last in reversed(self.given_up) if last >= start]
+        return Answer(self.raw[begin:], named)
+
+
+steps = st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from(["append", "commit", "give up"]), st.integers(1, 4))
+
+
+@pytest.mark.fact("F-K-090")
+@given(st.lists(steps, max_size=30), st.sampled_from(sorted(CODECS)), st.data())
+def test_of_transactions_only_what_was_committed_is_read_or_copied(
+    told: list[tuple[int | None, str, int]], codec: str, data: st.DataObject
+) -> None:
+    log = Transactions()
+    for producer, verb, count in told:
+        if verb == "append" or producer not in log.open:
+            log.append(count, producer=producer, codec=codec)
+        elif producer is not None:
+            log.finish(producer, is_committed=verb == "commit")
+    for producer in sorted(log.open):
+        log.finish(producer, is_committed=False)
+    start = data.draw(st.integers(0, log.end))
+    stop = data.draw(st.integers(start, log.end + 1))
+    answer, offsets = log.answer(start), OffsetRange(start, stop)
+    assert [row["offset"] for row in read(answer, offsets)] == [at for at in sorted(log.counting) if start <= at < stop]
+    lots = list(columns_in(answer, readable_in(answer, offsets), 3, offsets))
+    assert (lots[-1][0] if lots else start) == min(stop, log.end)
+    begin = data.draw(st.sampled_from([0, *(head.first for head in heads_in(log.answer(0)))]))
+    whole = whole_in(log.answer(begin), OffsetRange(begin, log.end))
+    copied = [at for head in whole if head.counts for at in range(head.first, head.through)]
+    assert copied == [at for at in sorted(log.counting) if at >= begin]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
