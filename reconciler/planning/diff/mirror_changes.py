@@ -441,7 +441,8 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
     if entry is not None:
         return is_live(seen)
     if seen is not None and is_live(seen) and address not in situation.recorded:
-        _refuse_strange(sides, seen, decision)
+        if not _say_swapped(sides, seen, situation, decision):
+            _refuse_strange(sides, seen, decision)
         return True
     return False
 
@@ -518,6 +519,23 @@ def _way_back(entry: MirrorTopic, situation: Situation) -> str:
     if entry.state in COPYING:
         return f"{declared}: it mirrors again once {back} has come to that."
     return f"{declared}; state mirroring swaps the roles back."
+
+
+def _say_swapped(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
+    """Tell whether a topic mirrors what was its mirror, by a command: no file names that mirror."""
+    mirror = seen.resource
+    peer = situation.observed.get(peer_of(mirror).address) if isinstance(mirror, MirrorTopic) else None
+    if not isinstance(mirror, MirrorTopic) or peer is None or is_live(peer):
+        return False
+    now = f"it is a mirror of {source_of(mirror)} since they changed roles"
+    decision.warn(
+        sides.address,
+        sides.wanted.source,
+        f"{now}: its manifest is left alone until it is a topic again",
+        f"To swap the roles back: reconciler mirror reverse {mirror.address}. To keep them so: name {mirror.name} in "
+        f"mirrorTopics of the link of {peer.resource.address}, with state reversed.",
+    )
+    return True
 
 
 def _refuse_both(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
