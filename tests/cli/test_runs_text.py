@@ -35,13 +35,15 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text, totals
 from reconciler.cli.text.remarks import plan_remarks
-from reconciler.cli.text.runs_text import Failures, applied_text, recovered_lines, upkeep_text
+from reconciler.cli.text.runs_text import Failures, applied_text, recovered_lines, upkeep_text, verified_text
 from reconciler.cli.text.sections import plan_of
 from reconciler.cli.text.states_text import unlocked_text
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
+from reconciler.jobs.comparison import Comparison
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.operations.plan import verdict_of
 from reconciler.operations.steps.invocation import errors_of
+from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Create, Estimate, Forget, Reason
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan, Waiting
@@ -49,6 +51,7 @@ from reconciler.planning.plan_rows import plan_row
 from reconciler.planning.saved_plan import PlanDocument
 from reconciler.providers.protocol import Failed, Upkept
 from reconciler.resources.address import Address
+from reconciler.resources.mirrors import ForeignRecords
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import ActionSkipped, StateAdvance
 from reconciler.state.repair import Doubt, Unlocked
@@ -483,3 +486,13 @@ def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
     assert isinstance(error, UserError)
     assert error.hint == "No --allow given here lifts these."
     assert errors_of([Finding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
+
+
+@pytest.mark.parametrize(("runs", "lines"), [(0, 0), (10, 10), (1_234, 11)])
+def test_of_records_that_others_wrote_into_a_mirror_the_first_places_are_named(runs: int, lines: int) -> None:
+    foreign = tuple(ForeignRecords(0, 2 * at, 2 * at + 1, 1) for at in range(runs))
+    left, right = Address("mirror/east/orders"), Address("topic/west/orders")
+    text = text_of(verified_text(Verified(left, right, Comparison((), is_deep=False), None, foreign)))
+    named = [one for one in text.splitlines() if one.startswith(("foreign", "and "))]
+    assert len(named) == lines
+    assert named[10:] == ["and 1,224 more (--format json has all)"] * (runs > 10)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.operations.plan import Planned
     from reconciler.operations.state_views import HistoryRow
     from reconciler.operations.verify import LinkVerified, Verified
+    from reconciler.resources.mirrors import ForeignRecords
 
 
 _FEW: Final = 10
@@ -373,10 +374,17 @@ def verified_text(verified: Verified) -> list[Line]:
         line(Span("right  ", Tone.QUIET), verified.right),
         EMPTY,
         *table(_HEADINGS, rows, numbers=_RIGHT),
-        *(line(Span("foreign  ", Tone.DANGER), str(each)) for each in verified.foreign),
+        *_foreign(verified.foreign),
         EMPTY,
         line(Span(f"{word}: ", tone), f"{counted(len(partitions), 'partition')}, {counts}, {how}"),
     ]
+
+
+def _foreign(found: Sequence[ForeignRecords]) -> Iterator[Line]:
+    for each in found[:_FEW]:
+        yield line(Span("foreign  ", Tone.DANGER), str(each))
+    if (more := len(found) - _FEW) > 0:
+        yield line(f"and {count_text(more)} more (--format json has all)")
 
 
 def link_verified_text(verified: LinkVerified) -> list[Line]:
