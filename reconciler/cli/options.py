@@ -6,7 +6,7 @@ import inspect
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import typer
 from typer import Argument, Option
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Form: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
 PageForm: TypeAlias = Literal["text", "json", "html"]
-_FORMATS: Final = get_args(Form)
 
 AnyForm = Annotated[
     Form,

@@ -33,11 +33,6 @@ class JobProgress:
         return self.records / self.seconds if self.seconds > 0 else 0.0
 
     @property
-    def bytes_per_second(self) -> float:
-        """As `records_per_second`."""
-        return self.bytes / self.seconds if self.seconds > 0 else 0.0
-
-    @property
     def seconds_left(self) -> float | None:
         """How long it will take at this rate; `None` until a rate is known.
 

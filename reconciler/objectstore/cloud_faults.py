@@ -32,7 +32,6 @@ _GOOGLE_RIGHTS: Final[dict[Doing, str]] = {
 _AZURE_RIGHTS: Final = "the role Storage Blob Data Contributor on the container (Reader is enough to read and list)"
 _AGAIN: Final = "Nothing that was acknowledged is lost. Run the same command again."
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
-_NO_OBJECT: Final = frozenset({"NoSuchKey", "BlobNotFound", "ResourceNotFound"})
 _DENIED: Final = frozenset({"AuthorizationPermissionMismatch", "AccessDenied", "InsufficientAccountPermissions"})
 _EXPIRED: Final = frozenset({"ExpiredToken", "AuthenticationTokenExpired"})
 _BUSY_STATUSES: Final = frozenset({429, 503})
