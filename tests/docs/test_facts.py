@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from tests.docs import facts
 
 CLAIMED = {number: claim for claims in facts.claims().values() for number, claim in claims.items()}
-SHOWN = facts.marked()
+shown_in_tests = cache(facts.marked)
 
 SOURCE = """
 @pytest.mark.fact("F-K-001", "F-K-002")
@@ -40,7 +41,7 @@ facts: [F-K-001]
 
 @pytest.mark.parametrize("number", CLAIMED)
 def test_a_claim_says_for_each_platform_what_is_shown_of_it_and_a_test_shows_it_somewhere(number: str) -> None:
-    shown = [one for one in SHOWN if number in one.facts]
+    shown = [one for one in shown_in_tests() if number in one.facts]
     found = {platform: facts.cell(number, platform, shown, facts.cells()) for platform in facts.PLATFORMS}
     assert [text for text in found.values() if not text.startswith(facts.KINDS) or not text.partition(": ")[0]] == []
     is_of_a_platform_to_come = number.startswith(("F-R-2", "F-C-2"))
@@ -53,11 +54,11 @@ def test_all_facts_of_the_systems_are_listed() -> None:
 
 
 def test_every_marker_names_a_claim() -> None:
-    assert [str(one) for one in SHOWN if set(one.facts) - CLAIMED.keys()] == []
+    assert [str(one) for one in shown_in_tests() if set(one.facts) - CLAIMED.keys()] == []
 
 
 def test_the_page_is_what_the_markers_say() -> None:
-    page = facts.page(facts.claims(), SHOWN)
+    page = facts.page(facts.claims(), shown_in_tests())
     assert facts.PAGE.read_text(encoding="utf-8") == page, "write it anew: make schemas"
 
 
