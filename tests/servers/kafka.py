@@ -19,8 +19,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -218,6 +218,17 @@ class Kafka:
             return ended.stdout + ended.stderr
         assert ended.returncode == 0, f"{name} {arguments}: {ended.stdout}{ended.stderr}"
         return ended.stdout
+
+    @contextmanager
+    def limited(self, **rates: float) -> Iterator[None]:
+        """Let everybody have only so much, such as `consumer_byte_rate`."""
+        whom = ("--entity-type", "users", "--entity-name", "ANONYMOUS")
+        command = ("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap(), "--alter", *whom)
+        self.tool(*command, "--add-config", ",".join(f"{name}={rate}" for name, rate in rates.items()))
+        try:
+            yield
+        finally:
+            self.tool(*command, "--delete-config", ",".join(rates))
 
     def topics(self, *arguments: str) -> str:
         """Run `kafka-topics.sh` here."""

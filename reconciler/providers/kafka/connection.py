@@ -354,4 +354,5 @@ class _Reading:
     def _skip_tags(self) -> None:
         for _ in range(self._unsigned()):
             self._unsigned()
-            self._at += self._unsigned()
+            size = self._unsigned()  # which moves on itself
+            self._at += size

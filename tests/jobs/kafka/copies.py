@@ -68,6 +68,12 @@ class Place:
         while topic in self.kafka.names():
             assert time.monotonic() < until
 
+    def truncate(self, topic: str, offset: int) -> None:
+        """Delete the records of partition 0 below an offset."""
+        admin = AdminClient(self.settings)  # Its requests end with it.
+        gone = TopicPartition(topic, 0, offset)
+        admin.delete_records([gone])[gone].result(30)
+
     def log(self, topic: str) -> KafkaLog:
         return KafkaLog(topic, self.settings, {"bootstrap_servers": self.kafka.bootstrap().split(",")}, "west")
 

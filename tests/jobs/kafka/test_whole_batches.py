@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
-from reconciler.providers.kafka.records.copy_sink import Limits
+from reconciler.errors import RetryableError
+from reconciler.providers.kafka.records import copy_sink
+from reconciler.providers.kafka.records.copy_sink import Limits, Target, Way, transactions_of
 from reconciler.providers.kafka.records.record_batches import Leader, fetched, heads_in
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
@@ -16,7 +18,9 @@ from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.records.log import TopicLog
 
 
 pytestmark = pytest.mark.thorough
@@ -84,6 +88,60 @@ def test_transactions_are_copied_whole_and_what_they_gave_up_is_not(place: Place
     assert batches_at(place, target) == batches_at(place, source)
 
 
+@pytest.mark.parametrize("limits", [WHOLE, Limits(whole=1, seconds=0)], ids=["few-commits", "many-commits"])
+def test_what_does_not_count_is_copied_past_and_opens_no_other_way(
+    place: Place, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 9 * EACH, each=EACH)  # the last of them is given up
+    ways: list[Way] = []
+
+    def noted(target: Target, partition: int, way: Way) -> Any:
+        ways.append(way)
+        return transactions_of(target, partition, way)
+
+    monkeypatch.setattr(copy_sink, "transactions_of", noted)
+    assert copied(place.log(source), place.sink(target, limits=limits)).records == 6 * EACH
+    assert ways == [Way.WHOLE]
+    assert assert_copied(place, source, target) == 6 * EACH
+    assert copied(place.log(source), place.sink(target, limits=limits)).records == 0
+
+
+@dataclass
+class Removing:
+    """A log of which the next batches are removed when the first whole one was had, and which then has no other."""
+
+    log: Any
+    place: Place
+    through: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        yield next(self.log.whole_batches(partition, offsets))
+        self.place.truncate(self.log.topic, self.through)
+
+
+@pytest.mark.parametrize("through", [2 * EACH + 5, 4 * EACH], ids=["in-the-middle", "all"])
+def test_what_is_removed_between_two_ways_of_copying_is_missed_aloud(place: Place, through: int) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    fill(place, source, plain(4 * EACH))
+    with pytest.raises(RetryableError, match=f"offsets 300 to {through - 1:,} were removed while they were copied"):
+        copied(cast("TopicLog", Removing(place.log(source), place, through)), place.sink(target, limits=WHOLE))
+    assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 4 * EACH - through
+    assert len(read_raw(place.kafka, target)) == 5 * EACH - through
+
+
+@pytest.mark.fact("F-K-084")
+def test_a_quota_that_is_used_up_slows_a_copy_down_and_loses_nothing(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    fill(place, source, [Raw(NOW, b"k%d" % n, b"v" * 10_000) for n in range(1_200)], each=50)
+    with place.kafka.limited(consumer_byte_rate=1_000_000):  # so one answer of some MiB uses up the next ten seconds
+        assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 1_200
+    assert assert_copied(place, source, target) == 1_200
+
+
 def test_times_of_the_broker_are_copied_as_times_of_records(place: Place) -> None:
     source = place.create("orders", message_timestamp_type="LogAppendTime")
     target = place.create("copy")
@@ -113,9 +171,7 @@ def test_many_small_batches_are_copied_record_by_record(place: Place) -> None:
 def test_what_was_removed_below_the_start_of_the_source_is_left_out(place: Place) -> None:
     source, target = place.create("orders"), place.create("copy")
     fill(place, source, plain(3 * EACH))
-    gone = TopicPartition(source, 0, EACH + 1)
-    admin = AdminClient(place.settings)  # Its requests end with it.
-    admin.delete_records([gone])[gone].result(30)
+    place.truncate(source, EACH + 1)
     assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH - 1
     assert assert_copied(place, source, target) == 2 * EACH - 1
 

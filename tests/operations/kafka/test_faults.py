@@ -111,21 +111,11 @@ def shop(bench: Bench, kafka_behind: tuple[Kafka, KafkaProxy], kafka_prefix: str
     return Shop(bench, kafka, proxy, kafka_prefix)
 
 
-@contextmanager
-def limited(kafka: Kafka, changes_per_second: int) -> Iterator[None]:
-    """Let everybody change only so much."""
-    whom = ("--entity-type", "users", "--entity-name", "ANONYMOUS")
-    tool = ("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap(), "--alter", *whom)
-    kafka.tool(*tool, "--add-config", f"controller_mutation_rate={changes_per_second}")
-    yield
-    kafka.tool(*tool, "--delete-config", "controller_mutation_rate")
-
-
 @pytest.mark.fact("F-K-084")
 def test_a_quota_that_is_used_up_slows_an_apply_down_and_fails_nothing(shop: Shop) -> None:
     names = [f"t{number}" for number in range(40)]
     shop.declare(*names)
-    with limited(shop.kafka, 8):
+    with shop.kafka.limited(controller_mutation_rate=8):
         begun = time.monotonic()
         applied = shop.apply()
         assert applied.verdict is None, applied.verdict

@@ -89,6 +89,22 @@ def test_every_answer_is_read_as_the_library_reads_it(some: list[Any], throttled
     ]
 
 
+def test_what_brokers_of_later_versions_add_is_passed_over() -> None:
+    plain = [
+        DescribeConfigsResponse.DescribeConfigsResult(
+            error_code=0, error_message=None, resource_type=2, resource_name=name, configs=[]
+        )
+        for name in ("first", "second")
+    ]
+    sent = bytes(on_the_wire(DescribeConfigsResponse(throttle_time_ms=0, results=plain)))
+    tagged = sent.replace(b"first\x01\x00", b"first\x01\x01\x05\x03abc")
+    assert tagged != sent
+    came = KafkaBytes(len(tagged))
+    came.write(tagged)
+    came.seek(0)
+    assert [each.resource_name for each in reader().decode(came).results] == ["first", "second"]
+
+
 @given(answers.filter(bool), st.data())
 @settings(max_examples=40)
 def test_an_answer_that_is_cut_off_is_refused(some: list[Any], data: st.DataObject) -> None:

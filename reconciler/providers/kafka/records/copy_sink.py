@@ -111,12 +111,32 @@ class Work:
     source: TopicLog
     way: Way
     offsets: OffsetRange
+    goes_on: bool = False
+    """Records before these were just copied another way: what is removed from here on is missed aloud."""
 
     def lots(self) -> Iterator[Lot]:
-        """Yield the records, in order; whole batches up to the first that cannot be had whole."""
+        """Yield the records, in order; whole batches up to the first that cannot be had whole.
+
+        Raises:
+            RetryableError: The first records were removed since those before them were read.
+        """
         if self.way is Way.WHOLE and isinstance(self.source, BatchLog):
-            return lots_whole(self.source, self.partition, self.offsets)
-        return lots_each(self.source, self.partition, self.offsets)
+            found = lots_whole(self.source, self.partition, self.offsets)
+        else:
+            found = lots_each(self.source, self.partition, self.offsets)
+        if self.goes_on:
+            first = next(found, None)
+            if first is None or first.first > self.offsets.start:
+                self._check_begin()
+            yield from () if first is None else (first,)
+        yield from found
+
+    def _check_begin(self) -> None:
+        begin = self.source.bounds([self.partition])[self.partition].start
+        if begin > self.offsets.start:
+            what = f"offsets {self.offsets.start:,} to {begin - 1:,} were removed while they were copied"
+            hint = "Retention or a deletion of records went on meanwhile. Run the same command again."
+            raise RetryableError(f"partition {self.partition} of the source: {what}", hint=hint)
 
 
 def transactions_of(target: Target, partition: int, way: Way) -> Writer:
@@ -221,7 +241,8 @@ class CopySink:
                 progress = self._progress(partition)
                 if progress is None or progress.through >= offsets.stop:
                     return
-                work = Work(partition, source, way, OffsetRange(progress.through, offsets.stop))
+                goes_on = progress.through == through > offsets.start
+                work = Work(partition, source, way, OffsetRange(progress.through, offsets.stop), goes_on)
                 through = yield from self._copied(transactions, work, progress)
             finally:
                 transactions.close()
@@ -259,11 +280,12 @@ class CopySink:
         began = monotonic()
         reached = rest.start
         for lot in work.lots():
-            if not transactions.takes(lot.content):
-                rest = OffsetRange(rest.start, lot.first)
-                break
-            transactions.take(lot.content)
-            progress = replace(progress, newest_ms=max(progress.newest_ms or 0, lot.newest_ms))
+            if lot.records:
+                if not transactions.takes(lot.content):
+                    rest = OffsetRange(rest.start, lot.first)
+                    break
+                transactions.take(lot.content)
+                progress = replace(progress, newest_ms=max(progress.newest_ms or 0, lot.newest_ms))
             reached = lot.through
             records += lot.records
             taken += lot.bytes

@@ -84,7 +84,7 @@ class Lot:
 
 
 def lots_whole(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
-    """Yield the batches of a range, up to the first that cannot be had whole."""
+    """Yield the batches of a range, up to the first that cannot be had whole; of those that do not count, nothing."""
     for each in source.whole_batches(partition, offsets):
         yield Lot(each, each.first, each.through, each.newest_ms, each.records, len(each.raw))
 

@@ -164,7 +164,7 @@ def heads_in(answer: Answer) -> Iterator[BatchHead]:
         is_marker = form == FORMAT and bool(attributes & CONTROL)
         is_given_up = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in giving_up
         counts = not is_marker and not is_given_up
-        if is_marker:
+        if is_marker and records:  # Compaction empties markers; such a one ends nothing.
             try:
                 is_end = _gives_up(fetched[at + PREFIX.size + REST.size : end])
             except (IndexError, struct.error):  # damaged, and with it what would be known of those behind it
@@ -414,7 +414,11 @@ class Leader:
         """
 
         def ask() -> Any:
-            return answer(self._sent(request, doing=doing, node=self._known()))
+            found = self._sent(request, doing=doing, node=self._known())
+            if not found.responses:  # So brokers answer whoever is over a quota.
+                message = f"cluster {self.client.name}: {doing}: a quota leaves nothing"
+                raise RetryableError(message, hint="See the quotas of this client: kafka-configs.sh --describe.")
+            return answer(found)
 
         is_once = self._is_asked_once
         found = ask() if is_once else until_told(ask, lambda found: int(found.error_code), _MOVED, self._forget)

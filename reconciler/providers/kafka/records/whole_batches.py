@@ -36,18 +36,15 @@ _WORTH_BYTES: Final = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """A batch as a broker keeps it: its records follow each other without a gap."""
+    """A batch as a broker keeps it: its records follow each other without a gap. One that does not count has none."""
 
     first: int
+    through: int
+    """The offset after its last record."""
     records: int
     newest_ms: int
     codec: str
     raw: bytes = field(repr=False)
-
-    @property
-    def through(self) -> int:
-        """The offset after its last record."""
-        return self.first + self.records
 
 
 def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
@@ -56,7 +53,7 @@ def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation
 
 
 def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
-    """Yield the batches of a range that count, in order, up to the first that must be read record by record.
+    """Yield the batches of a range, in order, up to the first that must be read record by record.
 
     Those are batches with gaps, with the broker's times, of old formats, or not wholly in the range.
     """
@@ -69,13 +66,15 @@ def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) ->
         return found if _is_worth(found) else ()
 
     for answer, heads in answers(ask, offsets, worthy):
-        yield from (whole_of(answer, head) for head in heads if head.counts)
+        yield from (whole_of(answer, head) for head in heads)
 
 
 def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
-    """Return a batch of an answer as it is."""
+    """Return a batch of an answer as it is, or that it does not count."""
+    if not head.counts:
+        return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
-    return WholeBatch(head.first, head.records, head.newest_ms, head.codec or "none", raw)
+    return WholeBatch(head.first, head.through, head.records, head.newest_ms, head.codec or "none", raw)
 
 
 def answers(

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from reconciler.providers.kafka.records import columns
 from reconciler.providers.kafka.records.columns import columns_in, readable_in
-from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Answer, Producer, heads_in, packed
+from reconciler.providers.kafka.records.record_batches import (
+    CODECS,
+    FORMAT,
+    LENGTH_END,
+    PREFIX,
+    REST,
+    Answer,
+    Producer,
+    heads_in,
+    packed,
+)
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA, texts_of
@@ -166,6 +176,19 @@ def test_of_transactions_only_what_was_committed_is_read_or_copied(
     whole = whole_in(log.answer(begin), OffsetRange(begin, log.end))
     copied = [at for head in whole if head.counts for at in range(head.first, head.through)]
     assert copied == [at for at in sorted(log.counting) if at >= begin]
+
+
+def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:
+    log = Transactions()
+    log.append(3, producer=1)
+    log.raw += PREFIX.pack(3, PREFIX.size - LENGTH_END + REST.size, -1, FORMAT, 0) + REST.pack(
+        0x30, 0, 1, 1, 1, 0, 0, 0
+    )
+    log.end += 1
+    log.append(2, producer=1)
+    log.finish(1, is_committed=False)
+    log.append(2)
+    assert [row["offset"] for row in read(log.answer(0))] == [7, 8]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])

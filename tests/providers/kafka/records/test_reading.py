@@ -139,6 +139,13 @@ def test_records_that_go_while_they_are_read_are_missed_aloud(kafka: Kafka, topi
         list(reading)
 
 
+@pytest.mark.fact("F-K-084")
+def test_a_quota_that_is_used_up_slows_reading_down_and_loses_nothing(kafka: Kafka, topic: str) -> None:
+    write(kafka, topic, [f"{number} {'x' * 10_000}" for number in range(1_200)])
+    with kafka.limited(consumer_byte_rate=1_000_000):  # so one answer of some MiB uses up the next ten seconds
+        assert [offset for offset, _ in contents(kafka_log(kafka, topic))] == list(range(1_200))
+
+
 def test_a_topic_or_partition_that_is_not_there_is_said_to_be_missing(
     kafka: Kafka, topic: str, kafka_prefix: str
 ) -> None:
