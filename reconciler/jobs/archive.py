@@ -116,7 +116,7 @@ def _compare(job: Archiving, since: Mapping[int, int]) -> None:
             for part in wrong
         )
         message = f"{job.name}: the archive differs from the topic in partitions {named}"
-        raise UserError(message, hint="Nothing was deleted. Cancel it (reconciler mount cancel), and begin anew.")
+        raise UserError(message, hint="Nothing was deleted. Cancel it (reconciler mount cancel), and start again.")
 
 
 def _check_same(job: Archiving, topic_id: str | None) -> None:

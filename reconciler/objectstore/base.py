@@ -126,7 +126,7 @@ def mine_or_lost(key: str, body: bytes, found: Stored | None) -> Version:
     if found is not None and found.body == body:
         return found.version
     current = None if found is None else found.body
-    raise LostRaceError(key, current, hint="Read it again and decide anew; running the same command again does that.")
+    raise LostRaceError(key, current, hint="Read it again and decide again; running the same command again does that.")
 
 
 # What a key may look like, so that no key leaves the store it is used with.

@@ -166,7 +166,7 @@ FORMAT: Final = "reconciler.known-drift/2"
 _UNNAMED: Final = "reconciler.known-drift/1"
 """Without a word of whose drift it tells: read as that of a workspace without environments; it would hide others'."""
 
-_ANEW: Final = "Delete it; it is written anew."
+_ANEW: Final = "Delete it; it is written again."
 
 _Marks: TypeAlias = Mapping[str, Address | None]
 """Fingerprint → where it was found."""

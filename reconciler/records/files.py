@@ -79,7 +79,7 @@ def read_parquet(stream: BinaryIO, source: str) -> Iterator[Rows]:
     try:
         yield from _counted(pq.ParquetFile(stream).iter_batches(batch_size=_ROWS), source)
     except (pa.ArrowInvalid, OSError) as error:
-        hint = "Name the format with --input-format, or write the file anew."
+        hint = "Name the format with --input-format, or write the file again."
         raise UserError(f"{source}: not a readable Parquet file: {_first_line(error)}", hint=hint) from error
 
 

@@ -203,7 +203,7 @@ def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluste
         message = f"topic {full_name} is being recovered from {topic.recovering}: it is not whole yet"
         raise UserError(message, hint="Wait until that is done: `reconciler run --once` continues it.")
     if topic.id in draft.rewrites:
-        message = f"topic {full_name} is being written anew under another key"
+        message = f"topic {full_name} is being rewritten under another key"
         raise UserError(message, hint="Wait until that is done: `reconciler run --once --only rewrites` continues it.")
     tiering = tiering_of(draft, full_name, cluster_id)
     if tiering is None or not tiering.uploads:

@@ -414,7 +414,7 @@ class MetadataKeeper:
         )
         hint = (
             "Nothing was overwritten. Export what is kept first: reconciler export CLUSTER --from-object-storage "
-            f"--cluster-id {self.cluster_id}. Where this root is the right one, delete {key}: it is written anew."
+            f"--cluster-id {self.cluster_id}. Where this root is the right one, delete {key}: it is written again."
         )
         return UserError(message, hint=hint)
 

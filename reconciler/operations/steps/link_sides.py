@@ -245,7 +245,7 @@ def _reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
         raise RetryableError(f"there is no cluster {name} where it should be", hint="Check that its root is there.")
     if known is not None and found.cluster_id != known:
         message = f"at the place of {name} lies cluster {found.cluster_id}; the link was made to {known}"
-        hint = f"Correct where {name} is. To follow the other cluster, make the link anew."
+        hint = f"Correct where {name} is. To follow the other cluster, delete the link and create it again."
         raise UserError(message, hint=hint)
     above = sides.source.links.syncs
     version = above.version()

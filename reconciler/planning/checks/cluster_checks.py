@@ -88,7 +88,7 @@ def _check_one(
         if last is not None:
             found = (
                 f"cluster {name} is recorded as {last.incarnation or 'there'}, but nothing is there now",
-                "A recorded cluster is never made anew. Check that its location can be reached.",
+                "A recorded cluster is never created again. Check that its location can be reached.",
             )
         elif capabilities is not None and not capabilities.creates_cluster:
             found = (f"cluster {name} is not there", f"A {cluster.spec.provider} cluster cannot be created from here.")

@@ -161,7 +161,7 @@ class CopySink:
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
     ledger: Ledger | None = None
-    """Read on by whoever asks for more than one; `None`: it is read whole."""
+    """Shared by several sinks, so that it is read once; `None`: it is read whole for each question."""
     deletes: bool = True
     """Whether brokers delete old records of the topic by themselves."""
 

@@ -396,7 +396,7 @@ class Leader:
     ) -> None:
         """Take settings of confluent-kafka, secrets hidden; a connection is made when something is sent.
 
-        `is_asked_once`: nothing is asked again, whoever asks has another way.
+        `is_asked_once`: a request that fails is not sent again, as the caller has another way to read.
         """
         self.client: KafkaClient = asking(as_admin(settings), cluster)
         self.topic, self.partition = topic, partition
