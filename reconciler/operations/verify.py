@@ -370,7 +370,7 @@ def _verdict(
     elif found <= _BEHIND:
         hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
     else:
-        hint = "To copy what comes next does not mend that. To copy it again from the beginning, delete the mirror, and apply"
+        hint = "Copying what comes next does not mend that. To copy all of it again, delete the mirror, and apply"
     return UserError(f"{left} and {right} differ in {described(comparison.differing)}", hint=hint)
 
 

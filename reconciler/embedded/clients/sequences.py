@@ -159,7 +159,7 @@ def _check_epoch(known: Json, batch: Numbered, where: str) -> None:
         raise ProducerFencedError(
             f"Epoch of producer {who} in {where} is {epoch}, which is smaller than the last seen epoch "
             f"{known['epoch']}",
-            hint="Another producer with its id took over; nothing was appended. Stop this producer, or create a new one.",
+            hint="Another producer took its id over; nothing was appended. Stop this producer, or create a new one.",
         )
     if epoch > known["epoch"] and batch.first != 0:
         raise OutOfOrderSequenceError(

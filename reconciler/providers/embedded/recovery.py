@@ -181,8 +181,8 @@ def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
     count = counted(manifests, "partition", grouping="")
     message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
     hint = (
-        "Where its cluster is there: reconciler run --once --only scrub writes it again. Else restore it from a version "
-        "or copy of the bucket. Where the topic is being deleted, leave it."
+        "Where its cluster is there: reconciler run --once --only scrub writes it again. Else restore it from a "
+        "version or copy of the bucket. Where the topic is being deleted, leave it."
     )
     return UserError(message, hint=hint)
 
