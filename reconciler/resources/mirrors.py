@@ -476,7 +476,7 @@ def asked_for(
     condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
     end = stepped(full_name, status, verb, condition)
     if verb in REVERSALS:
-        check_reversible(full_name, found)
+        check_reversible(full_name, mirror.source, found)
     return _asked(mirror, verb, end, asked)
 
 
@@ -512,8 +512,10 @@ def _over(mirror: MirrorEntry) -> MirrorEntry:
 _KNOWN_ENDED: Final = 8
 
 
-def check_reversible(full_name: str, found: Named | None) -> None:
-    """Refuse to reverse or restore over a link that goes one way, or whose mirrors have other names.
+def check_reversible(full_name: str, other: str, found: Named | None) -> None:
+    """Refuse to reverse or restore over a link that goes one way, or where a mirror has another name than its source.
+
+    `other` is the topic on the other cluster. Its half of the link may be the one that has a prefix.
 
     Raises:
         UserError: So it is.
@@ -522,7 +524,7 @@ def check_reversible(full_name: str, found: Named | None) -> None:
     if declared.get("mode") != "bidirectional":
         message = f"mirror {full_name} cannot be reversed: its link is not bidirectional"
         raise UserError(message, hint="Promote or fail over, and link the other way.")
-    if declared.get("prefix"):
+    if declared.get("prefix") or other != full_name:
         message = f"mirror {full_name} cannot be reversed: its link has a prefix"
         raise UserError(message, hint="Promote or fail over, and link the other way.")
 

@@ -87,7 +87,7 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Transi
         end = MIRROR.follow(status, _M.PENDING_MIRROR)
     else:
         raise UserError(f"topic {full_name} is a mirror already ({status})", hint="Stop that mirror first.")
-    check_reversible(full_name, (peer.link, link))
+    check_reversible(full_name, peer.name, (peer.link, link))
     return _put(
         draft,
         full_name,

@@ -147,7 +147,7 @@ class Readying:
         seen = self._seen(named)
         self._check_legal(named, seen)
         if self.verb in REVERSALS:
-            self._check_reversible(named, seen)
+            self._check_reversible(named, seen.link, seen.source)
         if self.verb in TWO_SIDED:
             self._check_source(named, seen.source_cluster, seen.link)
         ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
@@ -248,6 +248,7 @@ class Readying:
         for link in links.links():
             self._check_source(named, link.declared.spec.source, link.name)
         peer = _peer(driver, named, own)
+        self._check_reversible(named, peer.link, peer.name)
         mirror = MirrorTopic(
             cluster=named.cluster,
             link=peer.link,
@@ -317,13 +318,14 @@ class Readying:
             hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
             raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error
 
-    def _check_reversible(self, named: Named, seen: MirrorSeen) -> None:
-        """Refuse what the link cannot do: only one that goes both ways, under the same names, can be reversed."""
-        links = {link.name: link.declared.spec for link in self._links(named.cluster)}
-        spec = links[seen.link]
-        if spec.mode != "bidirectional" or spec.prefix:
-            why = "has a prefix" if spec.mode == "bidirectional" else "is not bidirectional"
-            message = f"{named.address} cannot be reversed: its link {seen.link} {why}"
+    def _check_reversible(self, named: Named, link: str, other: str) -> None:
+        """Refuse what the link cannot do: mirrors change roles over one that goes both ways, under the same names."""
+        modes = {each.name: each.declared.spec.mode for each in self._links(named.cluster)}
+        is_two_way = modes.get(link) == "bidirectional"
+        if not is_two_way or other != named.name:
+            why = "has a prefix" if is_two_way else "is not bidirectional"
+            done = "restored" if self.verb == RESTORE else "reversed"
+            message = f"{named.address} cannot be {done}: its link {link} {why}"
             raise UserError(message, hint="Promote or fail over, and link the other way.")
 
     def _check_source(self, named: Named, source: str, link: str) -> None:

@@ -32,6 +32,7 @@ from reconciler.planning.resolve.mirror_sources import (
     frees,
     is_marked,
     link_of,
+    made_by_link,
     peer_of,
     protected_from,
     said_then,
@@ -41,6 +42,7 @@ from reconciler.planning.resolve.mirror_sources import (
 )
 from reconciler.planning.situation import COPYING, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.acls import DENIED, denial_path
+from reconciler.resources.address import cluster_address
 from reconciler.resources.inventory import Observed
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.topic import Topic
@@ -442,7 +444,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
         return is_live(seen)
     if seen is not None and is_live(seen) and address not in situation.recorded:
         if not _say_swapped(sides, seen, situation, decision):
-            _refuse_strange(sides, seen, decision)
+            _refuse_strange(sides, seen, situation, decision)
         return True
     return False
 
@@ -524,17 +526,25 @@ def _way_back(entry: MirrorTopic, situation: Situation) -> str:
 def _say_swapped(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
     """Tell whether a topic mirrors what was its mirror, by a command: no file names that mirror."""
     mirror = seen.resource
-    peer = situation.observed.get(peer_of(mirror).address) if isinstance(mirror, MirrorTopic) else None
-    if not isinstance(mirror, MirrorTopic) or peer is None or is_live(peer):
+    if not isinstance(mirror, MirrorTopic) or made_by_link(mirror.cluster, mirror.name, situation) is not None:
         return False
-    now = f"it is a mirror of {source_of(mirror)} since they changed roles"
-    decision.warn(
-        sides.address,
-        sides.wanted.source,
-        f"{now}: its manifest is left alone until it is a topic again",
-        f"To swap the roles back: reconciler mirror reverse {mirror.address}. To keep them so: name {mirror.name} in "
-        f"mirrorTopics of the link of {peer.resource.address}, with state reversed.",
+    peer, now = peer_of(mirror), f"it is a mirror of {source_of(mirror)}"
+    there, is_read = situation.observed.get(peer.address), mirror.source_cluster in situation.trusted
+    is_known = cluster_address(mirror.source_cluster) in situation.wanted
+    if not is_known or (is_read and (there is None or is_live(there))):
+        return False
+    hint = (
+        f"{peer.address} was its mirror, if they changed roles: cluster {mirror.source_cluster} was not read. To make "
+        f"it a topic again, whatever that has more: reconciler mirror failover {mirror.address}"
     )
+    if is_read:
+        now = f"{now} since they changed roles"
+        hint = (
+            f"To swap the roles back: reconciler mirror reverse {mirror.address}. To keep them so: name {mirror.name} "
+            f"in mirrorTopics of the link of {peer.address}, with state reversed."
+        )
+    message = f"{now}: its manifest is left alone until it is a topic again"
+    decision.warn(sides.address, sides.wanted.source, message, hint)
     return True
 
 
@@ -549,13 +559,13 @@ def _refuse_both(sides: AddressView, entry: MirrorTopic, situation: Situation, d
     )
 
 
-def _refuse_strange(sides: AddressView, seen: Observed, decision: Decision) -> None:
+def _refuse_strange(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> None:
     mirror = seen.resource
     link = mirror.link if isinstance(mirror, MirrorTopic) else "a link"
     message = f"a mirror of that name was made by link/{sides.address.split('/')[1]}/{link}"
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
-    if isinstance(mirror, MirrorTopic) and not seen.is_automatic:
-        hint = f"Name {mirror.source} in the link's mirrorTopics, with state promoted or failed-over; or: {hint}"
+    if isinstance(mirror, MirrorTopic) and made_by_link(mirror.cluster, mirror.name, situation) is None:
+        hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 

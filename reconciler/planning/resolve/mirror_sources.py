@@ -506,10 +506,10 @@ def _above(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
     if there is not None:
         return there if is_live(situation.observed[there.address]) else None
     is_topic = source in situation.observed or source in situation.wanted
-    return None if is_topic else _made_by_link(mirror.source_cluster, mirror.source, situation)
+    return None if is_topic else made_by_link(mirror.source_cluster, mirror.source, situation)
 
 
-def _made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
+def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
     """Return the mirror that the filters of a cluster's links would make under a name."""
     namespace, name = split_name(full_name)
     for address, wanted in sorted(situation.wanted.items()):

@@ -312,7 +312,7 @@ def test_a_mirror_that_lost_its_beginning_differs_unless_its_retention_may_have_
     if differences:
         assert (first["left"]["start"], first["right"]["start"], first["right"]["end"]) == (2, 0, 3)
         said = demo.typed("verify", demo.mirror)
-        assert "To copy what comes next does not mend that" in said.err
+        assert "Copying what comes next does not mend that" in said.err
 
 
 def test_a_source_that_was_created_again_is_no_source_of_the_mirror(demo: Demo) -> None:

@@ -73,7 +73,7 @@ class Failback:
                 return {}
             if entry is not None and operation in entry.ended:
                 raise over_error(full_name, entry)
-            check_reversible(full_name, (of.link, link))
+            check_reversible(full_name, of.name, (of.link, link))
             status = _M.REGULAR if kept is None else states.status(kept)
             begun = OperationEntry(operation, verb, diverged=None if verb in REVERSALS else diverged)
             return mirror_changes(
