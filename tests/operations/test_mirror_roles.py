@@ -346,6 +346,21 @@ def test_a_restore_needs_a_bidirectional_link_however_its_mirror_was_stopped(ver
     linked.produce("west", "as ever")
 
 
+def test_mirrors_and_sources_of_other_names_never_begin_to_change_roles() -> None:
+    linked, copied = Linked(), "shop:w.orders"
+    linked.west.create_topic(ORDERS)
+    linked.half("east", "west", prefix="w.")
+    linked.half("west", "east")  # which has none, and is the half of a restore
+    linked.mirror("east", "west", name=copied)
+    with pytest.raises(UserError, match="its link has a prefix"):
+        linked.driver().reverse("east", copied)
+    linked.provider("east").links.ask(copied, "failover")
+    with pytest.raises(UserError, match="its link has a prefix"):
+        linked.driver().restore("west", ORDERS)
+    linked.produce("west", "as ever")
+    assert [value for _, value in linked.read("west")] == ["as ever"]
+
+
 @pytest.mark.fact("F-C-078")
 @pytest.mark.parametrize("place", ["east", "west"])
 def test_a_restore_runs_on_the_original_source_of_a_stopped_mirror_and_nowhere_else(linked: Linked, place: str) -> None:
