@@ -228,6 +228,15 @@ def test_a_new_mirror_begins_where_its_link_says_and_its_first_copy_is_verified(
     assert [(one.offset, one.value) for one in found] == [(5, b"late")]
 
 
+def test_a_run_that_does_not_know_the_source_says_so_and_marks_nothing_for_those_who_do(shop: Bench) -> None:
+    for name in ("west", "orders", "link"):
+        (shop.folder / f"manifests/{name}.yaml").unlink()
+    found = upkeep(shop)
+    assert f"2 of 17 failed: {MIRROR}, link:east" in str(found.verdict)
+    assert status(shop) == "ACTIVE"
+    assert opened(shop, "east").catalog.read().links["dr"].trouble is None
+
+
 # Transitions of mirrors over two clusters: promote, fail over, reverse, restore, and failing back.
 
 

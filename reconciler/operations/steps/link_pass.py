@@ -321,10 +321,10 @@ def sync_links(
     for link in links.links():
         if not is_wanted(link.name):
             continue
-        source = providers.get(link.declared.spec.source)
-        if source is None:
+        if link.declared.spec.source not in providers:
             yield _unknown(cluster, link)
             continue
+        source = providers[link.declared.spec.source]
         own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
         yield sync_link(LinkView(link, own, providers[cluster], source, now_ms()), pace, driver)
 

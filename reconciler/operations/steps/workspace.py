@@ -111,6 +111,10 @@ class Providers(Mapping[str, Provider]):
                 self._opened[name] = open_provider(cluster, self._edge)
             return self._opened[name]
 
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a cluster is declared; none is opened for that."""
+        return name in self._clusters
+
     def __iter__(self) -> Iterator[str]:
         """Yield the names of all clusters, opened or not."""
         return iter(sorted(self._clusters))
