@@ -36,7 +36,7 @@ from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.plan_rows import moves_of, plain
-from reconciler.planning.resolve.mirror_sources import commanded, link_of
+from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, commanded, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from reconciler.operations.plan import Decided
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.planning.resolve.mirror_sources import Commanded
-    from reconciler.resources.inventory import Inventory, Resource
+    from reconciler.resources.inventory import Inventory, Observed, Resource
 
 
 # What is on a cluster and no file declares, as a new manifest.
@@ -133,12 +133,14 @@ def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> d
     return {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
 
 
-def role_of(state: str | None) -> Role | None:
-    """Return the role that a mirror in a state has, as a manifest names it; `None` where it is on its way."""
+def role_of(seen: Observed) -> Role | None:
+    """Return the role that a mirror has, as a manifest names it; `None` where it is on its way."""
     try:
-        status = MirrorStatus(state or MirrorStatus.ACTIVE)
+        status = MirrorStatus(seen.state or MirrorStatus.ACTIVE)
     except ValueError:
         return None
+    if status is MirrorStatus.STOPPED and (stopped := ROLE_BY_VERB.get(seen.stopped_by or "")) is not None:
+        return stopped
     return next((role for role in ROLES if isinstance(towards(role, status), InRole)), None)
 
 
@@ -203,7 +205,7 @@ def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
 def _mirror(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
-        role = role_of(seen.state) or "mirroring"
+        role = role_of(seen) or "mirroring"
         yield from entry_of(seen.resource.model_copy(update={"state": role})).items()
 
 
@@ -434,7 +436,7 @@ class _Accepting:
                 if known[address].said is not None and known[address].is_of_role:
                     yield address, (known[address].mirror.state, None if seen is None else seen.state)
             elif seen is not None:
-                yield address, (role_of(seen.state), seen.state)
+                yield address, (role_of(seen), seen.state)
 
     def _accept_role(self, mirror: Address, role: Role | None, state: str | None) -> None:
         capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]

@@ -125,10 +125,20 @@ MIRROR = {"mirror": "orders", "where": "east", "link": "l", "configs": {"min.ins
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [("PAUSED", "paused"), ("STOPPED", "promoted")], ids=["paused by hand", "failed over by hand"]
+    ("declared", "seen", "said"),
+    [
+        ("mirroring", {"state": "PAUSED"}, "paused"),
+        ("paused", {"state": "STOPPED"}, "promoted"),
+        ("paused", {"state": "STOPPED", "stopped_by": "promote"}, "promoted"),
+        ("paused", {"state": "STOPPED", "stopped_by": "failover"}, "failed-over"),
+    ],
+    ids=["paused by hand", "stopped by whom nobody knows", "promoted by hand", "failed over by hand"],
 )
-def test_the_role_a_mirror_was_given_by_hand_becomes_its_state(two: Two, state: str, said: str) -> None:
-    two.see({**MIRROR, "is": {"state": state}})
+def test_the_role_a_mirror_was_given_by_hand_becomes_its_state(
+    two: Two, declared: str, seen: dict[str, str], said: str
+) -> None:
+    two.link.write_text(LINK.replace("replicas: 1}\n", f"replicas: 1}}\n      state: {declared}\n"))
+    two.see({**MIRROR, "is": seen})
     assert two.accepted("mirror/east/orders").notes == ()
     wanted = LINK.replace("replicas: 1}\n", f"replicas: 1}}\n      state: {said}\n")
     assert two.link.read_text() == wanted
@@ -184,7 +194,7 @@ def test_a_link_that_nobody_declares_is_accepted_with_its_mirrors(two: Two) -> N
 
 @pytest.mark.parametrize("state", ["ACTIVE", "PAUSED", "STOPPED", None])
 def test_every_settled_state_has_a_role(state: str | None) -> None:
-    assert role_of(state) is not None
+    assert role_of(replace(observed(MIRROR)[1], state=state)) is not None
 
 
 def test_a_role_is_not_written_where_the_platform_does_not_know_it(two: Two) -> None:

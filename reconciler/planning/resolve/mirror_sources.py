@@ -619,7 +619,7 @@ def link_of(mirror: MirrorTopic) -> Address:
 # down. What was done without the state is found by looking: nothing but a command stops a mirror.
 
 
-_ROLE_BY_VERB: Final[Mapping[str, Role]] = {"failover": "failed-over", "promote": "promoted"}
+ROLE_BY_VERB: Final[Mapping[str, Role]] = {"failover": "failed-over", "promote": "promoted"}
 """What a stopped mirror is, by what stopped it: neither needs anything of the other cluster to be told."""
 _UNNAMED: Final = "it was made by a command, and the files do not name it"
 _LEFT: Final = "it is left as it is"
@@ -735,7 +735,7 @@ def _commanded(mirrors: Mapping[Address, MirrorTopic], recorded: Record, observe
 def _seen_role(mirror: MirrorTopic, seen: Observed | None) -> Role | None:
     """Return the role a mirror was given by who told no state of it."""
     is_stopped = mirror.state in COPYING and seen is not None and seen.state == MirrorStatus.STOPPED
-    return _ROLE_BY_VERB.get(seen.stopped_by or "") if is_stopped and seen is not None else None
+    return ROLE_BY_VERB.get(seen.stopped_by or "") if is_stopped and seen is not None else None
 
 
 def _is_followed(mirror: MirrorTopic, seen: Observed | None, observed: Inventory) -> bool:
