@@ -715,6 +715,22 @@ def warnings_of_commanded(review: Review) -> Iterator[Finding]:
             written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
             hint = f"Write it into the files: reconciler drift --accept {written}"
             yield Finding(address, None, f"{_UNNAMED}: {_LEFT}", hint)
+    yield from _stopped_by_command(situation)
+
+
+def _stopped_by_command(situation: Situation) -> Iterator[Finding]:
+    """Yield the mirrors that a link made by itself and that were promoted or failed over: no file says that."""
+    named = situation.wanted.keys() | situation.recorded.keys()
+    for address, mirror in sorted(situation.mirrors.items()):
+        seen, link = situation.observed[address], link_of(mirror)
+        role = ROLE_BY_VERB.get(seen.stopped_by or "")
+        if role is None or is_live(seen) or address in named or not situation.is_decidable(address):
+            continue
+        is_swapped = is_live(situation.observed.get(peer_of(mirror).address))
+        if not is_swapped and made_by_link(mirror.cluster, mirror.name, situation) is not None:
+            message = f"it was made {role} by a command, and follows its source no more: no file says that"
+            hint = f"Name {mirror.source} in mirrorTopics of {link}, with state {role}; or exclude it by its filters."
+            yield Finding(address, situation.wanted[link].source, message, hint)
 
 
 def _commanded(mirrors: Mapping[Address, MirrorTopic], recorded: Record, observed: Inventory) -> Iterator[Commanded]:
