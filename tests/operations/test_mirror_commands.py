@@ -80,6 +80,17 @@ ROLES: list[tuple[list[tuple[Verb, str]], str]] = [
 ]
 
 
+def test_a_command_that_the_files_outlive_is_forgotten_by_the_role_it_made(shop: Bench) -> None:
+    want(shop, "failed-over")
+    assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
+    command(shop, "truncate-and-restore", BACK)
+    (learnt,) = shop.plan().plan.actions
+    assert isinstance(learnt, Adopt)
+    assert headline(learnt) == "remembered: state reversed → failed-over"
+    assert shop.apply().verdict is None
+    assert planned(shop) == []
+
+
 @pytest.mark.parametrize(("asked", "role"), ROLES, ids=lambda value: value if isinstance(value, str) else value[-1][0])
 def test_what_a_command_did_is_left_told_and_accepted(shop: Bench, asked: list[tuple[Verb, str]], role: str) -> None:
     for verb, address in asked:

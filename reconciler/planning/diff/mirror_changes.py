@@ -236,6 +236,7 @@ def _remember(sides: AddressView, mirror: MirrorTopic, before: Observed, decisio
     is_changed = isinstance(last, MirrorTopic) and last.state != mirror.state and not is_told
     if isinstance(last, MirrorTopic) and (is_changed or is_told_now):
         said = said_then(sides.last.origins[STATE]) if is_told_now and sides.last is not None else last.state
+        said = last.state if said == mirror.state else said  # The files say what they said: the command is forgotten.
         found = Differences(record_changes=(Change("state", None if said == NOTHING else said, mirror.state),))
         if not any(action.address == sides.address for action in decision.actions):
             decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
