@@ -14,6 +14,7 @@ from reconciler.planning.diff.converge import (
     adopt,
     converge,
     create,
+    is_another,
     precondition,
     state_precondition,
 )
@@ -487,16 +488,24 @@ def belongs_to_entry(topic: Address, situation: Situation) -> bool:
 
 def say_kept(address: Address, situation: Situation, decision: Decision) -> bool:
     """Tell whether a topic that left the files is a mirror for now, so that it is neither deleted nor forgotten."""
-    behind = entry_behind(address, situation)
-    if behind is None:
+    behind, seen = entry_behind(address, situation), situation.observed.get(mirror_at(address))
+    if behind is not None:
+        source = topic_of(behind[0])
+        hint = "It is planned for deletion once it is a topic again."
+    elif seen is not None and isinstance(seen.resource, MirrorTopic) and _is_swapped(address, seen, situation):
+        source = source_of(seen.resource)
+        hint = f"It is planned for deletion once it is a topic again: reconciler mirror promote {mirror_at(address)}"
+    else:
         return False
-    decision.warn(
-        address,
-        None,
-        f"it left the files while it mirrors {topic_of(behind[0])}: it is neither deleted nor forgotten now",
-        "It is planned for deletion once it is a topic again, or when the link's entry is gone, too.",
-    )
+    message = f"it left the files while it mirrors {source}: it is neither deleted nor forgotten now"
+    decision.warn(address, None, message, hint)
     return True
+
+
+def _is_swapped(topic: Address, mirror: Observed, situation: Situation) -> bool:
+    """Tell whether a mirror that is not recorded is the very topic that is, made one by a command or an entry."""
+    is_same = not is_another(situation.recorded[topic], mirror)
+    return is_same and is_live(mirror) and not situation.given.is_destroy and mirror_at(topic) not in situation.recorded
 
 
 def _say_mirrored(
