@@ -99,8 +99,10 @@ class Manifests:
         owner = self._owner(address)
         places = self.loaded.places.get(owner)
         if places is None:
-            message = "it is declared by no document of its own: the namespace below it needs it"
-            raise ElsewhereError(message)
+            why = "the namespace below it needs it"
+            if kind_of(owner) == "link":
+                why = "a link of the other cluster that goes both ways makes it; accept that link"
+            raise ElsewhereError(f"it is declared by no document of its own: {why}")
         base = places[-1]
         spot = Spot(base, self._file(base), () if owner == address else self._entry(address, owner, base))
         self._check_overlays(owner, places, (*spot.within, *path))

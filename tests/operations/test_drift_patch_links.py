@@ -59,7 +59,7 @@ spec:
     - source: clicks # not money
 """
 STATES = ["mirroring", "paused", "promoted", "failed-over", "reversed"]
-FEATURES = ["paused", "auto-create", "topic-config-sync", "retry-timeout", "metadata-interval", "start-offset"]
+FEATURES = ["bidirectional-mode", "paused", "auto-create", "topic-config-sync", "retry-timeout", "metadata-interval", "start-offset"]
 
 
 class Two:
@@ -163,6 +163,18 @@ def test_what_changed_on_a_link_and_on_a_mirror_is_accepted(two: Two) -> None:
     assert two.accepted().notes == ()
     wanted = LINK.replace("5m ", "10m ").replace("replicas: 1", "replicas: 2")
     assert two.link.read_text() == wanted + "  paused: true\n"
+
+
+def test_of_the_half_that_a_link_makes_on_the_other_cluster_that_link_is_named(two: Two) -> None:
+    two.link.write_text(LINK.replace("  source: west\n", "  source: west\n  mode: bidirectional\n", 1))
+    half = {"link": "l", "where": "west", "source": "east", "mode": "bidirectional"}
+    for known in ({"link": "l", "where": "east", "source": "west", "mode": "bidirectional"}, half):
+        two.recorded.update([recorded(known)])
+        two.see(known)
+    two.see({**half, "retryTimeout": "10m"})
+    found = two.accepted("link/west/l")
+    assert found.patch == ""
+    assert "a link of the other cluster that goes both ways makes it; accept that link" in found.notes[0]
 
 
 def test_mirrors_that_are_gone_leave_their_link_one_by_one(two: Two) -> None:
