@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 EAGER = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": "20000"}
 TOMBSTONES_MS = 20_000
@@ -176,7 +176,6 @@ def test_a_partition_whose_keys_fit_is_compacted_by_one_task(spark: SparkSession
     assert held(two) == held(one)
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("few_keys")
 def test_what_was_aborted_or_is_open_supersedes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     one, two = (clocked(DirectoryStore(tmp_path / name))[0] for name in ("one", "two"))
@@ -221,7 +220,6 @@ def test_a_part_that_cannot_be_read_leaves_everything_as_it_was(
     assert parts_in(store) == parts
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("few_keys")
 def test_a_pass_one_of_whose_tasks_was_killed_is_done_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
     mishap = LostTask(tmp_path)
@@ -240,7 +238,6 @@ def test_a_pass_one_of_whose_tasks_was_killed_is_done_by_the_next_run(spark: Spa
     assert below == sorted(last.values())
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("few_keys")
 def test_upkeep_that_is_stopped_begins_no_other_pass(spark: SparkSession, tmp_path: Path) -> None:
     cluster, _ = clocked(DirectoryStore(tmp_path / "one"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 COLUMNS = "partition int, offset bigint, timestamp_ms bigint, key binary, is_null boolean, size bigint"
 NOW = 1_700_000_000_000

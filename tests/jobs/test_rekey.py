@@ -58,6 +58,7 @@ def test_an_empty_batch_has_no_rows() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_each_partition_is_one_task_that_gets_its_records_in_the_order_of_their_sources(
     spark: SparkSession, west: EmbeddedCluster
 ) -> None:

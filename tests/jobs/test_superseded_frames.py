@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 HASH = "struct<a: bigint, b: bigint>"
 RECORDS = (

@@ -191,6 +191,7 @@ def test_a_topic_that_is_gone_is_said_so(west: EmbeddedCluster, east: EmbeddedCl
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_many_partitions_are_compared_in_spark(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:

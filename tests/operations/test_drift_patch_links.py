@@ -59,7 +59,10 @@ spec:
     - source: clicks # not money
 """
 STATES = ["mirroring", "paused", "promoted", "failed-over", "reversed"]
-FEATURES = ["bidirectional-mode", "paused", "auto-create", "topic-config-sync", "retry-timeout", "metadata-interval", "start-offset"]
+FEATURES = [
+    *("bidirectional-mode", "paused", "auto-create"),
+    *("topic-config-sync", "retry-timeout", "metadata-interval", "start-offset"),
+]
 
 
 class Two:

@@ -134,6 +134,7 @@ def differences(bench: Bench) -> set[str]:
 
 @pytest.mark.soak
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_a_link_brings_its_mirrors_to_the_source(linked: Bench) -> None:
     feed(linked, 1000)
     planned = linked.plan()
@@ -148,6 +149,7 @@ def test_a_link_brings_its_mirrors_to_the_source(linked: Bench) -> None:
 
 @pytest.mark.soak
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_mirrors_are_kept_at_the_end_of_their_source(linked: Bench) -> None:
     assert linked.apply().verdict is None
     # The source goes on: that the mirror is behind is upkeep, and neither planned nor drift.
@@ -240,6 +242,7 @@ def test_a_copy_that_grew_since_it_was_approved_is_refused_without_java_before_i
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_with_engine_spark_a_small_copy_is_a_spark_stage(linked: Bench) -> None:
     feed(linked, 10)
     code, said = in_a_process_of_its_own(with_spark(linked, '{engine: spark, master: "local[2]"}'), "apply")

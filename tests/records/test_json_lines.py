@@ -431,13 +431,13 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         "cut Parquet",
         lambda: read(parquet(a=list(range(1000)))[:-20], "parquet"),
         "in: not a readable Parquet file: ",
-        "write the file anew",
+        "write the file again",
     ),
     (
         "damaged Parquet",
         lambda: read(damaged(parquet(a=[str(n) for n in range(1000)])), "parquet"),
         "in: not a readable Parquet file: ",
-        "write the file anew",
+        "write the file again",
     ),
     (
         "ragged CSV",
