@@ -451,6 +451,7 @@ def enter(monkeypatch: pytest.MonkeyPatch, forge: ForgeServer) -> None:
 def _handler(forge: ForgeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else a body waits for the head before it to be acknowledged
 
         def do(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -63,6 +63,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits for the head before it to be acknowledged
     server: _Server
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name

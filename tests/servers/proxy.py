@@ -240,6 +240,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits for the head before it to be acknowledged
     server: _Server
 
     def parse_request(self) -> bool:

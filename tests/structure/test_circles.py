@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.imports import circles, file_imports, folder_imports, folders_of, modules, report
+from tests.structure.imports import Imports, circles, file_imports, folder_imports, folders_of, modules, report
 
 CASES = {
     "a plain import": {"a": "import reconciler.b", "b": "from reconciler.a import one"},
@@ -28,12 +28,17 @@ CASES = {
 }
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
-    assert circles(file_imports()) == []
+@pytest.fixture(scope="module")
+def imports() -> Imports:
+    return file_imports()
 
 
-def test_no_packages_import_each_other_in_a_circle() -> None:
-    assert circles(folder_imports(file_imports(), folders_of(modules()))) == []
+def test_no_files_import_each_other_in_a_circle(imports: Imports) -> None:
+    assert circles(imports) == []
+
+
+def test_no_packages_import_each_other_in_a_circle(imports: Imports) -> None:
+    assert circles(folder_imports(imports, folders_of(modules()))) == []
 
 
 @pytest.mark.parametrize("sources", CASES.values(), ids=CASES)
