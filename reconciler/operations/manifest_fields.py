@@ -101,7 +101,7 @@ class Manifests:
         if places is None:
             why = "the namespace below it needs it"
             if kind_of(owner) == "link":
-                why = "a link of the other cluster that goes both ways makes it; accept that link"
+                why = "it is the other half of a bidirectional link; accept that link"
             raise ElsewhereError(f"it is declared by no document of its own: {why}")
         base = places[-1]
         spot = Spot(base, self._file(base), () if owner == address else self._entry(address, owner, base))

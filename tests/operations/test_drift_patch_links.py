@@ -177,7 +177,7 @@ def test_of_the_half_that_a_link_makes_on_the_other_cluster_that_link_is_named(t
     two.see({**half, "retryTimeout": "10m"})
     found = two.accepted("link/west/l")
     assert found.patch == ""
-    assert "a link of the other cluster that goes both ways makes it; accept that link" in found.notes[0]
+    assert "it is the other half of a bidirectional link; accept that link" in found.notes[0]
 
 
 def test_mirrors_that_are_gone_leave_their_link_one_by_one(two: Two) -> None:

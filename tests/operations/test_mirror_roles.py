@@ -228,13 +228,21 @@ def test_a_new_mirror_begins_where_its_link_says_and_its_first_copy_is_verified(
     assert [(one.offset, one.value) for one in found] == [(5, b"late")]
 
 
-def test_a_run_that_does_not_know_the_source_says_so_and_marks_nothing_for_those_who_do(shop: Bench) -> None:
+@pytest.mark.parametrize("is_away", [False, True], ids=["which-answers", "which-does-not"])
+def test_a_run_that_does_not_know_the_source_says_so_and_marks_nothing_for_those_who_do(
+    shop: Bench, *, is_away: bool
+) -> None:
+    if is_away:
+        (shop.folder / ".clusters/west").rename(shop.folder / "away")
+        upkeep(shop)
+    before = opened(shop, "east").catalog.read().links["dr"]
+    assert (before.trouble is not None) == is_away
     for name in ("west", "orders", "link"):
         (shop.folder / f"manifests/{name}.yaml").unlink()
     found = upkeep(shop)
-    assert f"2 of 17 failed: {MIRROR}, link:east" in str(found.verdict)
+    assert f"{MIRROR}, link:east" in str(found.verdict)
     assert status(shop) == "ACTIVE"
-    assert opened(shop, "east").catalog.read().links["dr"].trouble is None
+    assert opened(shop, "east").catalog.read().links["dr"] == before
 
 
 # Transitions of mirrors over two clusters: promote, fail over, reverse, restore, and failing back.

@@ -364,12 +364,16 @@ class Rounds:
         for one, synced in ordered:
             with _failing(failed, one.mirror.cluster):
                 self._note(one, synced.error, here[one.mirror.cluster])
-        # A cluster that this workspace does not declare may well answer those who copy from it.
-        away = {name: error for name, error in lost.items() if name in self.copier.providers}
         for name, look in here.items():
             with _failing(failed, name):
                 if look.mirrors:
-                    note_links(self._provider(name).links, look.links, away, self.now_ms())
+                    # Of a cluster that it does not declare a workspace cannot say whether it answers.
+                    known = {
+                        link: seen
+                        for link, seen in look.links.items()
+                        if seen.declared.spec.source in self.copier.providers
+                    }
+                    note_links(self._provider(name).links, known, lost, self.now_ms())
                     self._remembered[name].end(self._provider(name))
         left = Counter(status for look in here.values() for status in look.left)
         return Round(tuple(synced for _, synced in ordered), failed, dict(sorted(left.items())))

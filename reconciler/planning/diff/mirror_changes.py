@@ -43,7 +43,6 @@ from reconciler.planning.resolve.mirror_sources import (
 )
 from reconciler.planning.situation import COPYING, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.acls import DENIED, denial_path
-from reconciler.resources.address import cluster_address
 from reconciler.resources.inventory import Observed
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.topic import Topic
@@ -494,7 +493,7 @@ def say_kept(address: Address, situation: Situation, decision: Decision) -> bool
         hint = "It is planned for deletion once it is a topic again."
     elif seen is not None and isinstance(seen.resource, MirrorTopic) and _is_swapped(address, seen, situation):
         source = source_of(seen.resource)
-        hint = f"It is planned for deletion once it is a topic again: reconciler mirror promote {mirror_at(address)}"
+        hint = f"It is planned for deletion once it is a topic again. {_way_out(seen.resource, seen, situation)}"
     else:
         return False
     message = f"it left the files while it mirrors {source}: it is neither deleted nor forgotten now"
@@ -534,28 +533,33 @@ def _way_back(entry: MirrorTopic, situation: Situation) -> str:
 
 
 def _say_swapped(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
-    """Tell whether a topic mirrors what was its mirror, by a command: no file names that mirror."""
+    """Tell whether a topic that is recorded has become a mirror, by a command: no file names that mirror."""
     mirror = seen.resource
-    if not isinstance(mirror, MirrorTopic) or made_by_link(mirror.cluster, mirror.name, situation) is not None:
+    is_it = sides.address in situation.recorded and _is_swapped(sides.address, seen, situation)
+    if not is_it or not isinstance(mirror, MirrorTopic):
         return False
-    peer, now = peer_of(mirror), f"it is a mirror of {source_of(mirror)}"
-    there, is_read = situation.observed.get(peer.address), mirror.source_cluster in situation.trusted
-    is_known = cluster_address(mirror.source_cluster) in situation.wanted
-    if not is_known or (is_read and (there is None or is_live(there))):
-        return False
-    hint = (
-        f"{peer.address} was its mirror, if they changed roles: cluster {mirror.source_cluster} was not read. To make "
-        f"it a topic again, whatever that has more: reconciler mirror failover {mirror.address}"
-    )
-    if is_read:
-        now = f"{now} since they changed roles"
-        hint = (
-            f"To swap the roles back: reconciler mirror reverse {mirror.address}. To keep them so: name {mirror.name} "
-            f"in mirrorTopics of the link of {peer.address}, with state reversed."
-        )
-    message = f"{now}: its manifest is left alone until it is a topic again"
-    decision.warn(sides.address, sides.wanted.source, message, hint)
+    message = f"it is a mirror of {source_of(mirror)}: its manifest is left alone until it is a topic again"
+    decision.warn(sides.address, sides.wanted.source, message, _way_out(mirror, seen, situation))
     return True
+
+
+def _way_out(mirror: MirrorTopic, seen: Observed, situation: Situation) -> str:
+    """Return what makes a topic again of one that became a mirror by a command, as far as that is legal."""
+    address, peer = mirror.address, peer_of(mirror)
+    there = situation.observed.get(peer.address)
+    if is_broken_off(address, situation):
+        return f"Its reversal was broken off: reconciler mirror failover {address}"
+    if is_on_its_way(seen):
+        return f"It is {seen.state}: reconciler run finishes that."
+    if mirror.source_cluster not in situation.trusted:
+        lost = f"What only cluster {mirror.source_cluster} has is lost then."
+        return f"To take records now: reconciler mirror failover {address}. {lost}"
+    if there is None or is_live(there):  # The other topic was never its mirror, or that is forgotten.
+        return f"To make it a topic again: reconciler mirror promote {address}"
+    return (
+        f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "
+        f"mirrorTopics of {link_of(peer)}, with state reversed."
+    )
 
 
 def _refuse_both(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:

@@ -726,8 +726,9 @@ def _stopped_by_command(situation: Situation) -> Iterator[Finding]:
         role = ROLE_BY_VERB.get(seen.stopped_by or "")
         if role is None or is_live(seen) or address in named or not situation.is_decidable(address):
             continue
-        is_swapped = is_live(situation.observed.get(peer_of(mirror).address))
-        if not is_swapped and made_by_link(mirror.cluster, mirror.name, situation) is not None:
+        made = made_by_link(mirror.cluster, mirror.name, situation)
+        is_its = made is not None and link_of(made) == link
+        if is_its and mirrored_back(mirror, situation) is None and topic_of(mirror) not in situation.wanted:
             message = f"it was made {role} by a command, and follows its source no more: no file says that"
             hint = f"Name {mirror.source} in mirrorTopics of {link}, with state {role}; or exclude it by its filters."
             yield Finding(address, situation.wanted[link].source, message, hint)

@@ -89,7 +89,7 @@ _NULL: Final = b"\x01"
 """The length -1."""
 _MARKER: Final = struct.Struct(">hh")
 """The key of a marker: its version, and how the transaction ended."""
-_GIVEN_UP: Final = 0
+_ABORT: Final = 0
 """Of such an end, where another number is a transaction that counts, or no end."""
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
@@ -117,7 +117,7 @@ class BatchHead(NamedTuple):
     first_ms: int
     newest_ms: int
     counts: bool
-    """False: it is a marker, or of a transaction that was given up. Nobody is to see its records."""
+    """False: it is a marker, or of a transaction that was aborted. Nobody is to see its records."""
 
     @property
     def through(self) -> int:
@@ -144,15 +144,15 @@ class Answer(NamedTuple):
 
     batches: bytes
     """As the broker keeps them; the last one may be cut off."""
-    given_up: Sequence[tuple[int, int]] = ()
+    aborted: Sequence[tuple[int, int]] = ()
     """Transactions of which some of the records do not count: the producer, and the offset of the first."""
 
 
 def heads_in(answer: Answer) -> Iterator[BatchHead]:
     """Yield the heads of an answer's batches, of any format; what is cut off at the end is left out."""
     fetched, at = answer.batches, 0
-    coming = deque(sorted(answer.given_up, key=itemgetter(1)))
-    giving_up: set[int] = set()
+    coming = deque(sorted(answer.aborted, key=itemgetter(1)))
+    aborting: set[int] = set()
     while at + PREFIX.size + REST.size <= len(fetched):
         first, length, _, form, _ = PREFIX.unpack_from(fetched, at)
         end = at + LENGTH_END + length
@@ -160,28 +160,28 @@ def heads_in(answer: Answer) -> Iterator[BatchHead]:
             return
         attributes, last, first_ms, newest_ms, producer, _, _, records = REST.unpack_from(fetched, at + PREFIX.size)
         while coming and coming[0][1] <= first + last:
-            giving_up.add(coming.popleft()[0])
+            aborting.add(coming.popleft()[0])
         is_marker = form == FORMAT and bool(attributes & CONTROL)
-        is_given_up = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in giving_up
-        counts = not is_marker and not is_given_up
+        is_aborted = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in aborting
+        counts = not is_marker and not is_aborted
         if is_marker and records:  # Compaction empties markers; such a one ends nothing.
             try:
-                is_end = _gives_up(fetched[at + PREFIX.size + REST.size : end])
+                is_end = _is_abort(fetched[at + PREFIX.size + REST.size : end])
             except (IndexError, struct.error):  # damaged, and with it what would be known of those behind it
                 return
-            giving_up -= {producer} if is_end else set()
+            aborting -= {producer} if is_end else set()
         yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, counts)
         at = end
 
 
-def _gives_up(marker: bytes) -> bool:
-    """Tell whether a marker ends a transaction that was given up. Its one record is never compressed."""
+def _is_abort(marker: bytes) -> bool:
+    """Tell whether a marker ends a transaction that was aborted. Its one record is never compressed."""
     at = length = 0
     for number in range(4):  # the length, the time, the offset, the length of the key; attributes take one byte
         length, at = _number(marker, at + (number == 1))
     if length < _MARKER.size:
         raise IndexError
-    return bool(_MARKER.unpack_from(marker, at)[1] == _GIVEN_UP)
+    return bool(_MARKER.unpack_from(marker, at)[1] == _ABORT)
 
 
 class Batch(NamedTuple):
@@ -366,6 +366,8 @@ _GONE: Final = 1
 """An offset that is not in the log."""
 SILENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.1
+_THROTTLED_S: Final = 600.0
+"""How long a client is waited for that is over its quota: others may share that."""
 
 
 def until_told(ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]) -> T:
@@ -414,10 +416,13 @@ class Leader:
         """
 
         def ask() -> Any:
-            found = self._sent(request, doing=doing, node=self._known())
-            if not found.responses:  # So brokers answer whoever is over a quota.
-                message = f"cluster {self.client.name}: {doing}: a quota leaves nothing"
-                raise RetryableError(message, hint="See the quotas of this client: kafka-configs.sh --describe.")
+            until = monotonic() + _THROTTLED_S
+            while not (found := self._sent(request, doing=doing, node=self._known())).responses:
+                # So brokers answer who is over a quota. They take the next request when they are ready for it.
+                if self._is_asked_once or monotonic() > until:
+                    message = f"cluster {self.client.name}: {doing}: the broker throttles this client and sends nothing"
+                    raise RetryableError(message, hint="See its quotas: kafka-configs.sh --describe.")
+                pause(_PAUSE_S)
             return answer(found)
 
         is_once = self._is_asked_once
@@ -482,7 +487,7 @@ class HeadersOf:
 def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> Answer:
     """Return some MiB of batches from the one with an offset on, as the broker keeps them; none where it is gone.
 
-    `read_committed` ends before transactions that are open, and says which were given up; their batches are sent too.
+    `read_committed` ends before transactions that are open, and says which were aborted; their batches are sent too.
     """
     from kafka.protocol.consumer import FetchRequest
 
@@ -499,8 +504,8 @@ def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitte
     )
     doing = f"reading {leader.topic}, partition {leader.partition}"
     found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing, fine={_GONE})
-    given_up = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
-    return Answer(bytes(found.records or b""), given_up)
+    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
+    return Answer(bytes(found.records or b""), aborted)
 
 
 # Records that librdkafka cannot write, written as batches packed here: once each, in their order.

@@ -119,7 +119,7 @@ class Transactions:
         self.raw, self.end = b"", 0
         self.open: dict[int, tuple[int, list[int]]] = {}
         self.counting: list[int] = []
-        self.given_up: list[tuple[int, int, int]] = []
+        self.aborted: list[tuple[int, int, int]] = []
 
     def append(self, count: int, *, producer: int | None = None, codec: str = "none") -> None:
         by = WRITER if producer is None else Producer(producer, 0, "writer")
@@ -139,18 +139,18 @@ class Transactions:
         if is_committed:
             self.counting += offsets
         else:
-            self.given_up.append((producer, first, self.end))
+            self.aborted.append((producer, first, self.end))
         self.end += 1
 
     def answer(self, start: int) -> Answer:
         """Return what a broker sends from the first batch on of which something lies behind an offset."""
         heads = list(heads_in(Answer(self.raw)))
         begin = next((head.begin for head in heads if head.through > start), len(self.raw))
-        named = [(producer, first) for producer, first, last in reversed(self.given_up) if last >= start]
+        named = [(producer, first) for producer, first, last in reversed(self.aborted) if last >= start]
         return Answer(self.raw[begin:], named)
 
 
-steps = st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from(["append", "commit", "give up"]), st.integers(1, 4))
+steps = st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from(["append", "commit", "abort"]), st.integers(1, 4))
 
 
 @pytest.mark.fact("F-K-090")
