@@ -87,7 +87,6 @@ def trimmed(cluster: EmbeddedCluster) -> int:
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_a_stream_goes_on_where_it_was_and_takes_what_came_since(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
 ) -> None:
@@ -102,7 +101,6 @@ def test_a_stream_goes_on_where_it_was_and_takes_what_came_since(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_a_batch_has_at_most_so_many_offsets(spark: SparkSession, west: EmbeddedCluster, tmp_path: Path) -> None:
     fill(west, partitions=2, count=10, parts=1)
     batches = run(spark, west, tmp_path, maxOffsetsPerTrigger="8")
@@ -111,7 +109,6 @@ def test_a_batch_has_at_most_so_many_offsets(spark: SparkSession, west: Embedded
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
 ) -> None:
@@ -124,7 +121,6 @@ def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_what_retention_removed_is_an_error_that_names_it_unless_it_may_be_lost(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
 ) -> None:

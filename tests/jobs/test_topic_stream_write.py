@@ -60,7 +60,6 @@ def topics(west: EmbeddedCluster) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 @pytest.mark.usefixtures("topics")
 def test_a_stream_writes_each_row_once_and_goes_on_after_a_restart(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
@@ -74,7 +73,6 @@ def test_a_stream_writes_each_row_once_and_goes_on_after_a_restart(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 @pytest.mark.usefixtures("topics")
 def test_a_batch_that_spark_did_not_note_as_done_is_not_written_again(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
@@ -91,7 +89,6 @@ def test_a_batch_that_spark_did_not_note_as_done_is_not_written_again(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 @pytest.mark.usefixtures("topics")
 def test_a_stream_of_totals_cannot_replace_what_is_there(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
@@ -205,7 +202,6 @@ def test_a_driver_that_is_killed_around_its_commit_writes_nothing_twice(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
 @pytest.mark.usefixtures("topics")
 def test_a_batch_that_fails_leaves_nothing_and_is_written_by_the_next_run(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
