@@ -30,7 +30,6 @@ def test_a_failover_is_rehearsed_needed_told_to_the_files_and_taken_back(
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_the_story_comes_out_the_same_when_its_commands_are_run(tmp_path: Path) -> None:
     told = subprocess.run(
         [sys.executable, DEMO, tmp_path / "workspace"], capture_output=True, text=True, encoding="utf-8", check=False

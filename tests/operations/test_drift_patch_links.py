@@ -135,7 +135,7 @@ MIRROR = {"mirror": "orders", "where": "east", "link": "l", "configs": {"min.ins
         ("paused", {"state": "STOPPED", "stopped_by": "promote"}, "promoted"),
         ("paused", {"state": "STOPPED", "stopped_by": "failover"}, "failed-over"),
     ],
-    ids=["paused by hand", "stopped by whom nobody knows", "promoted by hand", "failed over by hand"],
+    ids=["paused by hand", "stopped by an unknown command", "promoted by hand", "failed over by hand"],
 )
 def test_the_role_a_mirror_was_given_by_hand_becomes_its_state(
     two: Two, declared: str, seen: dict[str, str], said: str

@@ -134,7 +134,6 @@ def differences(bench: Bench) -> set[str]:
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_a_link_brings_its_mirrors_to_the_source(linked: Bench) -> None:
     feed(linked, 1000)
     planned = linked.plan()
@@ -149,7 +148,6 @@ def test_a_link_brings_its_mirrors_to_the_source(linked: Bench) -> None:
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.thorough
 def test_mirrors_are_kept_at_the_end_of_their_source(linked: Bench) -> None:
     assert linked.apply().verdict is None
     # The source goes on: that the mirror is behind is upkeep, and neither planned nor drift.

@@ -444,7 +444,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
     if entry is not None:
         return is_live(seen)
     if seen is not None and is_live(seen) and address not in situation.recorded:
-        if not _say_swapped(sides, seen, situation, decision):
+        if not _say_became_mirror(sides, seen, situation, decision):
             _refuse_strange(sides, seen, situation, decision)
         return True
     return False
@@ -491,7 +491,7 @@ def say_kept(address: Address, situation: Situation, decision: Decision) -> bool
     if behind is not None:
         source = topic_of(behind[0])
         hint = "It is planned for deletion once it is a topic again."
-    elif seen is not None and isinstance(seen.resource, MirrorTopic) and _is_swapped(address, seen, situation):
+    elif seen is not None and isinstance(seen.resource, MirrorTopic) and _became_mirror(address, seen, situation):
         source = source_of(seen.resource)
         hint = f"It is planned for deletion once it is a topic again. {_way_out(seen.resource, seen, situation)}"
     else:
@@ -501,7 +501,7 @@ def say_kept(address: Address, situation: Situation, decision: Decision) -> bool
     return True
 
 
-def _is_swapped(topic: Address, mirror: Observed, situation: Situation) -> bool:
+def _became_mirror(topic: Address, mirror: Observed, situation: Situation) -> bool:
     """Tell whether a mirror that is not recorded is the very topic that is, made one by a command or an entry."""
     is_same = not is_another(situation.recorded[topic], mirror)
     return is_same and is_live(mirror) and not situation.given.is_destroy and mirror_at(topic) not in situation.recorded
@@ -532,10 +532,10 @@ def _way_back(entry: MirrorTopic, situation: Situation) -> str:
     return f"{declared}; state mirroring swaps the roles back."
 
 
-def _say_swapped(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
+def _say_became_mirror(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
     """Tell whether a topic that is recorded has become a mirror, by a command: no file names that mirror."""
     mirror = seen.resource
-    is_it = sides.address in situation.recorded and _is_swapped(sides.address, seen, situation)
+    is_it = sides.address in situation.recorded and _became_mirror(sides.address, seen, situation)
     if not is_it or not isinstance(mirror, MirrorTopic):
         return False
     message = f"it is a mirror of {source_of(mirror)}: its manifest is left alone until it is a topic again"

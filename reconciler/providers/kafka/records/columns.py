@@ -17,7 +17,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from reconciler.providers.kafka.records.record_batches import (
     APPEND_TIME,
     COMPRESSION,
-    FORMAT,
     HORIZON,
     TRANSACTIONAL,
     Header,
@@ -162,8 +161,7 @@ def readable_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
     """
     found: list[BatchHead] = []
     for head in heads_in(answer):
-        is_plain = head.form == FORMAT and not head.attributes & ~_READABLE and head.codec is not None
-        if head.first >= offsets.stop or (head.counts and not is_plain):
+        if head.first >= offsets.stop or (head.counts and not head.has_only(_READABLE)):
             break
         if head.through > offsets.start:
             found.append(head)

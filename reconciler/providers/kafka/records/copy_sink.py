@@ -128,7 +128,8 @@ class Work:
             first = next(found, None)
             if first is None or first.first > self.offsets.start:
                 self._check_begin()
-            yield from () if first is None else (first,)
+            if first is not None:
+                yield first
         yield from found
 
     def _check_begin(self) -> None:

@@ -117,7 +117,7 @@ class BatchHead(NamedTuple):
     first_ms: int
     newest_ms: int
     counts: bool
-    """False: it is a marker, or of a transaction that was aborted. Nobody is to see its records."""
+    """False for a marker and for a batch of an aborted transaction: consumers do not get their records."""
 
     @property
     def through(self) -> int:
@@ -128,6 +128,10 @@ class BatchHead(NamedTuple):
     def codec(self) -> str | None:
         """What its records are compressed by; `None` where that is none we know."""
         return CODEC_NAMES.get(self.attributes & COMPRESSION)
+
+    def has_only(self, attributes: int) -> bool:
+        """Tell whether it has no other attributes than these, a format with headers, and a codec we know."""
+        return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
     def content_in(self, fetched: bytes) -> bytes:
         """Return its records, no longer compressed; the codec is one we know."""
@@ -166,10 +170,10 @@ def heads_in(answer: Answer) -> Iterator[BatchHead]:
         counts = not is_marker and not is_aborted
         if is_marker and records:  # Compaction empties markers; such a one ends nothing.
             try:
-                is_end = _is_abort(fetched[at + PREFIX.size + REST.size : end])
+                if _is_abort(fetched[at + PREFIX.size + REST.size : end]):
+                    aborting.discard(producer)
             except (IndexError, struct.error):  # damaged, and with it what would be known of those behind it
                 return
-            aborting -= {producer} if is_end else set()
         yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, counts)
         at = end
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.providers.kafka.records.record_batches import (
     COMPRESSION,
-    FORMAT,
     PREFIX,
     REST,
     TRANSACTIONAL,
@@ -103,8 +102,7 @@ def whole_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
     through = offsets.start
     for head in heads_in(answer):
         is_gapless = head.records == head.through - head.first
-        is_plain = head.form == FORMAT and not head.attributes & ~(COMPRESSION | TRANSACTIONAL)
-        if head.counts and not (is_plain and is_gapless and head.codec is not None):
+        if head.counts and not (is_gapless and head.has_only(COMPRESSION | TRANSACTIONAL)):
             break
         if head.first < through or head.through > offsets.stop:
             break
