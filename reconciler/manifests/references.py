@@ -273,6 +273,14 @@ def _check_halves(links: Mapping[Address, MirrorLink], gathering: Gathering, fin
             )
             hint = "Both halves of a link have one name and one mode: correct it, or leave it out and it is derived"
             findings.complain(gathering.places[address], Complaint(message, hint, _MODE))
+        elif other.spec.prefix:
+            where = findings.where(gathering.places[half], _PREFIX)
+            for position, mirror in enumerate(link.mirrors()):
+                if mirror.state == "reversed":
+                    message = f"its other half {half} has the prefix {other.spec.prefix!r}, at {where}"
+                    at: FieldPath = ("spec", "mirrorTopics", position, "state")
+                    hint = "Mirrors change roles over links without prefixes: leave it out, or link the other way"
+                    findings.complain(gathering.places[address], Complaint(message, hint, at))
 
 
 def _check_directions(

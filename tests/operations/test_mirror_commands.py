@@ -53,6 +53,14 @@ def shop(bench: Bench) -> Bench:
     return mirroring(bench)
 
 
+PREFIXED_HALF = """\
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {name: dr, cluster: west}
+spec: {source: east, mode: bidirectional, prefix: "e."}
+"""
+
+
 def command(shop: Bench, verb: Verb, address: str = MIRROR) -> None:
     """Ask a verb now, as its command does."""
     done = ask_mirrors(shop.acting(f"mirror {verb}"), verb, MirrorChoice([address]), confirm=lambda _ready: True)
@@ -318,3 +326,23 @@ def test_what_a_command_does_to_a_mirror_that_its_link_made_is_not_recorded(
     assert (planned(automatic), findings(automatic)) == ([], [])
     said = f"it was made {role} by a command, and follows its source no more: no file says that"
     assert told(automatic) == ([said] if role else [])
+
+
+@pytest.mark.fact("F-C-073")
+@pytest.mark.parametrize("is_rehearsal", [True, False])
+def test_nothing_is_asked_of_mirrors_whose_link_has_a_prefix_on_the_other_cluster(
+    bench: Bench, *, is_rehearsal: bool
+) -> None:
+    bench.write("manifests/half.yaml", PREFIXED_HALF)
+    shop = mirroring(bench)
+    answers = []
+    for verb, address in [("reverse-and-start", MIRROR), ("failover", MIRROR), ("truncate-and-restore", BACK)]:
+        acting = shop.acting(f"mirror {verb}")
+        done = ask_mirrors(acting, verb, MirrorChoice([address]), is_rehearsal=is_rehearsal and verb != "failover")
+        answers += [str(each.error) for each in done.each if each.error is not None]
+    why = "link dr of cluster west has the prefix e."
+    assert [answer.partition(". ")[0] for answer in answers] == [
+        f"{MIRROR} cannot be reversed: {why}",
+        f"{BACK} cannot be restored: {why}",
+    ]
+    assert status(shop, "west") == ""

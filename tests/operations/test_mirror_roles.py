@@ -363,19 +363,33 @@ def test_a_restore_needs_a_bidirectional_link_however_its_mirror_was_stopped(ver
     linked.produce("west", "as ever")
 
 
-def test_mirrors_and_sources_of_other_names_never_begin_to_change_roles() -> None:
-    linked, copied = Linked(), "shop:w.orders"
+@pytest.mark.fact("F-C-073")
+@pytest.mark.parametrize(
+    ("own", "other", "copied", "why"),
+    [
+        ({"prefix": "w."}, {}, "shop:w.orders", "link dr of cluster east has the prefix w."),
+        ({}, {"prefix": "e."}, ORDERS, "link dr of cluster west has the prefix e."),
+        ({}, {"mode": "destination"}, ORDERS, "link dr of cluster west is not bidirectional"),
+        ({}, {"source": "south"}, ORDERS, "link dr has no half on cluster west"),
+    ],
+)
+def test_roles_never_begin_to_change_over_a_link_that_cannot_bring_them_back(
+    own: dict[str, str], other: dict[str, str], copied: str, why: str
+) -> None:
+    linked = Linked()
     linked.west.create_topic(ORDERS)
-    linked.half("east", "west", prefix="w.")
-    linked.half("west", "east")  # which has none, and is the half of a restore
+    linked.half("east", "west", **own)
+    linked.half("west", **{"there": "east", **other})
     linked.mirror("east", "west", name=copied)
-    with pytest.raises(UserError, match="its link has a prefix"):
+    with pytest.raises(UserError, match=f"mirror {copied} cannot be reversed: {why}"):
         linked.driver().reverse("east", copied)
-    linked.provider("east").links.ask(copied, "failover")
-    with pytest.raises(UserError, match="its link has a prefix"):
-        linked.driver().restore("west", ORDERS)
+    linked.catch_up("east", copied)
     linked.produce("west", "as ever")
-    assert [value for _, value in linked.read("west")] == ["as ever"]
+    linked.provider("east").links.ask(copied, "failover")
+    with pytest.raises(UserError, match="cannot be restored"):
+        linked.driver().restore("west", ORDERS)
+    linked.produce("west", "still")
+    assert [value for _, value in linked.read("west")] == ["as ever", "still"]
 
 
 @pytest.mark.fact("F-C-078")
@@ -409,7 +423,7 @@ def test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on(linked:
 @pytest.mark.fact("F-C-073")
 def test_reversing_needs_a_bidirectional_link() -> None:
     linked = mirrored(mode="destination")
-    with pytest.raises(UserError, match="link dr has no half on cluster west"):
+    with pytest.raises(UserError, match="link dr of cluster east is not bidirectional"):
         linked.driver().reverse("east", ORDERS)
     assert linked.status("east") == "ACTIVE"
 

@@ -21,7 +21,7 @@ from reconciler.operations.mirrors.mirror_views import (
     source_standing,
 )
 from reconciler.operations.steps.observe import committed_of
-from reconciler.operations.steps.transitions import UNDER_WAY, Driver
+from reconciler.operations.steps.transitions import UNDER_WAY, Driver, Side, check_sides
 from reconciler.planning.actions import NO_COST, Estimate
 from reconciler.planning.checks.mirror_checks import (
     away,
@@ -146,10 +146,10 @@ class Readying:
             return self._restorable(named)
         seen = self._seen(named)
         self._check_legal(named, seen)
-        if self.verb in REVERSALS:
-            self._check_reversible(named, seen.link, seen.source)
         if self.verb in TWO_SIDED:
             self._check_source(named, seen.source_cluster, seen.link)
+        if self.verb in REVERSALS:
+            self._check_sides(named, seen.link, seen.source_cluster)
         ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
         return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
 
@@ -248,7 +248,7 @@ class Readying:
         for link in links.links():
             self._check_source(named, link.declared.spec.source, link.name)
         peer = _peer(driver, named, own)
-        self._check_reversible(named, peer.link, peer.name)
+        self._check_sides(named, peer.link, peer.cluster)
         mirror = MirrorTopic(
             cluster=named.cluster,
             link=peer.link,
@@ -318,15 +318,11 @@ class Readying:
             hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
             raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error
 
-    def _check_reversible(self, named: Named, link: str, other: str) -> None:
-        """Refuse what the link cannot do: mirrors change roles over one that goes both ways, under the same names."""
-        modes = {each.name: each.declared.spec.mode for each in self._links(named.cluster)}
-        is_two_way = modes.get(link) == "bidirectional"
-        if not is_two_way or other != named.name:
-            why = "has a prefix" if is_two_way else "is not bidirectional"
-            done = "restored" if self.verb == RESTORE else "reversed"
-            message = f"{named.address} cannot be {done}: its link {link} {why}"
-            raise UserError(message, hint="Promote or fail over, and link the other way.")
+    def _check_sides(self, named: Named, link: str, other: str) -> None:
+        """Refuse what the link cannot do: mirrors change roles over one that goes both ways, without prefixes."""
+        done = "restored" if self.verb == RESTORE else "reversed"
+        here, there = (Side(cluster, self._links(cluster)) for cluster in (named.cluster, other))
+        check_sides(f"{named.address} cannot be {done}", link, here, there)
 
     def _check_source(self, named: Named, source: str, link: str) -> None:
         """Refuse at once what needs both clusters, where the other is not there."""

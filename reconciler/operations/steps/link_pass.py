@@ -27,6 +27,7 @@ from reconciler.operations.steps.link_sides import (
     link_status_of,
     note_task,
     principal_of,
+    provider_named,
     reached,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
@@ -342,14 +343,14 @@ def bring_groups(
     below = providers[cluster].links
     mirrors = below.mirrors()
     for link in below.links():
-        source = providers.get(link.declared.spec.source)
-        if link.name not in links or source is None:
+        source = link.declared.spec.source
+        if link.name not in links or source not in providers:
             continue
         if link.status is not LinkStatus.ACTIVE:  # Since its other tasks were done: it is not too late next time.
             pace.again(link.id, CONSUMER_OFFSET_SYNC)
             continue
         own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        sides = LinkView(link, own, providers[cluster], source, now_ms())
+        sides = LinkView(link, own, providers[cluster], providers[source], now_ms())
         found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
         errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
         yield LinkSynced(cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
@@ -532,7 +533,8 @@ class FinalSync:
             UserError: The source is gone, or something cannot be brought: says what.
             RetryableError: One of the two clusters does not answer.
         """
-        links, source = self._provider(mirror.cluster).links, self._provider(mirror.source_cluster)
+        links = provider_named(self.providers, mirror.cluster).links
+        source = provider_named(self.providers, mirror.source_cluster)
         above, where = source.links.syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
         seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
@@ -551,10 +553,3 @@ class FinalSync:
         done = brought(spec, [mirror], (offsets, links.syncs))
         if done.error is not None and done.code != IN_USE:
             raise done.error
-
-    def _provider(self, name: str) -> Provider:
-        found = self.providers.get(name)
-        if found is None:
-            message = f"cluster {name} is not known here"
-            raise UserError(message, hint="Declare it, or name a state that has it with --state.")
-        return found

@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 INFINITE = -1
 
 
+def provider_named(providers: Mapping[str, Provider], cluster: str) -> Provider:
+    """Return what reaches a cluster.
+
+    Raises:
+        UserError: It is not known here.
+    """
+    if cluster not in providers:
+        message = f"cluster {cluster} is not known here"
+        raise UserError(message, hint="Declare it, or name a state that has it with --state.")
+    return providers[cluster]
+
+
 @dataclass
 class Settled:
     """Groups of a link of which nothing is to be brought until they commit again: their versions at the source."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
-from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged
+from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged, provider_named
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, Trouble
 from reconciler.runtime.threads import side_by_side
@@ -92,7 +92,7 @@ class Copier:
         if outcome.error is not None or not any(starts.values()):
             return outcome
         try:
-            self._provider(mirror.cluster).links.follow_starts(mirror.name, starts)
+            provider_named(self.providers, mirror.cluster).links.follow_starts(mirror.name, starts)
         except NotAuthorizedError as error:  # It is no trouble of the source, and copying goes on.
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
@@ -110,7 +110,8 @@ class Copier:
         from reconciler.jobs.progress import unseen
 
         mirror = wanted.mirror
-        above, below = self._provider(mirror.source_cluster), self._provider(mirror.cluster)
+        above = provider_named(self.providers, mirror.source_cluster)
+        below = provider_named(self.providers, mirror.cluster)
         source = address_of("topic", mirror.source_cluster, mirror.source)
         target = address_of("mirror", mirror.cluster, mirror.name)
         if not wanted.is_followed:
@@ -133,13 +134,6 @@ class Copier:
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
             provider.links.begin(mirror.name, starts(log, start))
-
-    def _provider(self, name: str) -> Provider:
-        found = self.providers.get(name)
-        if found is None:
-            message = f"cluster {name} is not known here"
-            raise UserError(message, hint="Declare it, or name a state that has it with --state.")
-        return found
 
 
 def is_still(provider: Provider, mirror: MirrorSeen) -> bool:

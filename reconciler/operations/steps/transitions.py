@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, SourceChangedError, UserError
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Transition
 from reconciler.providers.protocol import go_on
 from reconciler.resources import mirrors
@@ -27,23 +28,10 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
     from reconciler.resources.address import Address
     from reconciler.resources.measures import Measures
-    from reconciler.resources.mirrors import MirrorSeen, Operation, Truncated, WithDiverged
+    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Operation, Truncated, WithDiverged
 
 
 # Original sources of stopped mirrors: which may be restored, from what, and where the two agree last.
-
-
-def provider_of(providers: Mapping[str, Provider], cluster: str) -> Provider:
-    """Return what reaches a cluster.
-
-    Raises:
-        UserError: It is not known here.
-    """
-    found = providers.get(cluster)
-    if found is None:
-        message = f"cluster {cluster} is not known here"
-        raise UserError(message, hint="Declare it, or name a state that has it with --state.")
-    return found
 
 
 def mirror_at(links: LinksOfCluster, full_name: str) -> MirrorSeen | None:
@@ -57,10 +45,10 @@ def restorable(providers: Mapping[str, Provider], cluster: str, full_name: str) 
     Raises:
         UserError: There is none that could be restored from; says what is missing.
     """
-    links = provider_of(providers, cluster).links
+    links = provider_named(providers, cluster).links
     for link in links.links():
-        peer = providers.get(link.declared.spec.source)
-        found = () if peer is None else peer.links.mirrors(link.name, source=full_name)
+        source = link.declared.spec.source
+        found = providers[source].links.mirrors(link.name, source=full_name) if source in providers else ()
         for mirror in found:
             is_of = (mirror.source, mirror.source_cluster) == (full_name, cluster)
             if is_of and mirror.status is MirrorStatus.STOPPED:
@@ -77,7 +65,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     Raises:
         UserError: The mirror follows again, the topic was made anew or has more partitions, or it stopped last itself.
     """
-    provider = provider_of(providers, cluster)
+    provider = provider_named(providers, cluster)
     topic = provider.source_topic(address_of("topic", cluster, full_name))
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
     if peer.status is not MirrorStatus.STOPPED:
@@ -116,9 +104,9 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     Where the mirror has a map of offsets, the last records that both should have are compared. They agree no further
     than up to a record that another producer wrote to the mirror while it was one.
     """
-    provider, topic = provider_of(providers, cluster), address_of("topic", cluster, full_name)
+    provider, topic = provider_named(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
-    other = provider_of(providers, peer.cluster)
+    other = provider_named(providers, peer.cluster)
     theirs, maps = other.links.positions(peer.name), other.links.offset_maps(peer.name)
     if maps is None:
         return mirrors.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
@@ -149,7 +137,7 @@ def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], 
         try:
             if links.diverged(mirror.name, {}) is None:
                 return None
-            peer = provider_of(providers, mirror.source_cluster).links.mirror(mirror.source)
+            peer = provider_named(providers, mirror.source_cluster).links.mirror(mirror.source)
             return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
         except ReconcilerError as error:
             return error
@@ -194,25 +182,49 @@ def check_source(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
         SourceChangedError: It was deleted and created again.
         RetryableError: It does not answer.
     """
-    found = provider_of(providers, here.source_cluster).source_topic(source_of(here))
+    found = provider_named(providers, here.source_cluster).source_topic(source_of(here))
     if here.source_topic_id not in {None, found.incarnation}:
         message = f"the source {here.source} of mirror {here.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and make it again."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def check_other_half(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
-    """Refuse to reverse a mirror whose source cannot become its mirror.
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two clusters that a link joins, and the links it has."""
+
+    cluster: str
+    links: Sequence[LinkSeen]
+
+
+def check_sides(what: str, link: str, here: Side, there: Side) -> None:
+    """Refuse to change roles over a link of which one half goes one way or has a prefix (F-C-073).
+
+    `what` begins the message: it says what cannot be done.
 
     Raises:
-        UserError: The link has no half over there, or the source is itself a mirror.
+        UserError: So it is, or one of the halves is not there.
     """
-    links = provider_of(providers, here.source_cluster).links
-    halves = {half.name: half for half in links.links()}
-    if here.link not in halves or halves[here.link].declared.spec.source != here.cluster:
-        message = f"link {here.link} has no half on cluster {here.source_cluster}"
-        raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
-    there = mirror_at(links, here.source)
+    way_out = "Promote or fail over, and link the other way."
+    for side, other in ((here, there), (there, here)):
+        spec = next((each.declared.spec for each in side.links if each.name == link), None)
+        if spec is None or spec.source != other.cluster:
+            message = f"{what}: link {link} has no half on cluster {side.cluster}"
+            raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
+        if spec.mode != "bidirectional":
+            raise UserError(f"{what}: link {link} of cluster {side.cluster} is not bidirectional", hint=way_out)
+        if spec.prefix:
+            message = f"{what}: link {link} of cluster {side.cluster} has the prefix {spec.prefix}"
+            raise UserError(message, hint=way_out)
+
+
+def check_source_ends(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
+    """Refuse to reverse a mirror whose source is itself a mirror.
+
+    Raises:
+        UserError: So it is.
+    """
+    there = mirror_at(provider_named(providers, here.source_cluster).links, here.source)
     if there is not None and there.status is not MirrorStatus.STOPPED:
         message = f"mirror {here.name} cannot be reversed: its source is itself a mirror ({there.status})"
         raise UserError(message, hint=f"Promote or fail over {here.source} of cluster {here.source_cluster} first.")
@@ -224,7 +236,7 @@ def check_shut(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
     Raises:
         UserError: The source is not a part of that reversal any more.
     """
-    there = provider_of(providers, here.source_cluster).links.mirror(here.source)
+    there = provider_named(providers, here.source_cluster).links.mirror(here.source)
     if there.operation is None or here.operation is None or there.operation.id != here.operation.id:
         raise broken_off(here, there)
 
@@ -303,7 +315,8 @@ class Driver:
         here = links.mirror(full_name)
         if not _is_begun(here, REVERSALS):
             if verb in MIRROR.legal(here.status):
-                check_other_half(self.providers, here)
+                self._check_sides(f"mirror {full_name} cannot be reversed", here)
+                check_source_ends(self.providers, here)
                 check_source(self.providers, here)
                 # Most is copied while producers go on; and where nothing can be copied, nobody is shut out for it.
                 self.may_go_on()
@@ -329,6 +342,8 @@ class Driver:
         here = mirror_at(self._links(cluster), full_name)
         begun = None if here is None or here.operation is None else here.operation
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
+        if begun is None:
+            self._check_sides(f"topic {full_name} of cluster {cluster} cannot be restored", peer)
         self._links(cluster).join(
             full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on, diverged=diverged
         )
@@ -470,11 +485,16 @@ class Driver:
         operation = "" if here.operation is None else here.operation.id
         return links.advance(here.name, to, operation=operation, may_go_on=self.may_go_on)
 
+    def _check_sides(self, what: str, mirror: MirrorSeen) -> None:
+        """Refuse to let a mirror and its source change roles over a link that cannot, before anything begins."""
+        here, there = (Side(each, self._links(each).links()) for each in (mirror.cluster, mirror.source_cluster))
+        check_sides(what, mirror.link, here, there)
+
     def _peer(self, here: MirrorSeen) -> MirrorSeen:
         return self._links(here.source_cluster).mirror(here.source)
 
     def _provider(self, cluster: str) -> Provider:
-        return provider_of(self.providers, cluster)
+        return provider_named(self.providers, cluster)
 
     def _links(self, cluster: str) -> LinksOfCluster:
         return self._provider(cluster).links
