@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 NAME: Final = "topic-log"
+_LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 # Columns: those of Spark's Kafka source, each made of one field of a record.
 
@@ -147,6 +149,11 @@ class Places:
     option: str
     everywhere: int | None
     by_partition: Mapping[int, int] = field(default_factory=dict)
+
+    def offset_in(self, partition: int) -> int | None:
+        """Return the offset that is given for a partition by its number; `None`: a word says the place."""
+        given = self.by_partition.get(partition) if self.everywhere is None else self.everywhere
+        return None if given is None or given < 0 else given
 
     def resolve(self, all_bounds: Mapping[int, Bounds]) -> dict[int, int]:
         """Return an offset for each partition that there is.
@@ -347,18 +354,48 @@ class Range(InputPartition):
         """Spark asks nothing of `value`, which its constructor would set."""
 
 
+@dataclass(frozen=True)
+class Losses:
+    """What is done about offsets of a topic that cannot be read any more: they are an error, or a warning."""
+
+    topic: str
+    is_error: bool
+
+    @classmethod
+    def of(cls, topic: str, options: Mapping[str, str]) -> Losses:
+        """Return what the options ask for."""
+        return cls(topic, truth_of(options, "failOnDataLoss", otherwise=True))
+
+    def report(self, lost: Sequence[str]) -> None:
+        """Fail for what cannot be read, or log it and go on.
+
+        Raises:
+            UserError: There is something, and the options do not say to go on.
+        """
+        if lost and self.is_error:
+            hint = "To go on after them, set the option failOnDataLoss to false."
+            raise UserError(f"{self.topic}, {'; '.join(lost)}", hint=hint)
+        for each in lost:
+            _LOGGER.warning("%s, %s; what comes after them is read (failOnDataLoss is false)", self.topic, each)
+
+
+def removed(partition: int, begin: int, stop: int) -> str:
+    """Say that retention was faster."""
+    return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
+
+
 class Rows:
     """Reads ranges of a log as Arrow batches of some columns."""
 
-    def __init__(self, log: TopicLog, schema: StructType, topic: str) -> None:
+    def __init__(self, log: TopicLog, schema: StructType, losses: Losses) -> None:
         self.log = log
+        self.losses = losses
         self._schema = schema
-        self._topic = topic
 
     def planned(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
         """Return a task for each run of stored parts."""
         return [
-            Range(self._topic, partition, piece.offsets)
+            Range(self.losses.topic, partition, piece.offsets)
             for partition, offsets in sorted(wanted.items())
             if offsets.length
             for piece in pieces_of(partition, offsets, self.log.extents(partition, offsets))
@@ -366,8 +403,11 @@ class Rows:
 
     def read(
         self, share: Range, *, since_ms: int | None = None, until_ms: int | None = None
-    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-        """Yield batches of a range in the wanted columns, each after the records it is made of, with their offsets."""
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of a range in the wanted columns; what retention removed meanwhile is reported.
+
+        Between times, offsets are left out on purpose: only the beginning of the range is looked at then.
+        """
         self.log.check_shared()
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if isinstance(self.log, SelectiveLog):
@@ -375,8 +415,26 @@ class Rows:
             batches = self.log.select(share.partition, share.offsets, Selection(fields, since_ms, until_ms))
         else:
             batches = self.log.read(share.partition, share.offsets)
+        at, leaves_out = share.offsets.start, since_ms is not None or until_ms is not None
+        if leaves_out:
+            self._check_hole(share.partition, share.offsets)
         for batch in batches:
-            yield batch, _as_columns(batch, schema, self._topic)
+            first = batch.column("offset")[0].as_py()
+            if first > at and not leaves_out:
+                self._check_hole(share.partition, OffsetRange(at, first))
+            at = batch.column("offset")[-1].as_py() + 1
+            yield _as_columns(batch, schema, self.losses.topic)
+        if at < share.offsets.stop and not leaves_out:
+            self._check_hole(share.partition, OffsetRange(at, share.offsets.stop))
+
+    def _check_hole(self, partition: int, hole: OffsetRange) -> None:
+        """Report offsets without records, if retention has come this far; they are nothing special otherwise.
+
+        That is asked where the hole is found: later, retention may have passed what was read by then.
+        """
+        begin = self.log.bounds([partition])[partition].start
+        if hole.start < begin:
+            self.losses.report([removed(partition, hole.start, min(begin, hole.stop))])
 
 
 class TopicLogReader(DataSourceReader):
@@ -389,31 +447,51 @@ class TopicLogReader(DataSourceReader):
         self._since_ms = whole_of(options, "startingTimestamp")
         self._until_ms = whole_of(options, "endingTimestamp")
         self._wanted = _Wanted(_listed(options, "partitions"))
+        self._named = self._wanted.partition.among or frozenset()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a task for each run of stored parts that may hold what is wanted."""
-        return [each for topic, rows in self._rows.items() for each in rows.planned(self._ranges(topic, rows.log))]
+        bounds = {topic: rows.log.bounds() for topic, rows in self._rows.items()}
+        if missing := sorted(self._named.difference(*bounds.values())):
+            message = f"option partitions of {NAME} names partition {missing[0]}, which the topic does not have"
+            raise UserError(message, hint="Correct it, or leave it out.")
+        return [
+            each
+            for topic, rows in self._rows.items()
+            for each in rows.planned(self._ranges(topic, rows, bounds[topic]))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         if isinstance(partition, Range):  # Spark plans an empty topic as one task without a range
             wanted, rows = self._wanted, self._rows[partition.topic]
-            for _, shown in rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms):
-                yield shown
+            yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
 
     def _places(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
     ) -> dict[str, Places]:
         return {topic: places_of(options, names, words, default, topic=topic) for topic in self._rows}
 
-    def _ranges(self, topic: str, log: TopicLog) -> dict[int, OffsetRange]:
-        bounds = log.bounds()
+    def _ranges(self, topic: str, rows: Rows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
         starts, ends = self._starts[topic].resolve(bounds), self._ends[topic].resolve(bounds)
-        return {
-            partition: self._range(log, partition, each, OffsetRange(starts[partition], ends[partition]))
-            for partition, each in bounds.items()
+        given = {
+            partition: OffsetRange(starts[partition], max(starts[partition], ends[partition]))
+            for partition in bounds
             if self._wanted.partition.holds(partition)
         }
+        rows.losses.report([said for partition in given for said in self._lost(topic, partition, bounds[partition])])
+        return {
+            partition: self._range(rows.log, partition, bounds[partition], offsets)
+            for partition, offsets in given.items()
+        }
+
+    def _lost(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
+        """Yield what options name of a partition by offset and cannot be read: a number for all is at most that."""
+        start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
+        if start is not None and start < bounds.start:
+            yield removed(partition, start, bounds.start)
+        if end > bounds.stable:
+            yield f"partition {partition}: offsets {bounds.stable} to {end - 1} are not there"
 
     def _range(self, log: TopicLog, partition: int, bounds: Bounds, given: OffsetRange) -> OffsetRange:
         """Return what of a partition is wanted: below the first record of a time there is nothing at or after it."""

@@ -5,7 +5,6 @@ What names the log (`cluster`, `topic`) is up to who registered the source.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -23,6 +22,7 @@ from reconciler.errors import SourceChangedError, UserError
 from reconciler.jobs.scan import (
     NAME,
     STARTS,
+    Losses,
     PushingReader,
     Range,
     Rows,
@@ -30,6 +30,7 @@ from reconciler.jobs.scan import (
     check_schema,
     ddl_of,
     places_of,
+    removed,
     topics_of,
     truth_of,
     whole_of,
@@ -50,10 +51,10 @@ if TYPE_CHECKING:
 
 Session: TypeAlias = SparkSession
 _BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp", "endingTimestamp", "pushFilters")
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "failOnDataLoss")
-OPTIONS: Final = ("cluster", "topic", "subscribe", "columns", "start", "startingOffsets", *_BATCH_ONLY, *_STREAM_ONLY)
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
+_READ: Final = ("cluster", "topic", "subscribe", "columns", "start", "startingOffsets", "failOnDataLoss")
+OPTIONS: Final = (*_READ, *_BATCH_ONLY, *_STREAM_ONLY)
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation")
-_LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 
 def _cannot_write(_options: Mapping[str, str]) -> NoReturn:
@@ -133,7 +134,8 @@ class _TopicLogSource(DataSource):
     def _rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
         """Open one topic, as if it was the only one that is named."""
         named = {name: given for name, given in options.items() if name not in {"topic", "subscribe"}}
-        return Rows(type(self).opener({**named, "topic": topic} if topic else named), schema, topic)
+        log = type(self).opener({**named, "topic": topic} if topic else named)
+        return Rows(log, schema, Losses.of(topic, options))
 
 
 # Streams: a position is an offset in each partition of one topic, by its id. Spark keeps it in the checkpoint.
@@ -147,7 +149,6 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic = topic
         self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
         self._most = whole_of(options, "maxOffsetsPerTrigger", least=1)
-        self._fails = truth_of(options, "failOnDataLoss", otherwise=True)
         self._target: Mapping[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
@@ -168,32 +169,20 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         # What the log cannot give any more is no part of the limit; `partitions` says so, and passes it over.
         ranges, lost = _readable(begins, ends, bounds)
-        if lost and self._fails:
-            raise self._loss(lost)
+        if self._rows.losses.is_error:
+            self._rows.losses.report(lost)
         if isinstance(limit, ReadMaxRows):
             ranges = _limited(ranges, limit.max_rows)
         return self._position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges, lost = _readable(self._offsets_in(start), self._offsets_in(end), self._rows.log.bounds())
-        self._report(lost)
+        self._rows.losses.report(lost)
         return self._rows.planned(ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Range):
-            return
-        at, gap = partition.offsets.start, None
-        for records, shown in self._rows.read(partition):
-            first, last = records.column("offset")[0].as_py(), records.column("offset")[-1].as_py()
-            gap = at if gap is None and first > at else gap
-            at = last + 1
-            yield shown
-        gap = at if gap is None and at < partition.offsets.stop else gap
-        if gap is not None:
-            # Offsets without records are nothing special, unless retention has come this far while they were read.
-            begin = self._rows.log.bounds([partition.partition])[partition.partition].start
-            if gap < begin:
-                self._report([_removed(partition.partition, gap, min(begin, partition.offsets.stop))])
+        if isinstance(partition, Range):
+            yield from self._rows.read(partition)
 
     def _position(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         kept = {str(partition): offset for partition, offset in sorted(offsets.items())}
@@ -218,17 +207,6 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
         return offsets
 
-    def _report(self, lost: Sequence[str]) -> None:
-        """Fail for what cannot be read, or log it and go on."""
-        if lost and self._fails:
-            raise self._loss(lost)
-        for each in lost:
-            _LOGGER.warning("%s, %s; the stream goes on after them (failOnDataLoss is false)", self._topic, each)
-
-    def _loss(self, lost: Sequence[str]) -> UserError:
-        hint = "To go on after them, set the option failOnDataLoss to false."
-        return UserError(f"{self._topic}, {'; '.join(lost)}", hint=hint)
-
 
 def _readable(
     begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
@@ -246,15 +224,11 @@ def _readable(
             ranges[partition] = OffsetRange(min(begin, found.end), min(end, found.end))
         elif begin < min(found.start, end):
             stop = min(found.start, end)
-            lost.append(_removed(partition, begin, stop))
+            lost.append(removed(partition, begin, stop))
             ranges[partition] = OffsetRange(stop, end)
         else:
             ranges[partition] = OffsetRange(begin, max(begin, end))
     return ranges, lost
-
-
-def _removed(partition: int, begin: int, stop: int) -> str:
-    return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
 
 
 def _limited(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRange]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import re
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.datasource import CaseInsensitiveDict, GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
@@ -57,11 +58,16 @@ class Registry:
         self.found = found
 
 
-def reader(cluster: EmbeddedCluster, **options: str) -> Any:
-    """Return the stream reader as Spark gets it."""
+def source(cluster: EmbeddedCluster, **options: str) -> Any:
+    """Return the data source as Spark gets it."""
     registry, log = Registry(), cluster.log(TOPIC)
     register(registry, lambda _options: log)  # type: ignore[arg-type]  # all that is asked of a session
-    return registry.found(CaseInsensitiveDict(topic=TOPIC, **options)).streamReader(SCHEMA)
+    return registry.found(CaseInsensitiveDict(topic=TOPIC, **options))
+
+
+def reader(cluster: EmbeddedCluster, **options: str) -> Any:
+    """Return the stream reader as Spark gets it."""
+    return source(cluster, **options).streamReader(SCHEMA)
 
 
 def position(cluster: EmbeddedCluster, *offsets: int) -> dict[str, Any]:
@@ -184,16 +190,92 @@ def test_what_was_lost_is_logged_where_the_stream_goes_on(
         planned = reader(west, failOnDataLoss="false").partitions(position(west, 2), position(west, 20))
     assert ranges_of(planned) == [(0, start, 20)]
     assert f"orders, partition 0: offsets 2 to {start - 1} were removed before they were read" in caplog.text
-    assert "the stream goes on after them" in caplog.text
+    assert "what comes after them is read" in caplog.text
 
 
-def test_what_is_removed_between_planning_and_reading_is_noticed(west: EmbeddedCluster) -> None:
+def planned_in(cluster: EmbeddedCluster, kind: str, begin: int, end: int, **options: str) -> tuple[Any, Any]:
+    """Return a reader, and the one task it planned between two offsets of one partition."""
+    if kind == "stream":
+        it = reader(cluster, **options)
+        (task,) = it.partitions(position(cluster, begin), position(cluster, end))
+    else:
+        it = source(cluster, start=json.dumps({"0": begin}), end=json.dumps({"0": end}), **options).reader(SCHEMA)
+        (task,) = it.partitions()
+    return it, task
+
+
+BOTH = pytest.mark.parametrize("kind", ["stream", "batch"])
+
+
+@BOTH
+def test_what_is_removed_between_planning_and_reading_is_noticed(west: EmbeddedCluster, kind: str) -> None:
     fill(west, partitions=1, count=5, parts=4)
-    it = reader(west)
-    (planned,) = it.partitions(position(west, 2), position(west, 20))
+    (it, task), (other, same) = (planned_in(west, kind, 2, 20, failOnDataLoss=fails) for fails in ("true", "false"))
     start = trimmed(west)
     with pytest.raises(ReconcilerError, match=f"offsets 2 to {start - 1} were removed before they were read"):
-        list(it.read(planned))
+        list(it.read(task))
+    kept = [offset for batch in other.read(same) for offset in batch.column("offset").to_pylist()]
+    assert kept == list(range(start, 20))
+
+
+def test_what_is_removed_is_noticed_by_a_batch_read_of_some_times(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=4)
+    it = source(west, pushFilters="true").reader(SCHEMA)
+    assert list(it.pushFilters([GreaterThan(("timestamp",), dt.datetime(1990, 1, 1, tzinfo=dt.UTC))]))
+    (task,) = it.partitions()
+    start = trimmed(west)
+    with pytest.raises(ReconcilerError, match=f"offsets 0 to {start - 1} were removed before they were read"):
+        list(it.read(task))
+
+
+@BOTH
+def test_offsets_without_records_are_no_loss_when_retention_passes_them_once_they_were_read(
+    west: EmbeddedCluster, kind: str
+) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    producer = west.producer("checkout")
+    producer.init_transactions()
+    producer.begin()
+    for value in "abcde":
+        producer.send(TOPIC, value)
+    producer.flush()
+    producer.abort()
+    append(west, partitions=1, count=5, parts=2)
+    it, task = planned_in(west, kind, 0, 20)
+    batches = it.read(task)
+    found: list[int] = []
+    while found[-1:] != [14]:
+        found += next(batches).column("offset").to_pylist()
+    assert trimmed(west) > 5
+    found += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert found == [*range(5), *range(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("options", "lost"),
+    [
+        ({"start": "3"}, "offsets 3 to {before} were removed before they were read"),
+        ({"startingOffsets": '{"0": 0}'}, "offsets 0 to {before} were removed before they were read"),
+        ({"endingOffsets": '{"0": 500}'}, "offsets 20 to 499 are not there"),
+    ],
+)
+def test_a_batch_read_of_offsets_that_are_not_there_says_which(
+    west: EmbeddedCluster, options: dict[str, str], lost: str
+) -> None:
+    fill(west, partitions=1, count=5, parts=4)
+    start = trimmed(west)
+    with pytest.raises(UserError, match=f"orders, partition 0: {lost.format(before=start - 1)}"):
+        source(west, **options).reader(SCHEMA).partitions()
+    kept = source(west, failOnDataLoss="false", **options).reader(SCHEMA).partitions()
+    assert ranges_of(kept) == [(0, start, 20)]
+    everything = source(west, start="earliest", end="9999").reader(SCHEMA).partitions()
+    assert ranges_of(everything) == [(0, start, 20)]
+
+
+def test_a_batch_read_of_a_partition_that_is_not_there_is_refused(west: EmbeddedCluster) -> None:
+    fill(west, partitions=2, count=1, parts=1)
+    with pytest.raises(UserError, match="option partitions of topic-log names partition 7, which the topic does not"):
+        source(west, partitions="1,7").reader(SCHEMA).partitions()
 
 
 def test_a_partition_that_is_new_begins_at_its_first_offset_and_misses_nothing(west: EmbeddedCluster) -> None:

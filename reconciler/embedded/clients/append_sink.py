@@ -13,13 +13,15 @@ from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, route, written
 from reconciler.embedded.clients.topic_sink import staged_parts
 from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+from reconciler.embedded.clients.transactions import appends_id, finish, read_transaction
 from reconciler.embedded.context import ClusterContext
-from reconciler.embedded.keys import fresh_mark, transaction_key
+from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.objects import check_shared
 from reconciler.embedded.segments.admission import conformed
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS
+from reconciler.errors import UserError
 from reconciler.records.hashes import RUN, Spread
 from reconciler.records.log import StagedAppend
 
@@ -97,17 +99,27 @@ class EmbeddedAppends:
         appends = self._appends(staged)
         if not appends:
             return True
-        # A batch write has no stream to repeat it: its id is fresh, and its register is deleted at the end.
-        name = f"topic-log-{self.topic_id}-{fresh_mark() if batch is None else batch.stream}"
-        producer = TransactionalProducer(self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS)
+        name = appends_id(self.topic_id, None if batch is None else batch.stream)
+        if batch is not None and self._is_published(name, batch):
+            return False
+        producer = TransactionalProducer(
+            self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
+        )
         producer.init_transactions()
-        last = producer.last_batch()
-        if batch is not None and last is not None and batch.number <= last:
+        if batch is not None and _is_there(batch, producer.last_batch()):
             return False
         with producer.transaction(None if batch is None else batch.number):
             producer.append_parts(appends)
-        if batch is None:
+        if batch is None:  # No stream repeats it.
             self.store.delete([transaction_key(name)])
+        return True
+
+    def _is_published(self, name: str, batch: NumberedBatch) -> bool:
+        """Tell whether a batch was published before; who only repeats one shuts out nobody who goes on."""
+        found = read_transaction(self.store, name)
+        if found is None or not _is_there(batch, found[0].batch):
+            return False
+        finish(self.store, self.catalog, name, now_ms=self.now_ms())
         return True
 
     def _appends(self, staged: Sequence[StagedAppend]) -> list[Append]:
@@ -123,6 +135,22 @@ class EmbeddedAppends:
     @property
     def _cluster(self) -> ClusterContext:
         return ClusterContext(self.store, self.catalog, self.permissions, self.now_ms, self.cluster_id)
+
+
+def _is_there(batch: NumberedBatch, last: int | None) -> bool:
+    """Tell whether the last batch of a stream is this one.
+
+    Raises:
+        UserError: It is a later one: this batch may have other rows than what was written under its number.
+    """
+    if last is not None and batch.number < last:
+        message = f"batch {batch.number} of stream {batch.stream} comes after its batch {last}, which is written"
+        hint = (
+            "The checkpoint was set back, or another run of the query goes on from it. If none does: find where to go "
+            "on in the topic, and begin there with another checkpointLocation."
+        )
+        raise UserError(message, hint=hint)
+    return batch.number == last
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -81,12 +81,14 @@ class TransactionalProducer(Producer):
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
+        is_lasting: bool = True,
     ) -> None:
-        """Use `EmbeddedCluster.producer`."""
+        """Use `EmbeddedCluster.producer`. `is_lasting`: another process may come back under this id."""
         super().__init__(cluster, delivery_timeout_ms=delivery_timeout_ms)
         transaction_key(transactional_id)
         self._transactional_id = transactional_id
         self._timeout_ms = transaction_timeout_ms
+        self._is_lasting = is_lasting
         self._phase = _Phase.NEW
         self._partitions: set[Place] = set()
         self._seen_ms = 0
@@ -106,13 +108,14 @@ class TransactionalProducer(Producer):
         catalog = self._cluster.catalog.read()
         check_namespace_of(catalog, self._transactional_id)
         self._check_allowed(catalog)
-        self._identity = claim(
+        claimed = claim(
             self._cluster.store,
             self._cluster.catalog,
             self._transactional_id,
             timeout_ms=self._timeout_ms,
             delivery=self._delivery,
         )
+        self._identity = replace(claimed, is_lasting=self._is_lasting)
         self._start(_Phase.READY)
 
     def last_batch(self) -> int | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.groups import Place
     from reconciler.embedded.segments.head import Head
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import Listed, ObjectStore
     from reconciler.objectstore.register import ReadRegister
 
 
@@ -162,7 +162,8 @@ class Decided:
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
             return None
-        who = Identity(self.transaction.producer_id, self.epoch, is_lasting=True)
+        is_lasting = known is None or "is_lasting" in known
+        who = Identity(self.transaction.producer_id, self.epoch, is_lasting=is_lasting)
         fenced = replace(head, producers=remembering(head, who, -1, now_ms))
         if name is None:
             return fenced
@@ -237,6 +238,7 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
         ReconcilerError: One of them could not be finished; the others are.
     """
     finished, failed = 0, None
+    idle: list[Listed] = []
     for listed in list(store.list(TRANSACTIONS)):
         transactional_id = transactional_id_of_key(listed.key)
         if transactional_id is None:
@@ -246,11 +248,44 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
             if found is not None and found[0].is_overdue(now_ms):
                 abort(store, transactional_id, found[1])
             finished += finish(store, catalog, transactional_id, now_ms=now_ms)
+            if found is not None and found[0].state is State.EMPTY:
+                idle.append(listed)
         except ReconcilerError as error:
             failed = failed or error
+    _delete_left(store, catalog, idle)
     if failed is not None:
         raise failed
     return finished
+
+
+# Ids of appends that many tasks stage (`append_sink`): one for each stream into a topic, and one for each other write.
+
+
+_APPENDS: Final = "topic-log-"
+_ONCE: Final = "once-"
+_TOPIC_ID: Final = 36
+_LEFT_MS: Final = 24 * 60 * 60 * 1000
+"""By the store's own clock: a register that was idle for so long has nobody who is about to use it."""
+
+
+def appends_id(topic_id: str, stream: str | None) -> str:
+    """Return the transactional id of a stream into a topic; of a write that nobody repeats it is a fresh one."""
+    return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
+
+
+def _delete_left(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[Listed]) -> None:
+    """Delete registers of appends that nobody comes back to: the topic is gone, or the write was one that failed."""
+    old_ms = store.clock_ms() - _LEFT_MS
+    ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
+    appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
+    if not appends:
+        return
+    topics = {topic.id for topic in catalog.read().topics.values()}
+    store.delete(
+        key
+        for key, name in appends.items()
+        if name[:_TOPIC_ID] not in topics or name[_TOPIC_ID + 1 :].startswith(_ONCE)
+    )
 
 
 def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:

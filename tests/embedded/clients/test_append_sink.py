@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,15 @@ from pyspark import cloudpickle
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
+from reconciler.embedded.clients.sequences import PASSING_KEPT
 from reconciler.embedded.clients.transactions import finish_transactions, read_transaction
+from reconciler.embedded.segments.head import read_head
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.deaths import crashes, opened
+from tests.embedded.maintenance.tiny_segments import DAY, LateStore
 from tests.embedded.samples import NOW, cluster_in, contents, values
 from tests.embedded.stores import WatchedStore
 
@@ -78,13 +82,67 @@ def test_nothing_stays_of_a_write_that_is_no_batch_of_a_stream_but_its_records(c
     assert list(cluster.store.list("transactions/")) == []
 
 
+def test_writes_that_come_one_by_one_do_not_let_heads_grow(cluster: EmbeddedCluster) -> None:
+    for _ in range(PASSING_KEPT + 3):
+        assert write(cluster, tasks=[["a"]])
+    head = read_head(cluster.store, cluster.topic(TOPIC).id, 0)
+    assert head is not None
+    assert len(head.producers) <= PASSING_KEPT
+
+
+def test_registers_of_appends_go_once_nobody_can_come_back_to_them(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("payments")
+    other = cluster.appends("payments")
+    other.publish([other.stage([values("a")], task=0)], NumberedBatch(QUERY, 1))
+    write(cluster, 7)
+    sink = cluster.appends(TOPIC)
+    staged = [sink.stage([values("a", partition=[0])], task=0)]
+    cluster.delete_topic(TOPIC)
+    with pytest.raises(UserError, match="topic orders was deleted"):
+        sink.publish(staged)
+    assert len(list(cluster.store.list("transactions/"))) == 3
+    finish_transactions(cluster.store, cluster.catalog, NOW)
+    assert len(list(cluster.store.list("transactions/"))) == 3  # Somebody may be about to use them.
+    finish_transactions(LateStore(cluster.store, 2 * DAY), cluster.catalog, NOW)
+    (kept,) = cluster.store.list("transactions/")
+    assert kept.key == f"transactions/topic-log-{cluster.topic('payments').id}-{QUERY}.json"
+
+
 def test_a_batch_is_written_once_however_often_it_is_published(cluster: EmbeddedCluster) -> None:
     assert write(cluster, 7)
     assert not write(cluster, 7)
-    assert not write(cluster, 3)
     assert readable(cluster) == ABC
     assert write(cluster, 8, [["d"]])
     assert readable(cluster) == [[b"a", b"b", b"c", b"d"]] * 2
+
+
+def test_a_batch_that_comes_after_a_later_one_may_have_other_rows_and_is_refused(cluster: EmbeddedCluster) -> None:
+    assert write(cluster, 7)
+    assert write(cluster, 8, [["d"]])
+    with pytest.raises(
+        UserError, match=f"batch 7 of stream {QUERY} comes after its batch 8, which is written"
+    ) as raised:
+        write(cluster, 7, [["a", "b", "c", "d"]])
+    assert "checkpoint was set back" in raised.value.hint
+    assert readable(cluster) == [[b"a", b"b", b"c", b"d"]] * 2
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_who_only_repeats_what_is_written_shuts_out_nobody(cluster: EmbeddedCluster, number: int) -> None:
+    assert write(cluster, 6, [["a"]])
+    assert write(cluster, 7, [["b"]])
+    came = False
+
+    def repeat(_what: str, key: str) -> None:
+        nonlocal came
+        if key.startswith("heads/") and not came:
+            came = True
+            with suppress(UserError):
+                assert not write(cluster, number, [["x"]])
+
+    assert write(opened(WatchedStore(cluster.store, before=repeat)), 8, [["c"]])
+    assert came
+    assert readable(cluster) == ABC
 
 
 def test_a_batch_is_known_for_ever(cluster: EmbeddedCluster) -> None:
