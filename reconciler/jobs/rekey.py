@@ -203,6 +203,10 @@ def written(rows: DataFrame, sink: RekeySink, through: Mapping[int, int]) -> Dat
     return rows.mapInArrow(write, stage.OUTCOME)
 
 
+_AT_ONCE: Final = 16
+"""Partitions of the target that are written beside each other: each has a producer of its own."""
+
+
 def written_here(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
 ) -> list[Written | stage.Refused]:
@@ -217,7 +221,7 @@ def written_here(
         records = (row[3] for row in sorted(by_target[target], key=itemgetter(1, 2)))
         return list(_write(sink, target, records, through))
 
-    with ThreadPoolExecutor(len(by_target), thread_name_prefix="rekey") as threads:
+    with ThreadPoolExecutor(min(_AT_ONCE, len(by_target)), thread_name_prefix="rekey") as threads:
         return [outcome for found in threads.map(write, by_target) for outcome in found]
 
 

@@ -54,7 +54,8 @@ _BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp",
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
 _READ: Final = ("cluster", "topic", "subscribe", "columns", "start", "startingOffsets", "failOnDataLoss")
 OPTIONS: Final = (*_READ, *_BATCH_ONLY, *_STREAM_ONLY)
-WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation")
+WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
+"""Spark hands a stream's own settings on, too."""
 
 
 def _cannot_write(_options: Mapping[str, str]) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from reconciler.errors import ReconcilerError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
@@ -116,9 +117,15 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(log: TopicLog, topic
     assert [log.offset_for_time(0, NOW + after) for after in (-5, 0, 3, 9)] == [0, 0, 3, 9]
     assert log.offset_for_time(0, NOW + 10) is None
     assert log.offset_for_time(1, NOW) is None
+    assert [log.offset_for_time(0, early) for early in (0, -1, -2, -3)] == [0] * 4
+    assert log.offset_for_time(1, -1) is None
 
 
 def test_a_topic_made_later_under_the_same_name_is_another(log: TopicLog, topic: Topic) -> None:
+    topic.fill(3)
     before = log.topic_id
     assert before is not None
     assert topic.made_anew().topic_id not in {None, before}
+    assert log.topic_id == before
+    with pytest.raises(ReconcilerError, match="was deleted"):
+        log.bounds()

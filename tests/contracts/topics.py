@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.records.log import OffsetRange
@@ -68,7 +69,8 @@ class KafkaTopic:
     def __init__(self, kafka: Kafka, prefix: str) -> None:
         self._kafka, self.name = kafka, f"{prefix}.orders"
         make_topic(kafka, self.name)
-        self.log: TopicLog = kafka_log(kafka, self.name)
+        log = kafka_log(kafka, self.name)
+        self.log: TopicLog = replace(log, id=log.topic_id)  # as providers open it
         self._ends: dict[int, int] = {}
 
     def fill(self, *counts: int, partition: int = 0) -> None:

@@ -286,6 +286,8 @@ def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = No
             columns.append(_cast(topic, field, records.column(index)))
         else:
             columns.append(_absent(field, records.num_rows))
+        if field.name == "headers":
+            _check_headers(topic, columns[-1])
     return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
 
 
@@ -318,6 +320,15 @@ def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[A
             f"{topic}: column {field.name} takes {field.type}, not {column.type}: {said}",
             hint="Cast the column first; nothing of this batch was taken, what came before it was.",
         ) from error
+
+
+def _check_headers(topic: str, headers: pa.ListArray[Any]) -> None:
+    """Refuse a header that is null or has no name: Arrow says of neither that it may not be."""
+    flat = headers.flatten()
+    if len(flat) and (flat.null_count or flat.field("key").null_count):
+        message = f"{topic}: column headers has a header that is null, or whose name is"
+        hint = "A header has a name; its value may be null. Nothing of this batch was taken, what came before it was."
+        raise UserError(message, hint=hint)
 
 
 def _absent(field: pa.Field[Any], rows: int) -> pa.Array[Any]:

@@ -142,6 +142,14 @@ def test_a_column_twice_is_refused(cluster: EmbeddedCluster) -> None:
         cluster.producer().append("orders", twice)
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
+def test_a_header_without_a_name_is_refused(cluster: EmbeddedCluster, header: dict[str, Any] | None) -> None:
+    named = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    headers = pa.array([[{"key": "a", "value": b"x"}], [header]], named)
+    with pytest.raises(UserError, match="orders: column headers "):
+        cluster.producer().append("orders", pa.RecordBatch.from_pydict({"headers": headers}))
+
+
 def test_times_of_any_unit_are_milliseconds_and_no_headers_are_none(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders")
     times = pa.array([NOW * 1_000 + 1, None], pa.timestamp("us", "UTC"))

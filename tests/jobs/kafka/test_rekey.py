@@ -202,6 +202,18 @@ def test_what_an_earlier_version_had_begun_is_refused_in_a_sentence(place: Place
             reads()
 
 
+def test_what_was_written_into_a_topic_that_had_the_name_before_counts_for_nothing(
+    place: Place, source: TopicLog
+) -> None:
+    target = place.create("copy", TARGETS)
+    fill(Moving("topic orders", source, sink_of(place, source, target), place.log(target), here()))
+    place.delete(target)
+    assert place.create("copy", TARGETS) == target
+    sink = KafkaRekeySink(place.sink(target).target, source.topic_id)  # Its transactions are larger, and so fewer.
+    moving = Moving("topic orders", source, sink, place.log(target), here())
+    assert fill(moving).records == assert_rekeyed(source, place.log(target))
+
+
 def test_a_copy_that_is_stopped_says_so(place: Place, source: TopicLog) -> None:
     target = place.create("copy", TARGETS)
     with pytest.raises(IncompleteError, match="the copy was stopped"):
@@ -212,7 +224,8 @@ def test_a_group_finds_a_place_that_skips_nothing(place: Place, source: TopicLog
     target = place.create("copy", TARGETS)
     sink = sink_of(place, source, target)
     rekey(here(), source, sink, until=ends_of(source))
-    rows = Rekeyed.of(Ledger(place.settings, "east").read(REKEYED), target)
+    ids = source.topic_id, place.log(target).topic_id
+    rows = Rekeyed.of(Ledger(place.settings, "east").read(REKEYED), target, ids)
     before, after = rows_in(source), rows_in(place.log(target))
     ends = ends_of(place.log(target))
     committed = {0: before[0][100]["offset"], 1: before[1][-1]["offset"] + 1}

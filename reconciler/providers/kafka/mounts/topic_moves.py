@@ -243,7 +243,7 @@ class KafkaCopyMoves:
         from reconciler.providers.kafka.records.rekey_copy import Rekeyed  # noqa: PLC0415 - brings numpy
 
         name = self.naming.physical(move.new)
-        rows = Rekeyed.of(self.ledger.read(REKEYED), name)
+        rows = Rekeyed.of(self.ledger.read(REKEYED), name, (move.old_id, move.new_id))
         now = bounds_of(self.client, [(name, number) for number in range(len(self._seen(move.new)))])
         ends = {number: found.stable for (_, number), found in now.items()}
         return lambda committed: rows.place(committed, ends)

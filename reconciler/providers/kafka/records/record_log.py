@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from reconciler.errors import ReconcilerError, RetryableError
+from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
 from reconciler.providers.kafka.reachability import told, unreached, watermarks
@@ -28,6 +28,7 @@ from reconciler.providers.kafka.records.whole_batches import answers, has_whole_
 from reconciler.providers.kafka.security import revealed
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Extent, OffsetRange
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -422,9 +423,15 @@ class KafkaLog:
         """Return every partition's bounds, or those of some: one request for each kind of offset to each leader.
 
         Raises:
+            SourceChangedError: There is another topic under its name by now.
             UserError: There is no such topic any more, or it may not be described.
         """
-        partitions = range(len(self._seen().replicas))
+        seen = self._seen()
+        if self.id is not None and seen.id != self.id:
+            message = f"topic {self.topic} of cluster {self.cluster} was deleted and created again"
+            hint = "Its records are others. Begin with it anew."
+            raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+        partitions = range(len(seen.replicas))
         wanted = [number for number in partitions if only is None or number in only]
         found = bounds_of(self._client, [(self.topic, number) for number in wanted])
         return {number: found[self.topic, number] for number in wanted}
@@ -463,6 +470,9 @@ class KafkaLog:
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is at or after a time; `None` where all are older."""
+        if timestamp_ms < 0:  # Brokers take such numbers as words for the two ends.
+            bounds = self.bounds([partition])[partition]
+            return bounds.start if bounds.start < bounds.end else None
         found = offsets_at(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
         return None if found < 0 else found
 

@@ -49,8 +49,20 @@ def check_form(document: Value, topic: str) -> None:
     """
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
-        hint = "Nothing was deleted. Delete the new topic, and apply again: it is copied from the beginning."
+        hint = "Nothing was deleted. Give the new topic another name: it is copied from the beginning."
         raise UserError(message, hint=hint)
+
+
+def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
+    """Tell whether an entry is about the source and the copy with these ids; the copy's name was another's before.
+
+    Raises:
+        UserError: An earlier version wrote it, which did not keep the ids.
+    """
+    if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
+        return False
+    check_form(document, topic)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +135,8 @@ class KafkaRekeySink:
 
     def written(self) -> Digest:
         """Return the digest of all that was ever written."""
-        return Rekeyed.of(Ledger(self.target.settings, self.target.cluster).read(REKEYED), self.target.topic).digest
+        entries = Ledger(self.target.settings, self.target.cluster).read(REKEYED)
+        return Rekeyed.of(entries, self.target.topic, self._ids).digest
 
     def looked(self) -> tuple[dict[int, Reached], int]:
         """Return what the ledger says now, and up to where it was read."""
@@ -140,8 +153,11 @@ class KafkaRekeySink:
 
     def is_own(self, document: Value) -> bool:
         """Tell whether an entry is about these very topics."""
-        check_form(document, self.target.topic)
-        return (document["source_id"], document["copy_id"]) == (self.source_id, self.target.topic_id)
+        return is_of(document, self._ids, self.target.topic)
+
+    @property
+    def _ids(self) -> tuple[str | None, str | None]:
+        return self.source_id, self.target.topic_id
 
 
 class _Writing:
@@ -258,13 +274,14 @@ class Rekeyed:
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
-    def of(cls, entries: Entries, topic: str) -> Rekeyed:
-        """Read it from entries of the kind `REKEYED`."""
+    def of(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> Rekeyed:
+        """Read it from entries of the kind `REKEYED`; `ids` are those of the source and of the topic."""
         rows: dict[int, list[tuple[int, int, int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
             found = entries[key]
-            check_form(found, topic)
+            if not is_of(found, ids, topic):
+                continue
             for number, first in found["firsts"].items():
                 rows.setdefault(int(number), []).append((int(found["through"][number]), int(key[2]), int(first)))
             digest += Digest(int(found["records"]), int(found["total"], 16))
