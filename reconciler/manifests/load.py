@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.drafts import VALUES_FILE, Gathering, read_workspace
-from reconciler.manifests.files import Findings, label_of, manifest_files, read_bounded
+from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, label_of, manifest_files, read_bounded
 from reconciler.manifests.overlays import FROM_COMMAND_LINE, Substitution, Variables, overlay_folder, read_drafts
 from reconciler.manifests.positions import ManifestError, Problem, path_text
 from reconciler.manifests.references import check_links, check_mirrors, check_references, check_sharing
@@ -44,6 +45,15 @@ class Loaded:
     """Where each address is written: in an overlay first, then in the base."""
     values: Values
     """The variables, for `explain`."""
+
+    def may_touch_all(self, file: str) -> bool:
+        """Tell whether a file, named from the workspace, says something of documents in others, here or before.
+
+        Values do, what overlays the base, and what names both.
+        """
+        values = {normpath(name) for name in self.workspace.spec.values} | self.values.origins
+        is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
+        return file == WORKSPACE_FILE or file in values or is_overlay
 
 
 def load(

@@ -71,6 +71,11 @@ class Values:
         """The names that are known."""
         return frozenset(self._known)
 
+    @property
+    def origins(self) -> frozenset[str]:
+        """Who defined them: files, the environment, the command line."""
+        return frozenset(value.origin for value in self._known.values())
+
     def find(self, name: str) -> Value | None:
         """Return what a variable stands for; `None` where nothing defines it."""
         self.used.add(name)

@@ -150,7 +150,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         now_ms=invocation.now_ms(),
         guards=workspace.spec.guards,
         spark=workspace.spec.spark,
-        selection=selection(invocation, work.select, work.folder),
+        selection=selection(invocation, work.select, work.loaded),
         me=work.me(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         environment=work.select.environment,

@@ -137,6 +137,8 @@ class Reason(StrEnum):
     PARTITIONS_INCREASE = "partitions_increase"
     RETENTION_LOWERED = "retention_lowered"
     DELETE_ADDED = "delete_added"
+    COMPACT_ADDED = "compact_added"
+    """Records go that later ones of their keys supersede."""
     HOLDS_DATA = "holds_data"
     UNMEASURED = "unmeasured"
     FIRST_COPY = "first_copy"

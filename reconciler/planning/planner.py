@@ -77,7 +77,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
 
 def to_measure(draft: Draft) -> tuple[Address, ...]:
     """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first."""
-    impact = Impact(draft.situation, {})
+    impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_walk(MEASURED, _review(draft, judged, impact)), maxlen=0)
     return impact.unmeasured
@@ -89,7 +89,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     Where a finding is among `errors`, nothing of the plan may be applied.
     """
     situation, decision, given = draft.situation, draft.decision, draft.situation.given
-    impact = Impact(situation, measures)
+    impact = Impact(situation, measures, draft.actions)
     allowed = allowances(given.guards, given.selection)
     judged, refused = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = in_order(judged, situation)
@@ -126,7 +126,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanIn
         given=given,
         clusters=clusters,
         trusted=trusted,
-        is_chosen=chooser(given, wanted, recorded, observed),
+        is_chosen=chooser(given, desired, wanted, recorded, observed),
         ignored=ignoring(given.guards, given.today),
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]

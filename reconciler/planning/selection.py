@@ -26,10 +26,11 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from reconciler.planning.plan import PlanInput, Selection
-    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.planning.situation import Review
+    from reconciler.resources.inventory import Desired, Inventory, Record
 
 
 # The other half of a link that has two: of one name on both clusters, derived from what is declared of the first.
@@ -74,34 +75,140 @@ def is_partial(selection: Selection) -> bool:
 
 
 def chooser(
-    given: PlanInput, wanted: Mapping[Address, WantedResource], recorded: Record, observed: Inventory
+    given: PlanInput, desired: Desired, wanted: Mapping[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> Callable[[Address], bool]:
     """Return the test of an address: may anything be decided about it?
 
     A target takes along what it depends on, except where it is to be removed: what it stood on stays.
     """
     selection = given.selection
-    if not is_partial(selection):
-        return lambda _address: True
     everything = {*wanted, *recorded, *observed}
+    ends = ends_of_moves(wanted, everything)
+    changed = _changed(selection, desired, wanted, recorded, ends)
+    if changed is None and not (selection.targets or selection.labels or selection.excludes):
+        return lambda _address: True
     chosen: set[Address] = everything
-    if selection.targets or selection.labels or selection.changed_files is not None:
+    if selection.targets or selection.labels or changed is not None:
         named = {address for address in everything if _is_named(address, selection, wanted, recorded)}
+        named = named if changed is None else named & changed
+        named |= _others(named, ends)
         chosen = (
             named if given.is_destroy else named | set(_leaned_on(named, wanted, recorded, _mounted(given, wanted)))
         )
+        chosen |= _others(chosen, ends)
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
+    excluded |= _others(excluded, ends)
+    excluded |= {
+        address
+        for address, item in wanted.items()
+        if (topic := _mounts(item.resource)) and any(matches(pattern, topic) for pattern in selection.excludes)
+    }
     return (chosen - excluded).__contains__
 
 
+def _changed(
+    selection: Selection,
+    desired: Desired,
+    wanted: Mapping[Address, WantedResource],
+    recorded: Record,
+    ends: Mapping[Address, Address],
+) -> set[Address] | None:
+    """Return what the changed files may touch; `None`: anything.
+
+    What has left the files left them by a change of some file; what moved goes with its new name. What lies in a
+    changed namespace may have a config of it. What a changed policy took away, nobody knows.
+    """
+    files = selection.changed_files
+    if files is None:
+        return None
+    policies = (each for each in desired.values() if isinstance(each.resource, TieringPolicy))
+    if any(file_of(each.source) in files for each in policies):
+        return None
+    touched = {address for address, item in wanted.items() if file_of(item.source) in files}
+    touched |= {address for address in recorded if address not in wanted and address not in ends} if files else set()
+    namespaces = {address for address in touched if kind_of(address) == "namespace"}
+    if namespaces:
+        touched |= {
+            address
+            for address in {*wanted, *recorded}
+            if kind_of(address) in {"topic", "namespace"} and not namespaces.isdisjoint(leans_on(address, None))
+        }
+    return touched
+
+
+def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
+    """Return both ends of what moves, each with the other: half of a move would be a deletion, or an empty topic."""
+    moved = {
+        address: item.moved_from
+        for address, item in wanted.items()
+        if item.moved_from is not None and isinstance(item.resource, Namespace)
+    }
+    ends: dict[Address, Address] = {}
+    for address, item in wanted.items():
+        old = item.moved_from or (address_before(address, moved) if moved else None)
+        if old is not None and old in known and old not in wanted:
+            ends[address], ends[old] = old, address
+    return ends
+
+
+def address_before(address: Address, moved: Mapping[Address, Address]) -> Address | None:
+    """Return what a topic or namespace was called before the namespace that it lies in moved; `None`: none did."""
+    if kind_of(address) not in {"topic", "namespace"}:
+        return None
+    cluster, full_name = cluster_of(address) or "", full_name_of(address)
+    home = full_name.rpartition(":")[0] if kind_of(address) == "namespace" else split_name(full_name)[0]
+    for tier in reversed(tiers_of(home)):
+        old = moved.get(address_of("namespace", cluster, tier))
+        if old is not None:
+            return Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
+    return None
+
+
+def _others(addresses: Iterable[Address], ends: Mapping[Address, Address]) -> set[Address]:
+    return {ends[address] for address in addresses if address in ends}
+
+
+def _mounts(resource: Resource) -> Address | None:
+    return mounted_by(resource) if isinstance(resource, Mounting) else None
+
+
 def check_targets(situation: Situation) -> Iterator[Finding]:
-    """Yield each target that names nothing: a typing error must not look like nothing to do."""
-    for pattern in situation.given.selection.targets:
-        everything = {*situation.wanted, *situation.recorded, *situation.observed}
+    """Yield each target that names nothing, and of a destroy each exclusion: it would not keep what was meant.
+
+    A typing error must not look like nothing to do.
+    """
+    selection = situation.given.selection
+    yield from _nothing_named(situation, "--target", selection.targets)
+    if situation.given.is_destroy:
+        yield from _nothing_named(situation, "--exclude", selection.excludes)
+
+
+def warnings_of_selection(review: Review) -> Iterator[Finding]:
+    """Yield each exclusion and label that says nothing of anything: it may be a typing error."""
+    situation, selection = review.situation, review.situation.given.selection
+    if not situation.given.is_destroy:
+        yield from _nothing_named(situation, "--exclude", selection.excludes)
+    if not selection.labels:
+        return
+    resources = [item.resource for item in situation.wanted.values()]
+    resources += [item.resource for item in situation.recorded.values()]
+    known = {pair for resource in resources for pair in labels_of(resource).items()}
+    for name, value in selection.labels:
+        if (name, value) not in known:
+            values = sorted(other for label, other in known if label == name)
+            near = nearest(value, values) if values else nearest(name, {label for label, _ in known})
+            hint = did_you_mean(near, otherwise="Labels stand in metadata.labels.")
+            yield Finding(None, None, f"nothing has the label {name}={value}", hint)
+
+
+def _nothing_named(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[Finding]:
+    before = {item.moved_from for item in situation.wanted.values() if item.moved_from is not None} if patterns else ()
+    for pattern in patterns:
+        everything = {*situation.wanted, *situation.recorded, *situation.observed, *before}
         if not any(matches(pattern, address) for address in everything):
             near = nearest(pattern, everything)
             hint = did_you_mean(near, otherwise="Addresses are listed by: reconciler show")
-            yield Finding(None, None, f"--target {pattern} names nothing that is declared, recorded or there", hint)
+            yield Finding(None, None, f"{option} {pattern} names nothing that is declared, recorded or there", hint)
 
 
 def _is_named(
@@ -115,11 +222,6 @@ def _is_named(
         labels = labels_of(resource) if resource else {}
         if any(labels.get(name) != value for name, value in selection.labels):
             return False
-    if selection.changed_files is not None:
-        if item is None:
-            # What has left the files left them by a change of some file.
-            return bool(selection.changed_files) and address in recorded
-        return file_of(item.source) in selection.changed_files
     return True
 
 

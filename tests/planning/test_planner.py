@@ -312,7 +312,7 @@ def keeping(**configs: str) -> Keeping:
 
 
 def test_what_is_not_set_is_kept_as_the_platform_does() -> None:
-    assert keeping() == Keeping(WEEK, float("inf"), deletes=True)
+    assert keeping() == Keeping(WEEK, float("inf"), deletes=True, compacts=False)
     assert keeping(retention_ms="-1").ms == float("inf")
     assert keeping(retention_bytes="x").bytes == float("inf")
     assert not keeping(cleanup_policy="compact").deletes

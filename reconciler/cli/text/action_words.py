@@ -108,6 +108,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
         case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
             return "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring(action))} expire now"
+        case Reason.COMPACT_ADDED:
+            return "records go that later ones of their keys supersede"
         case Reason.UNMEASURED:
             return _unmeasured(action)
         case Reason.BECOMES_UNREADABLE:

@@ -43,15 +43,16 @@ _ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
 _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 
-def selection(invocation: Invocation, select: Select, folder: Path) -> Selection:
-    """Return what of the workspace in `folder` a plan is about.
+def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selection:
+    """Return what of a workspace a plan is about.
 
     Raises:
         UsageError: A label or an allowance is not of its form.
     """
     changed = None
     if select.changed_since is not None:
-        changed = tuple(sorted(invocation.changed_files(folder, select.changed_since)))
+        changed = tuple(sorted(invocation.changed_files(loaded.folder, select.changed_since)))
+        changed = None if any(map(loaded.may_touch_all, changed)) else changed
     return Selection(
         targets=select.targets,
         excludes=select.excludes,

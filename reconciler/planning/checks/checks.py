@@ -39,7 +39,7 @@ from reconciler.planning.resolve.limits import (
 )
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
 from reconciler.planning.resolve.physical_names import check_names
-from reconciler.planning.selection import check_targets
+from reconciler.planning.selection import check_targets, warnings_of_selection
 from reconciler.planning.situation import Situation, WantedResource
 from reconciler.resources.address import Address, split_name
 from reconciler.resources.cluster import Cluster
@@ -90,6 +90,7 @@ ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas,)
 """What makes a plan one that must not be applied."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (
+    warnings_of_selection,
     warnings_of_rules,
     warnings_of_unused,
     warnings_of_unmatched_rules,

@@ -22,7 +22,7 @@ from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_la
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
 from reconciler.planning.checks.tiering_checks import Cost, Switching
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
-from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, config_at, loss, reason_of
+from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, config_at, loss, reason_of
 from reconciler.planning.fields import fields_of
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.acls import ACLS, ALLOWS
@@ -44,10 +44,14 @@ from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Situation
     from reconciler.resources.measures import Measure, Measures
+
+    Planned: TypeAlias = Mapping[Address, Mapping[str, str | None]]
+    """The configs by which records go that a plan changes, by the topic, the namespace or the cluster that has them."""
 
 
 # Changes of access rules after which other people may, or may not, than before: a second look is due.
@@ -82,9 +86,13 @@ def _above(action: Update, situation: Situation) -> set[str]:
 class Impact:
     """Judges actions one by one, by what was measured, and collects the topics whose size it would have needed."""
 
-    def __init__(self, situation: Situation, measures: Measures) -> None:
+    def __init__(self, situation: Situation, measures: Measures, actions: Iterable[Action]) -> None:
+        """Take all actions of a plan: what one removes may hang on another."""
         self._situation = situation
         self._measures = measures
+        self._planned = {
+            action.address: found for action in actions if isinstance(action, Update) and (found := _keeping_of(action))
+        }
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
         self._switching = Switching(situation, self.topics_below, self.measure)
@@ -148,7 +156,8 @@ class Impact:
         found = loss(was, will, self.measure(old), topic.spec.partitions or 1, self._situation.given.now_ms)
         if found.risk is not Risk.DATA_LOSS:
             return action
-        reasons = (*action.reasons, Reason.RETENTION_LOWERED, *(() if found.is_known else (Reason.UNMEASURED,)))
+        lowered = (Reason.RETENTION_LOWERED,) if found.expires else ()
+        reasons = (*action.reasons, *lowered, *found.reasons)
         return replace(action, risk=Risk.DATA_LOSS, reasons=reasons, estimate=found.estimate)
 
     def _tiers(self, topic: Address) -> tuple[Address, ...]:
@@ -173,8 +182,8 @@ class Impact:
         if found.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
             named = {reason_of(change) for change in action.changes if config_at(change.path) in KEYS}
-            reasons += [reason for reason in Reason if reason in named]
-            reasons += [] if found.is_known else [Reason.UNMEASURED]
+            reasons += [reason for reason in Reason if reason in named and found.expires]
+            reasons += found.reasons
         risk = Risk.DATA_LOSS if cost.is_loss else risk
         moved = self._replicated(action)
         if moved is not None:
@@ -210,18 +219,32 @@ class Impact:
         return max(0, more) * (measure.bytes if measure is not None else 0), topic.spec.partitions or 1
 
     def _loss(self, action: Update) -> Loss:
-        touched = {config_at(change.path): change.after for change in action.changes}
-        moved: dict[str, str | None] = {
-            key: str(touched[key]) if touched[key] is not None else None for key in KEYS if key in touched
-        }
+        moved = self._planned.get(action.address)
         if not moved or not isinstance(action.before, Topic | Namespace | MirrorTopic | Cluster):
             return Loss()
         total = Loss()
         for address, topic in self._concerned(action.address, action.before):
-            total += self._topic_loss(address, topic, action.address, moved)
+            alone = self._topic_loss(address, topic, {action.address: moved})
+            total += alone | self._added_loss(address, topic, action.address)
         return total
 
-    def _topic_loss(self, address: Address, topic: Topic, changed: Address, moved: Mapping[str, str | None]) -> Loss:
+    def _added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
+        """Return what a topic loses by the whole plan, where it would lose another amount without one change of it.
+
+        Two changes may remove what neither does alone: a topic gives up its own retention, and its namespace lowers.
+        """
+        layers = [layer for layer, _ in self._values(address, topic, CLEANUP) if layer in self._planned]
+        if layers == [changed]:
+            return Loss()
+        planned = {layer: self._planned[layer] for layer in layers}
+        whole = self._topic_loss(address, topic, planned)
+        without = self._topic_loss(
+            address, topic, {layer: found for layer, found in planned.items() if layer != changed}
+        )
+        return Loss() if whole == without else whole
+
+    def _topic_loss(self, address: Address, topic: Topic, planned: Planned) -> Loss:
+        """Return what a topic loses by changes of it and of what it inherits from."""
         limits = self._situation.capabilities(topic.cluster)
 
         def before(key: str) -> str | None:
@@ -229,20 +252,20 @@ class Impact:
 
         def after(key: str) -> str | None:
             for layer, found in self._values(address, topic, key):
-                value = moved[key] if layer == changed and key in moved else found
+                value = planned.get(layer, {}).get(key, found)
                 if value is not None:
                     return value
             return None
 
         was = Keeping.read(before, limits.configs, limits.defaults)
         # What the brokers do now is the property itself, where one is taken back: nobody knows what lies beneath it.
-        gone = {key for key, value in moved.items() if value is None} if kind_of(changed) == "cluster" else set()
+        of_cluster = planned.get(cluster_address(topic.cluster), {})
+        gone = {key for key, value in of_cluster.items() if value is None}
         beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
         will = Keeping.read(after, limits.configs, beneath)
         if not will.is_stricter_than(was):
             return Loss()
-        measure = self.measure(address)
-        return loss(was, will, measure, topic.spec.partitions or 1, self._situation.given.now_ms)
+        return loss(was, will, self.measure(address), topic.spec.partitions or 1, self._situation.given.now_ms)
 
     def _values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
         """Yield what a topic and its tiers say now of one config, nearest first."""
@@ -347,6 +370,12 @@ class Impact:
         if found is None and cluster_of(address) in self._situation.trusted:
             (self._wished if is_wish else self._missing)[address] = None
         return found
+
+
+def _keeping_of(action: Update) -> dict[str, str | None]:
+    """Return the configs by which records go that an update changes, and what they become; `None`: not set."""
+    touched = {config_at(change.path): change.after for change in action.changes}
+    return {key: None if touched[key] is None else str(touched[key]) for key in KEYS if key in touched}
 
 
 def _united(reasons: Iterable[Reason], more: Iterable[Reason]) -> tuple[Reason, ...]:

@@ -24,8 +24,9 @@ from reconciler.planning.diff.field_differences import Differences
 from reconciler.planning.diff.retention_loss import Keeping
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
+from reconciler.planning.selection import address_before
 from reconciler.planning.situation import mounted_by, source_of
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
@@ -158,7 +159,7 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
         return
     limits = situation.capabilities(new.cluster)
     will, was = (Keeping.read(each.spec.configs.get, limits.configs, limits.defaults) for each in (new, topic))
-    if will.is_stricter_than(was):
+    if will.expires_before(was):
         decision.warn(
             sides.address,
             sides.wanted.source,
@@ -354,7 +355,7 @@ def implied_moves(situation: Situation) -> Mapping[Address, Address]:
     implied: dict[Address, Address] = {}
     for address, wanted in situation.wanted.items():
         if wanted.moved_from is None and kind_of(address) in {"topic", "namespace"}:
-            old = _old(address, moved)
+            old = address_before(address, moved)
             if old is not None and _means_something(address, old, situation):
                 implied[address] = old
     return implied
@@ -367,16 +368,6 @@ def is_namespace_refused(sides: AddressView, old: Address, situation: Situation,
     message = f"{old}, which it is moved from, is declared too"
     decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
     return True
-
-
-def _old(address: Address, moved: Mapping[Address, Address]) -> Address | None:
-    cluster, full_name = cluster_of(address) or "", full_name_of(address)
-    home = full_name.rpartition(":")[0] if kind_of(address) == "namespace" else split_name(full_name)[0]
-    for tier in reversed(tiers_of(home)):
-        old = moved.get(address_of("namespace", cluster, tier))
-        if old is not None:
-            return Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
-    return None
 
 
 def _means_something(address: Address, old: Address, situation: Situation) -> bool:
