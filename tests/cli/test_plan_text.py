@@ -116,6 +116,7 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
         dataclasses.replace(
             first,
             address=Address(name),
+            reasons=(Reason.DESTROYED,),
             blocked=dataclasses.replace(first.blocked, allow=f"delete:{name}", instead=None),
         )
         for name in names
@@ -125,6 +126,12 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
         "Blocked: allow once with  --allow delete:namespace/west/kill --allow delete:topic/east/a"
         " --allow 'delete:topic/west/kill:*'"
     )
+    # Only of a destroy: elsewhere guards.maxDeletes counts deletes that no name allows.
+    counted = [dataclasses.replace(action, reasons=(Reason.NO_LONGER_DECLARED,)) for action in blocked]
+    text = text_of(plan_text(dataclasses.replace(sample_results.empty(), actions=tuple(counted))))
+    last = text.splitlines()[-1]
+    assert "*" not in last
+    assert last.endswith(" … and 12 more")
     assert at_once([f"delete:topic/west/{name}" for name in "abcdef"]) == ["delete:topic/west/*"]
     assert at_once([f"delete:topic/west/kill:{name}" for name in "edcba"])[0] == "delete:topic/west/kill:e"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
+from reconciler.planning.actions import Delete, Reason
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, took
@@ -164,8 +165,16 @@ def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[st
 
 
 def _allows(plan: Plan) -> list[str]:
-    names = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
-    return [f"--allow {shlex.quote(name)}" for name in at_once(list(dict.fromkeys(names)))] if names else []
+    allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
+    # `guards.maxDeletes` counts deletes that only a pattern allows; of a destroy it counts none.
+    others = [name for name, action in allowed.items() if not _is_counted(action)]
+    short = at_once(others)
+    names = list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
+    return [f"--allow {shlex.quote(name)}" for name in names]
+
+
+def _is_counted(action: Action) -> bool:
+    return isinstance(action, Delete) and Reason.DESTROYED not in action.reasons
 
 
 def _header(plan: Plan, reading: Reading | None) -> Line:

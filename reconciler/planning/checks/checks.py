@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.allowances import warnings_of_unused
 from reconciler.planning.checks.cluster_checks import check_properties, check_storage
-from reconciler.planning.checks.guards import warnings_of_approvals, warnings_of_owners, warnings_of_return
+from reconciler.planning.checks.guards import (
+    warnings_of_approvals,
+    warnings_of_deletes,
+    warnings_of_owners,
+    warnings_of_return,
+)
 from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_insync, warnings_of_quotas
 from reconciler.planning.checks.mirror_checks import check_link, check_links, warnings_of_links
 from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
@@ -90,6 +95,7 @@ ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas,)
 """What makes a plan one that must not be applied."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (
+    warnings_of_deletes,
     warnings_of_selection,
     warnings_of_rules,
     warnings_of_unused,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
-from reconciler.planning.allowances import ADOPT, Allowed, granted_by
+from reconciler.planning.allowances import ADOPT, Allowed, allowances, granted_by
 from reconciler.planning.checks.offline import violations
 from reconciler.planning.diff.removals import Holding
 from reconciler.planning.fields import fields_of
@@ -34,7 +34,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Review, Situation
@@ -267,22 +267,38 @@ _LIFTABLE: Final[tuple[Guard, ...]] = (_owned, _data_bearing, _hiding, _deletion
 
 def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
     """Block deletes that nobody allowed by name, where there are more of them than may go unnoticed."""
-    if situation.given.is_destroy:
+    over = _over_limit(actions, situation, allowed)
+    if not over:
         return actions
-    # A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
-    names = [allowance for allowance in allowed if "*" not in allowance.pattern]
-    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
-    limit = _limit(situation)
-    if len(unnamed) <= limit:
-        return actions
-    over = frozenset(unnamed)
-    message = f"{len(unnamed)} deletes are more than the {limit} of guards.maxDeletes"
+    message = f"{len(over)} deletes are more than the {_limit(situation)} of guards.maxDeletes"
     return [
         replace(action, blocked=Block("max_deletes", message, f"delete:{action.address}"))
         if action.id in over and action.blocked is None
         else action
         for action in actions
     ]
+
+
+def _over_limit(actions: Iterable[Action], situation: Situation, allowed: Sequence[Allowed]) -> frozenset[str]:
+    """Return the deletes that nobody allowed by name, where they are too many.
+
+    A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
+    """
+    if situation.given.is_destroy:
+        return frozenset()
+    names = [allowance for allowance in allowed if "*" not in allowance.pattern]
+    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
+    return frozenset(unnamed) if len(unnamed) > _limit(situation) else frozenset()
+
+
+def warnings_of_deletes(review: Review) -> Iterator[Finding]:
+    """Yield what lifts the limit of deletes: patterns do not."""
+    situation = review.situation
+    over = _over_limit(review.actions, situation, allowances(situation.given.guards, situation.given.selection))
+    if over:
+        message = f"{len(over)} deletes are more than the {_limit(situation)} of guards.maxDeletes"
+        hint = "Name each of them with --allow, without a pattern; or raise guards.maxDeletes in reconciler.yaml."
+        yield Finding(None, None, message, hint)
 
 
 def _limit(situation: Situation) -> int:
