@@ -173,7 +173,7 @@ def ask() -> None:
 
 def heal(story: Story) -> None:
     with story.step("Somebody changes a retention behind our back"):
-        story.run("topic", "alter", topic("west", "jfk"), "--set", "retention.ms=7d", "--no-state")
+        story.run("topic", "alter", topic("west", "jfk"), "--set", "retention.ms=7d", "--no-state", "--yes")
     with story.step("Drift finds it, and exits 3"):
         story.run("drift", expect=DRIFTED)
     with story.step("Apply sets it back"):

@@ -24,7 +24,7 @@ from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError, Problem
 from reconciler.manifests.yaml_documents import parse
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.steps.invocation import errors_of, load_files, located, workspace_folder
+from reconciler.operations.steps.invocation import errors_in_files, load_files, located, workspace_folder
 from reconciler.planning.checks.offline import check_offline
 
 if TYPE_CHECKING:
@@ -174,5 +174,5 @@ def validate(invocation: Invocation, select: Select) -> Validated:
         counts=dict(sorted(counts.items())),
         warnings=tuple(str(problem) for problem in loaded.warnings),
         findings=findings,
-        verdict=errors_of(findings) if findings else None,
+        verdict=errors_in_files(findings) if findings else None,
     )

@@ -20,6 +20,7 @@ from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.records.log import OffsetRange
 from reconciler.resources.inventory import TopicShown
+from tests.embedded.samples import NOW
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, evict
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def alter(
     state_url: str | None = None,
 ) -> Altered:
     emergency = bench.acting("topic alter", no_state=no_state, state_url=state_url)
-    return alter_topic(emergency, address, set_, delete)
+    return alter_topic(emergency, address, set_, delete, confirm=lambda _altered: False)
 
 
 def lines(rows: Sequence[object]) -> str:
@@ -333,6 +334,40 @@ def test_altering_what_a_namespace_declares_is_drift_and_goes_back_to_it(applied
     applied.apply()
     assert drifted(applied) == {}
     assert applied.plan().plan.is_empty
+
+
+@pytest.mark.parametrize(
+    ("set_", "loss"),
+    [
+        ({"retention.ms": "1d"}, (True, False)),
+        ({"retention.ms": "1d", "cleanup.policy": "compact,delete"}, (True, True)),
+        ({"cleanup.policy": "compact"}, (False, True)),
+        ({"cleanup.policy": "compact", "retention.ms": "1d"}, (False, True)),
+        ({"retention.ms": "30d"}, None),
+        ({"max.message.bytes": "2000000"}, None),
+    ],
+)
+def test_altering_asks_where_records_go_by_it_and_nowhere_else(
+    applied: Bench, set_: dict[str, str], loss: tuple[bool, bool] | None
+) -> None:
+    feed(applied, lines([{"key": "a", "value": "b", "timestamp_ms": NOW - 2 * 86_400_000}]), input_format="records")
+    asked: list[Altered] = []
+
+    def confirm(altered: Altered) -> bool:
+        asked.append(altered)
+        return is_confirmed
+
+    is_confirmed = False
+    if loss is not None:
+        with pytest.raises(UserError, match="not confirmed: nothing was done"):
+            alter_topic(applied.acting("topic alter"), ORDERS, set_, (), confirm=confirm)
+        assert drifted(applied) == {}
+    is_confirmed = True
+    done = alter_topic(applied.acting("topic alter"), ORDERS, set_, (), confirm=confirm)
+    found = drifted(applied)
+    found.pop("", None)  # That setting it back is blocked, where records would go by that.
+    assert found.keys() == {change.path for change in done.changes}
+    assert [(each.loss.bytes > 0, each.loss.is_compacted) for each in asked] == [loss] * (0 if loss is None else 2)
 
 
 def test_altering_to_what_is_there_does_nothing(applied: Bench) -> None:

@@ -36,6 +36,17 @@ def test_rules_and_what_lies_outside_are_errors() -> None:
     ]
 
 
+def test_a_reviewed_allowance_exempts_from_rules_and_one_of_a_deletion_does_not() -> None:
+    rules = [{"match": "topic/*", "require": {"partitions": {"min": 3}}, "message": "ask"}]
+    for action, count in [
+        ("update:topic/west/orders", 0),
+        ("create:topic/west/o*", 0),
+        ("delete:topic/west/orders", 1),
+    ]:
+        allow = [{"action": action, "until": "2026-07-01", "reason": "OPS-1"}]
+        assert len(messages(desired({"topic": "orders"}), {"rules": rules, "allow": allow})) == count
+
+
 def test_what_has_expired_is_an_error_on_the_day_after() -> None:
     guards: dict[str, Any] = {"allow": [{"action": "delete:topic/west/a", "until": "2026-05-31", "reason": "OPS-1"}]}
     assert len(messages(desired(), guards)) == 1

@@ -11,6 +11,7 @@ from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
 from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs, seconds
 from reconciler.cli.present import present, raise_verdict
+from reconciler.cli.show import approved
 from reconciler.cli.text.lines import line
 from reconciler.errors import UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
@@ -18,6 +19,7 @@ from reconciler.runtime.text import bytes_text, count_text, counted
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
     from reconciler.cli.text.lines import Line
+    from reconciler.operations.clusters.topics import Altered
 
 
 @bundled
@@ -32,18 +34,26 @@ def alter_command(
     delete: Annotated[
         list[str] | None, Option("--delete", metavar="KEY", help="Reset a config.", show_default=False)
     ] = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask where records go by it.")] = False,
 ) -> None:
     """Change a topic's configs now. For emergencies: the next drift shows what the files do not say."""
     values = pairs("--set", set_)
     if not values and not delete:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
-    from reconciler.cli.text.topics_text import altered_text
+    from reconciler.cli.text.topics_text import altered_text, losing_text
     from reconciler.operations.clusters.topics import alter_topic
 
+    asked: list[Altered] = []
+
+    def confirm(altered: Altered) -> bool:
+        asked.append(altered)
+        return approved(losing_text(altered), "Change it all the same?", yes=yes, form="text")
+
     with acting.emergency(files, place, "topic alter") as emergency:
-        altered = alter_topic(emergency, address, values, tuple(delete or ()))
+        altered = alter_topic(emergency, address, values, tuple(delete or ()), confirm=confirm)
     screen = out()
-    screen.show(altered_text(altered))
+    if not asked:
+        screen.show(altered_text(altered))
     if not altered.changes:
         screen.show([line(f"{altered.address} is like that already")])
 

@@ -659,6 +659,15 @@ def altered_text(altered: Altered) -> list[Line]:
     return [line(Span("~ ", Tone.CHANGE), altered.address, "  ", _change(altered, each)) for each in altered.changes]
 
 
+def losing_text(altered: Altered) -> list[Line]:
+    """Return the same, and which records go by it."""
+    loss = altered.loss
+    known = f"about {bytes_text(loss.bytes)} expire now" if loss.is_known else "cannot tell how much expires now"
+    said = [known] if loss.expires else []
+    said += ["records go that later ones of their keys supersede"] if loss.is_compacted else []
+    return [*altered_text(altered), line(Span("data loss: ", Tone.DANGER), ", ".join(said))]
+
+
 def _change(altered: Altered, change: Change) -> str:
     before, after = (_acting(altered, change.path, value) for value in (change.before, change.after))
     return f"{field_name(change.path)} {before} → {after}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import MissingSparkError, UserError
+from reconciler.errors import MissingSparkError, StalePlanError, UserError
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_asleep
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import AT_ONCE, check_answers, look_over, measure
+from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
-from reconciler.planning.actions import Change, Reason, Update
+from reconciler.planning.actions import Change, Reason, Risk, Update
 from reconciler.planning.diff.converge import precondition
+from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, config_at
+from reconciler.planning.diff.retention_loss import loss as loss_of
 from reconciler.planning.situation import ALTERED
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -37,7 +40,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from reconciler.jobs.profile import Profile
     from reconciler.operations.steps.invocation import Invocation, Select
@@ -201,13 +204,23 @@ class Altered:
     changes: tuple[Change, ...]
     inherited: Mapping[str, ConfigRow]
     """What acts where the topic has no value of its own, by key, and where that is from."""
+    loss: Loss = field(default_factory=Loss)
+    """The records that go by it."""
 
 
-def alter_topic(emergency: Emergency, address: str, set_: Mapping[str, str], delete: Sequence[str]) -> Altered:
-    """Set and reset configs of one topic.
+def alter_topic(
+    emergency: Emergency,
+    address: str,
+    set_: Mapping[str, str],
+    delete: Sequence[str],
+    *,
+    confirm: Callable[[Altered], bool],
+) -> Altered:
+    """Set and reset configs of one topic; `confirm` is asked where records go by that.
 
     Raises:
-        UserError: The topic or a config is not there, or this workspace does not own the topic.
+        UserError: The topic or a config is not there, this workspace does not own the topic, or it was not confirmed.
+        StalePlanError: Records would go by now, and nobody was asked; nothing was done.
         LeaseError: Someone else is applying.
     """
     topic = topic_address(address)
@@ -216,11 +229,27 @@ def alter_topic(emergency: Emergency, address: str, set_: Mapping[str, str], del
     wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete)
     found: list[Altered] = []
 
+    def look(provider: Provider) -> tuple[Update, Altered]:
+        action, observed = _action(provider, topic, wanted)
+        above = {layer: seen for layer, seen in observed.items() if layer != action.address}
+        inherited = {row.key: row for row in acting_configs(action.address, above, provider.capabilities)}
+        loss = _loss(provider, action, observed, emergency.invocation.now_ms())
+        return action, Altered(action.address, action.changes, inherited, loss)
+
+    is_confirmed = False
+    if not wanted.keys().isdisjoint(KEYS):
+        _, foreseen = look(provider_of(site, topic))
+        is_confirmed = foreseen.loss.risk is Risk.DATA_LOSS
+        require_confirmation(not is_confirmed or confirm(foreseen))
+
     def decide(provider: Provider, record: Record | None) -> list[Update]:
-        action, inherited = _action(provider, topic, wanted)
+        action, altered = look(provider)
+        if altered.loss.risk is Risk.DATA_LOSS and not is_confirmed:
+            message = f"{action.address} has records by now that would go"
+            raise StalePlanError(message, hint="Nothing was done. Type the command again.")
+        found.append(altered)
         if record is not None:
             action = _owned(action, record, wanted)
-        found.append(Altered(action.address, action.changes, inherited))
         return [action] if action.changes else []
 
     emergency.carry_out(site, name, decide)
@@ -249,10 +278,25 @@ def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: 
     return wanted
 
 
-def _action(
-    provider: Provider, topic: Address, wanted: Mapping[str, str | None]
-) -> tuple[Update, Mapping[str, ConfigRow]]:
-    """Return the change of a topic as it is now, and what it inherits; no changes where it is like that already."""
+def _loss(provider: Provider, action: Update, observed: Inventory, now_ms: int) -> Loss:
+    """Return what a topic loses by a change of its configs, as a plan would say it."""
+    before = action.before
+    if not isinstance(before, Topic) or all(config_at(change.path) not in KEYS for change in action.changes):
+        return Loss()
+    limits, seen = provider.capabilities, observed[action.address]
+    after = {**observed, action.address: replace(seen, resource=action.after)}
+    was, will = (
+        Keeping.read({row.key: row.value for row in rows}.get, limits.configs, limits.defaults)
+        for rows in (acting_configs(action.address, each, limits) for each in (observed, after))
+    )
+    if not will.is_stricter_than(was):
+        return Loss()
+    size = provider.measure([action.address]).get(action.address)
+    return loss_of(was, will, size, before.spec.partitions or 1, now_ms)
+
+
+def _action(provider: Provider, topic: Address, wanted: Mapping[str, str | None]) -> tuple[Update, Inventory]:
+    """Return the change of a topic as it is now, and what was seen; no changes where it is like that already."""
     address, observed = find_topic(provider, topic)
     before = observed[address]
     own = configs_of(before.resource)
@@ -268,8 +312,7 @@ def _action(
         precondition=precondition(address, before, [change.path for change in changes]),
     )
     _check_switching(provider, action, observed)
-    above = {layer: found for layer, found in observed.items() if layer != address}
-    return action, {row.key: row for row in acting_configs(address, above, provider.capabilities)}
+    return action, observed
 
 
 def _check_switching(provider: Provider, action: Update, observed: Inventory) -> None:

@@ -193,11 +193,17 @@ def finding_line(finding: Finding) -> str:
 
 def errors_of(findings: Sequence[Finding], *, can_exclude: bool = False) -> UserError:
     """Return all errors of a plan as one; `can_exclude`: the command can be typed again without what they are about."""
-    lines = [finding_line(finding) for finding in findings]
-    count = f"{len(lines)} errors" if len(lines) > 1 else "1 error"
-    return UserError(
-        "the plan has " + count + ":\n  " + "\n  ".join(lines), hint=_hint(findings, can_exclude=can_exclude)
-    )
+    return UserError(_listed("the plan has", findings), hint=_hint(findings, can_exclude=can_exclude))
+
+
+def errors_in_files(findings: Sequence[Finding]) -> UserError:
+    """Return all that is wrong with files as one, without having looked at a cluster."""
+    return UserError(_listed("the files have", findings), hint="Correct them and run `reconciler validate`")
+
+
+def _listed(has: str, findings: Sequence[Finding]) -> str:
+    count = f"{len(findings)} errors" if len(findings) > 1 else "1 error"
+    return "\n  ".join([f"{has} {count}:", *map(finding_line, findings)])
 
 
 def _hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
