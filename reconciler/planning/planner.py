@@ -91,8 +91,8 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     situation, decision, given = draft.situation, draft.decision, draft.situation.given
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(given.guards, given.selection)
-    judged, refused = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
-    actions, rings = in_order(judged, situation)
+    guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
+    actions, rings = in_order(guarded.actions, situation)
     review = _review(draft, actions, impact)
     return Plan(
         workspace=given.workspace,
@@ -104,8 +104,8 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=unmanaged(situation),
-        errors=_in_order([*decision.errors, *refused, *rings, *_walk(ERRORS, review)]),
-        warnings=_in_order([*decision.warnings, *_walk(WARNINGS, review)]),
+        errors=_in_order([*decision.errors, *guarded.errors, *rings, *_walk(ERRORS, review)]),
+        warnings=_in_order([*decision.warnings, *guarded.warnings, *_walk(WARNINGS, review)]),
         back_to=given.back_to,
         digest=digest(actions),
     )

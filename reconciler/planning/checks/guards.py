@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
@@ -110,10 +110,17 @@ OWNER: Final = "owner"
 """The guard of what another workspace owns."""
 
 
-def guard(
-    actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]
-) -> tuple[tuple[Action, ...], list[Finding]]:
-    """Return the actions with what blocks them, or with what lifted a block; and what is refused altogether.
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Actions after all guards, and what these have to say."""
+
+    actions: tuple[Action, ...]
+    errors: Sequence[Finding] = ()
+    warnings: Sequence[Finding] = ()
+
+
+def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]) -> Guarded:
+    """Return the actions with what blocks them, or with what lifted a block; and what is refused or left altogether.
 
     What nothing lifts comes first, so that nobody is told to allow what stays refused.
     """
@@ -121,10 +128,10 @@ def guard(
     guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
-        return tuple(judged), []
+        return Guarded(tuple(judged))
     judged = list(with_advice(_max_deletes(judged, situation, allowed), situation))
     holding = Holding(judged, situation)
-    return holding.judged(), holding.errors
+    return Guarded(holding.judged(), holding.errors, holding.warnings)
 
 
 def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Allowed]) -> Action:

@@ -218,17 +218,19 @@ class Holding:
         self._moved = {moved_from(action) for action in going}
         self._detached = {unmounted_by(action) for action in going}
         self.errors: list[Finding] = []
+        self.warnings: list[Finding] = []
 
     def judged(self) -> tuple[Action, ...]:
         """Return the actions; holders that have to stay are blocked, or forgotten where they were only implied.
 
-        Links whose mirrors go on are refused: they lose their delete and are found in `errors`.
+        Links whose mirrors go on are refused: they lose their delete and are found in `errors`. So do namespaces that a
+        destroy of a part leaves with what is ours, and these are found in `warnings`.
         """
         if not self._deletes:
             return tuple(self._actions)
         inside = self._inside()
         judged = tuple(self._judge(action, inside.get(action.address, ())) for action in self._actions)
-        refused = {finding.address for finding in self.errors}
+        refused = {finding.address for finding in (*self.errors, *self.warnings)}
         return tuple(action for action in judged if not (isinstance(action, Delete) and action.address in refused))
 
     def _judge(self, action: Action, inside: Sequence[Address]) -> Action:
@@ -240,6 +242,11 @@ class Holding:
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
         if kind == "namespace" and staying and self._may_stay(action.address):
+            ours = [each for each in staying if each in self._situation.recorded and each not in self._forgotten]
+            if ours and self._situation.given.is_destroy:
+                message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
+                self.warnings.append(Finding(action.address, action.source, message, "Destroy that too, or before it."))
+                return action
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
             message = f"{first_few(inside, grouping='')} mirrors it: promote or remove the mirror first"
