@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanErro
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
 from reconciler.operations.drift import drift
+from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.invocation import Select
+from reconciler.planning.actions import Adopt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,17 +60,19 @@ def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False
 
 
 @pytest.mark.fact("F-K-001")
-def test_creating_makes_every_tier_and_the_next_plan_shows_what_the_files_do_not_say(applied: Bench) -> None:
+def test_creating_makes_every_tier_which_stays_and_can_be_taken_into_the_files(applied: Bench) -> None:
     made = create_namespace(applied.acting(), "west", "org:apache:kafka", {"retention.ms": "1d"})
     assert made.created == ("namespace/west/org", "namespace/west/org:apache", "namespace/west/org:apache:kafka")
     rows = {row.address: row for row in list_namespaces(applied.invocation, Select(), "west")}
     assert rows["namespace/west/org:apache:kafka"].configs == {"retention.ms": "86400000"}
     assert create_namespace(applied.acting(), "west", "org:apache:kafka", {}).created == ()
-    assert [action.id for action in applied.plan().plan.actions] == [
-        f"delete:{address}" for address in reversed(made.created)
-    ]
-    kafka = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: 'org:apache:kafka', cluster: west}\n"
-    applied.write("manifests/kafka.yaml", kafka + "spec: {configs: {retention.ms: 1d}}\n")
+    assert applied.plan().plan.is_empty
+    assert set(made.created) <= set(applied.plan().plan.unmanaged)
+    accepted = accept(applied.invocation, Select(), ("namespace/west/org:apache:kafka",))
+    assert accepted.notes == ()
+    subprocess.run(["git", "apply", "-"], input=accepted.patch.encode(), cwd=applied.folder, check=True)
+    assert all(isinstance(action, Adopt) for action in applied.plan().plan.actions)
+    applied.apply()
     assert applied.plan().plan.is_empty
 
 
@@ -109,7 +114,7 @@ def test_moving_takes_records_and_the_record_along(applied: Bench) -> None:
     applied.write("manifests/orders.yaml", orders.replace("namespace: shop", "namespace: bar"))
     bar = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: bar, cluster: west}\n"
     applied.write("manifests/bar.yaml", bar)
-    assert applied.plan().plan.is_empty
+    assert [action.id for action in applied.plan().plan.actions] == ["adopt:namespace/west/bar"]
 
 
 def test_moving_keeps_tiers_below_and_needs_them_there(applied: Bench) -> None:

@@ -14,7 +14,7 @@ from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
 from reconciler.planning.diff.converge import precondition, state_precondition
-from reconciler.planning.situation import IMPLIED, source_of
+from reconciler.planning.situation import source_of
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
     Address,
@@ -107,7 +107,7 @@ class Made:
 
 
 def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Mapping[str, str]) -> Made:
-    """Make a namespace and the tiers above it that are missing.
+    """Make a namespace and the tiers above it that are missing; no record says that they are ours.
 
     Raises:
         UserError: The name or a config cannot be.
@@ -128,8 +128,7 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
                 after=Namespace(
                     metadata=OfNamespace(name=tier, cluster=cluster), spec=spec if tier == name else NamespaceSpec()
                 ),
-                reasons=(Reason.DECLARED if tier == name else Reason.IMPLIED_BY_TIER,),
-                origins={} if tier == name else {IMPLIED: address},
+                reasons=(Reason.BY_COMMAND,),
             )
             for tier in missing
         ]
