@@ -115,7 +115,6 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
     check_name(check_namespace, name, "shop:eu")
     site = emergency.site(cluster)
     wanted = wanted_configs(site.providers[cluster].capabilities, configs, ())
-    address = address_of("namespace", cluster, name)
     spec = NamespaceSpec(configs={key: value for key, value in sorted(wanted.items()) if value is not None})
 
     def decide(provider: Provider, _record: Record | None) -> list[Create]:
