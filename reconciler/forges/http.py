@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urljoin, urlsplit
 
@@ -102,6 +103,12 @@ class Answer:
         return UserError(message, hint=_CHECK)
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return who is trusted, as the environment says: once a process, since reading all certificates takes long."""
+    return httpx.create_ssl_context()
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do about a refusal, in the words of a forge."""
@@ -126,7 +133,7 @@ class Api:
         self._where = urlsplit(settings.api).netloc
         headers = {"User-Agent": f"reconciler/{settings.tool}", **headers}
         try:
-            self._client = httpx.Client(headers=headers, follow_redirects=False)
+            self._client = httpx.Client(headers=headers, follow_redirects=False, verify=_trusted())
         except (ValueError, ImportError, httpx.InvalidURL) as error:
             message = "the proxy that the environment names cannot be used"  # what it is may hold a password
             raise UserError(message, hint="Correct HTTPS_PROXY, or name the forge in NO_PROXY.") from error

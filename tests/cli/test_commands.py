@@ -450,9 +450,10 @@ def test_without_verbose_nothing_is_logged(applied: Call) -> None:
     assert applied("apply", "--yes").err == ""
 
 
-@pytest.mark.parametrize("name", sorted(schema_bytes()))
-def test_the_schemas_that_are_kept_are_the_ones_the_models_say(name: str) -> None:
-    assert (SCHEMAS / f"{name}.json").read_bytes() == schema_bytes()[name], "make schemas writes them anew"
+def test_the_schemas_that_are_kept_are_the_ones_the_models_say() -> None:
+    kept = {path.stem: path.read_bytes() for path in SCHEMAS.glob("*.json")}
+    wrong = {name for name, _ in kept.items() ^ schema_bytes().items()}
+    assert not wrong, "make schemas writes them anew"
 
 
 def test_schemas_are_listed_printed_and_written(call: Call, tmp_path: Path) -> None:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from reconciler.cli.json.schemas import schema_bytes
 from reconciler.cli.options import pairs
 from reconciler.errors import UsageError
+from tests.cli.sample_workspaces import SCHEMAS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Call, Finished, Run
-
-SCHEMAS = schema_bytes()
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.json.schemas import schema_bytes
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
 from tests.cli.conftest import COMMAND, Call, environment
+from tests.cli.sample_workspaces import SCHEMAS
 
 TOPIC = "topic/west/shop:orders"
-VALIDATOR = jsonschema.Draft202012Validator(json.loads(schema_bytes()["event"]))
-PLAN = jsonschema.Draft202012Validator(json.loads(schema_bytes()["plan"]))
+VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMAS["event"]))
+PLAN = jsonschema.Draft202012Validator(json.loads(SCHEMAS["plan"]))
 MORE = """---
 apiVersion: reconciler/v1
 kind: Topic

@@ -12,13 +12,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.json.schemas import schema_bytes
 from tests.cli.conftest import Call, Said
+from tests.cli.sample_workspaces import SCHEMAS
 
 TOPIC = "topic/west/shop:orders"
 STATE = Path(".reconciler")
 LOCKFILE = STATE / "lockfile.json"
-SCHEMAS = schema_bytes()
 
 
 @pytest.fixture

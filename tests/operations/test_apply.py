@@ -82,7 +82,7 @@ def alter_behind_our_back(bench: Bench, **configs: str) -> None:
         stop=bench.stop,
     )
     set_ = {key.replace("_", "."): value for key, value in configs.items()}
-    alter_topic(emergency, "topic/west/shop:orders", set_, ())
+    alter_topic(emergency, "topic/west/shop:orders", set_, (), confirm=lambda _altered: False)
 
 
 def test_a_run_leaves_what_it_set_out_to_do_and_how_it_ended(applied: Bench) -> None:

@@ -233,7 +233,9 @@ def test_explain_says_where_a_rule_comes_from(ruled: Bench) -> None:
 def test_an_alteration_by_hand_is_held_to_the_rules(ruled: Bench) -> None:
     viewer = as_(ruled, "viewer")
     with pytest.raises(NotAuthorizedError, match="may not alter-configs topic shop:payments"):
-        alter_topic(viewer.acting(), "topic/west/shop:payments", {"retention.ms": "1d"}, ())
+        alter_topic(
+            viewer.acting(), "topic/west/shop:payments", {"retention.ms": "1d"}, (), confirm=lambda _altered: False
+        )
 
 
 def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(ruled: Bench) -> None:

@@ -689,11 +689,12 @@ def test_a_saved_plan_is_applied_as_it_was_approved(bench: Bench, it: Tiered) ->
 
 def test_altering_a_topic_by_hand_never_deletes_what_lies_in_object_storage(bench: Bench, it: Tiered) -> None:
     off = {"remote.write": "false", "remote.read": "false"}
+    deleting = {**off, "remote.log.disable.policy": "delete"}
     with pytest.raises(UserError, match="deletes what lies in object storage") as refused:
-        alter_topic(bench.acting(), f"topic/west/{TOPIC}", {**off, "remote.log.disable.policy": "delete"}, ())
+        alter_topic(bench.acting(), f"topic/west/{TOPIC}", deleting, (), confirm=lambda _altered: False)
     assert "plan" in refused.value.hint
     assert it.tiering().state is TieringState.ENABLED
-    alter_topic(bench.acting(), f"topic/west/{TOPIC}", off, ())
+    alter_topic(bench.acting(), f"topic/west/{TOPIC}", off, (), confirm=lambda _altered: False)
     assert (it.tiering().state, it.tiering().policy) == (TieringState.DISABLED, "retain")
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import MissingSparkError, StalePlanError, UserError
+from reconciler.errors import MissingSparkError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_asleep
@@ -291,7 +291,10 @@ def _loss(provider: Provider, action: Update, observed: Inventory, now_ms: int) 
     )
     if not will.is_stricter_than(was):
         return Loss()
-    size = provider.measure([action.address]).get(action.address)
+    try:
+        size = provider.measure([action.address]).get(action.address)
+    except ReconcilerError:
+        size = None  # Who may not measure is asked all the same.
     return loss_of(was, will, size, before.spec.partitions or 1, now_ms)
 
 
