@@ -129,7 +129,8 @@ def settings_of(environ: Mapping[str, str], asked: Asked, tool: str) -> ForgeSet
     token = environ[name].strip()
     if not _TOKEN.fullmatch(token):
         raise UserError(f"what {name} holds is no token: it has spaces or line ends", hint=names.token_hint)
-    return ForgeSettings(kind, api, repository, token, name, tool, asked.timeout_s)
+    trusted = environ.get("SSL_CERT_FILE") or None, environ.get("SSL_CERT_DIR") or None
+    return ForgeSettings(kind, api, repository, token, name, tool, asked.timeout_s, *trusted)
 
 
 def pull_request_of(environ: Mapping[str, str], asked: Asked) -> int:

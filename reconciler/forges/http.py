@@ -104,9 +104,11 @@ class Answer:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
-    """Return who is trusted, as the environment says: once a process, since reading all certificates takes long."""
-    return httpx.create_ssl_context()
+def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Return who is trusted, once a process: to read all certificates takes long."""
+    if file or folder:
+        return ssl.create_default_context(cafile=file, capath=None if file else folder)
+    return httpx.create_ssl_context(trust_env=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,16 @@ class Api:
         self._where = urlsplit(settings.api).netloc
         headers = {"User-Agent": f"reconciler/{settings.tool}", **headers}
         try:
-            self._client = httpx.Client(headers=headers, follow_redirects=False, verify=_trusted())
+            self._client = httpx.Client(
+                headers=headers, follow_redirects=False, verify=_trusted(settings.trusted_file, settings.trusted_folder)
+            )
         except (ValueError, ImportError, httpx.InvalidURL) as error:
             message = "the proxy that the environment names cannot be used"  # what it is may hold a password
             raise UserError(message, hint="Correct HTTPS_PROXY, or name the forge in NO_PROXY.") from error
+        except OSError as error:  # of `ssl` too
+            trusted = settings.trusted_file or settings.trusted_folder
+            message = f"the certificates in {trusted} cannot be read: {error.strerror or error}"
+            raise UserError(message, hint="Correct SSL_CERT_FILE or SSL_CERT_DIR.") from error
 
     def close(self) -> None:
         """Close the connections."""

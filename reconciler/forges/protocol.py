@@ -29,6 +29,10 @@ class ForgeSettings:
     """Our version."""
     within_s: float
     """For all that is asked, pauses included."""
+    trusted_file: str | None = None
+    """Authorities that sign its certificate, in place of the usual ones (`SSL_CERT_FILE`)."""
+    trusted_folder: str | None = None
+    """The same as a folder (`SSL_CERT_DIR`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,6 +350,10 @@ def test_a_certificate_that_is_not_trusted_is_said_at_once_and_its_authority_can
         assert re.search(r"the certificate of 127\.0\.0\.1:\d+ is not trusted", said.err)
         assert "SSL_CERT_FILE" in said.err
         assert server.requests == []
+        for broken in (tmp_path / "nowhere", tmp_path / "c.md"):
+            monkeypatch.setenv("SSL_CERT_FILE", str(broken))
+            said = typed("comment", "c.md", "--pull-request", str(NUMBER))
+            assert (said.code, f"the certificates in {broken} cannot be read" in said.err) == (1, True)
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
         assert typed("comment", "c.md", "--pull-request", str(NUMBER)).code == 0
         assert only(server) == result()
