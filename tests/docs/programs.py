@@ -41,6 +41,8 @@ ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("CLICOLOR", "With `0`: print no colours on a terminal."),
         ("JAVA_HOME", "The Java runtime that Spark uses; else the one on `PATH`."),
         ("PYSPARK_PYTHON", "The Python that Spark's workers use; else the one that runs the command."),
+        ("SSL_CERT_FILE", "Authorities that forges' certificates are signed by, in place of the usual ones."),
+        ("SSL_CERT_DIR", "The same as a folder."),
         ("XDG_CACHE_HOME", "Where caches of remote reads lie; else `~/.cache`."),
     ),
     "Set by pipelines": (
