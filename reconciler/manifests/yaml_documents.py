@@ -80,6 +80,8 @@ def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
             return _unreadable(raw, file)
         case yaml.MarkedYAMLError():
             mark = error.problem_mark or error.context_mark
+            if _character(raw, mark, -1) + _character(raw, mark) == "${":
+                return _at(file, mark, "${…} stands here without quotes", 'Within { } and [ ] write it as "${…}"')
             return _at(file, mark, *_reworded(error, _character(raw, mark)))
         case _:
             return Problem(file, None, None, "", f"is not YAML: {error}", _CHECK)
@@ -128,10 +130,11 @@ def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
     return f"is not YAML: {what}{inside}", _CHECK
 
 
-def _character(raw: bytes, mark: Any) -> str:
-    """Return the character at a mark; empty past the end."""
+def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
+    """Return the character at a mark, or so far beside it; empty past the ends of its line."""
     lines = raw.decode(errors="replace").split("\n")
-    return lines[mark.line][mark.column : mark.column + 1] if mark is not None and mark.line < len(lines) else ""
+    at = mark.column + beside if mark is not None and mark.line < len(lines) else -1
+    return lines[mark.line][at : at + 1] if at >= 0 else ""
 
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
