@@ -82,6 +82,8 @@ def chooser(
     A target takes along what it depends on, except where it is to be removed: what it stood on stays.
     """
     selection = given.selection
+    if not is_partial(selection):
+        return lambda _address: True
     everything = {*wanted, *recorded, *observed}
     ends = ends_of_moves(wanted, everything)
     changed = _changed(selection, desired, wanted, recorded, ends)
