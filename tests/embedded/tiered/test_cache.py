@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -440,7 +441,9 @@ def test_instruments_tell_what_readers_hold_and_what_no_trim_could_make_room_for
     next(iter(reader))
     assert cache_levels(case.cached(), None)["readers"] >= 1
     _close(reader)
-    assert cache_levels(case.cached(), None)["readers"] == 0
+    until = monotonic() + 30
+    while cache_levels(case.cached(), None)["readers"]:  # A trim holds for a moment what it takes.
+        assert monotonic() < until
 
 
 # -- faults of the disk
