@@ -419,6 +419,8 @@ class Rows:
         if leaves_out:
             self._check_hole(share.partition, share.offsets)
         for batch in batches:
+            if not batch.num_rows:
+                continue
             first = batch.column("offset")[0].as_py()
             if first > at and not leaves_out:
                 self._check_hole(share.partition, OffsetRange(at, first))

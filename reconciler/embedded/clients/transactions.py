@@ -265,7 +265,7 @@ _APPENDS: Final = "topic-log-"
 _ONCE: Final = "once-"
 _TOPIC_ID: Final = 36
 _LEFT_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's own clock: a register that was idle for so long has nobody who is about to use it."""
+"""By the store's own clock. No producer waits for so long between taking a register over and using it."""
 
 
 def appends_id(topic_id: str, stream: str | None) -> str:

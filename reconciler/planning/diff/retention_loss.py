@@ -76,7 +76,7 @@ class Keeping:
 class Loss:
     """What a change would remove now. `is_known` is false where nobody measured.
 
-    `is_compacted`: what later records supersede goes. How much that is, nobody measures.
+    `is_compacted`: compaction removes records that later ones supersede. How many is not measured.
     """
 
     bytes: int = 0

@@ -429,7 +429,7 @@ class KafkaLog:
         seen = self._seen()
         if self.id is not None and seen.id != self.id:
             message = f"topic {self.topic} of cluster {self.cluster} was deleted and created again"
-            hint = "Its records are others. Begin with it anew."
+            hint = "It is another topic now: read it from its beginning, a stream with another checkpointLocation."
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
         partitions = range(len(seen.replicas))
         wanted = [number for number in partitions if only is None or number in only]
