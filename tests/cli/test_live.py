@@ -162,6 +162,11 @@ kind: Cluster
 apiVersion: reconciler/v1
 metadata: {{name: silent}}
 spec: {{provider: kafka, kafka: {{bootstrapServers: ["127.0.0.1:{port}"]}}}}
+---
+kind: Topic
+apiVersion: reconciler/v1
+metadata: {{name: orders, cluster: silent}}
+spec: {{partitions: 1}}
 """
 
 
