@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(
-    params=["memory", "directory", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("s3", "gs", "az"))]
+    params=[
+        "memory",
+        pytest.param("directory", marks=pytest.mark.thorough),
+        *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("s3", "gs", "az")),
+    ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "west")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -106,13 +107,11 @@ class Bench:
         return replace(self, invocation=replace(self.invocation, **changes))  # type: ignore[arg-type]  # fields by name
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """A workspace with one cluster, one namespace and one topic; nothing is applied yet."""
-    runs = (f"019a0000-0000-7000-8000-{number:012}" for number in itertools.count(1))
+def _bench_in(folder: Path, first_run: int = 1) -> Bench:
+    runs = (f"019a0000-0000-7000-8000-{number:012}" for number in itertools.count(first_run))
     warned: list[str] = []
     invocation = Invocation(
-        cwd=tmp_path,
+        cwd=folder,
         environ={},
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: str(uuid.uuid4()),
@@ -121,7 +120,10 @@ def bench(tmp_path: Path) -> Bench:
         who="anna@build-7",
         warn=warned.append,
     )
-    bench = Bench(tmp_path, invocation, warned=warned)
+    return Bench(folder, invocation, warned=warned)
+
+
+def _with_files(bench: Bench) -> Bench:
     bench.write("reconciler.yaml", WORKSPACE)
     bench.write("manifests/west.yaml", WEST)
     bench.write("manifests/orders.yaml", ORDERS)
@@ -129,7 +131,31 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
-def applied(bench: Bench) -> Bench:
-    """The same, applied."""
+def bench(tmp_path: Path) -> Bench:
+    """A workspace with one cluster, one namespace and one topic; nothing is applied yet."""
+    return _with_files(_bench_in(tmp_path))
+
+
+@pytest.fixture
+def applied_here(bench: Bench) -> Bench:
+    """The same, applied in its own folder, whose name the clusters keep as the place of the owner's state."""
     assert bench.apply().verdict is None
     return bench
+
+
+@pytest.fixture(scope="session")
+def applied_once(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """The same, applied; it is copied, never changed."""
+    made = _with_files(_bench_in(tmp_path_factory.mktemp("applied")))
+    assert made.apply().verdict is None
+    return made
+
+
+@pytest.fixture
+def applied(applied_once: Bench, tmp_path: Path) -> Bench:
+    """A copy of it in a folder of its own."""
+    shutil.copytree(applied_once.folder, tmp_path, dirs_exist_ok=True)
+    copy = _bench_in(tmp_path, first_run=2)
+    copy.events.extend(applied_once.events)
+    copy.asked.extend(applied_once.asked)
+    return copy

@@ -160,17 +160,17 @@ def test_with_strict_a_plan_of_another_commit_is_refused_before_a_lease_is_taken
     assert at.with_(git_commit=lambda _folder: "77aa00").apply(options=FILE).verdict is None
 
 
-def test_a_plan_of_a_state_that_was_replaced_is_refused(applied: Bench, tmp_path: Path) -> None:
-    saved(applied)
-    shutil.move(applied.folder / ".reconciler", tmp_path / "away")
+def test_a_plan_of_a_state_that_was_replaced_is_refused(applied_here: Bench, tmp_path: Path) -> None:
+    saved(applied_here)
+    shutil.move(applied_here.folder / ".reconciler", tmp_path / "away")
     with pytest.raises(UserError, match="no state is there any more"):
-        applied.apply(options=FILE)
-    assert not (applied.folder / ".reconciler").exists()
-    retention(applied, "{retention.ms: 7d}")
-    assert applied.apply().verdict is None
-    retention(applied, "{retention.ms: 3d}")
+        applied_here.apply(options=FILE)
+    assert not (applied_here.folder / ".reconciler").exists()
+    retention(applied_here, "{retention.ms: 7d}")
+    assert applied_here.apply().verdict is None
+    retention(applied_here, "{retention.ms: 3d}")
     with pytest.raises(UserError, match="another state is there"):
-        applied.apply(options=FILE)
+        applied_here.apply(options=FILE)
 
 
 def test_a_plan_of_another_environment_is_that_environments(applied: Bench) -> None:

@@ -154,7 +154,9 @@ def test_a_namespace_that_another_workspace_declares_is_shared_without_a_word(ap
         assert not planned.plan.warnings
 
 
-def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(applied: Bench, thief: Bench) -> None:
+def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(
+    applied: Bench, applied_once: Bench, thief: Bench
+) -> None:
     *_, updated = to_document(thief.plan().plan).actions
     assert updated.id == f"update:{TOPIC}"
     lineage = json.loads((applied.folder / ".reconciler/lockfile.json").read_bytes())["lineage"]
@@ -162,12 +164,15 @@ def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(applied: Bench,
         "workspace": "shop",
         "environment": None,
         "lineage": lineage,
-        "state": f"file://{applied.folder}/.reconciler",
+        "state": f"file://{applied_once.folder}/.reconciler",
     }
     assert updated.owner is not None
     assert updated.owner.model_dump() == named
     assert ShownPart.of(show(thief.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {**named, "ours": False}
-    assert ShownPart.of(show(applied.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {**named, "ours": True}
+    assert ShownPart.of(show(applied.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {
+        **named,
+        "ours": True,
+    }
 
 
 @pytest.mark.parametrize("how", ["destroy", "state rm", "out of the files"])
@@ -280,12 +285,12 @@ def test_a_state_that_is_moved_stays_the_owner_and_says_where_it_lies_now(applie
     assert owners_in_full(applied)["topic/shop:orders"].state == f"file://{applied.folder}/moved"
 
 
-def test_a_state_made_anew_at_its_place_takes_over_what_was_its_own(applied: Bench) -> None:
-    before = owners_in_full(applied)["topic/shop:orders"].lineage
-    shutil.rmtree(applied.folder / ".reconciler")
-    assert applied.apply().verdict is None
-    assert owners_in_full(applied)["topic/shop:orders"].lineage != before
-    assert set(owners_in_full(applied)) == {"namespace/shop", "topic/shop:orders"}
+def test_a_state_made_anew_at_its_place_takes_over_what_was_its_own(applied_here: Bench) -> None:
+    before = owners_in_full(applied_here)["topic/shop:orders"].lineage
+    shutil.rmtree(applied_here.folder / ".reconciler")
+    assert applied_here.apply().verdict is None
+    assert owners_in_full(applied_here)["topic/shop:orders"].lineage != before
+    assert set(owners_in_full(applied_here)) == {"namespace/shop", "topic/shop:orders"}
 
 
 def test_a_renamed_workspace_takes_over_by_a_pattern(applied: Bench) -> None:

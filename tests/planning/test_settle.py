@@ -169,13 +169,10 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("action", "there", "verdict"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_it_is_settled_by_looking(action: Action, there: list[dict[str, Any]], verdict: str) -> None:
+def test_it_is_settled_by_looking_at_what_is_in_its_scope(
+    action: Action, there: list[dict[str, Any]], verdict: str
+) -> None:
     assert settle(action, dict(observed(item) for item in there), EMBEDDED_CONFIGS).verdict == verdict
-
-
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_everything_it_looks_at_is_in_scope(row: tuple[str, Action, list[dict[str, Any]], str]) -> None:
-    _, action, there, verdict = row
     seen = {address: item for address, item in map(observed, there) if address in scope_of(action)}
     assert settle(action, seen, EMBEDDED_CONFIGS).verdict == verdict
 

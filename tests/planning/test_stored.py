@@ -1,22 +1,12 @@
-"""Actions as a run keeps them: what is read back is what was stored, whatever the plan."""
+"""Actions as a run keeps them: what somebody changed in them is refused."""
 
 from __future__ import annotations
 
-import orjson
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.plan_rows import digest
 from reconciler.planning.saved_plan import read_action, stored_action
-from tests.planning.casefile import Case, cases
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_every_action_of_every_case_comes_back_whole(case: Case) -> None:
-    actions = case.world.plan().actions
-    read = tuple(read_action(orjson.loads(orjson.dumps(stored_action(action)))) for action in actions)
-    assert read == actions
-    assert digest(read) == digest(actions)
+from tests.planning.casefile import cases
 
 
 def some() -> dict[str, object]:

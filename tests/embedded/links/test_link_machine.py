@@ -89,6 +89,7 @@ PLAYS: Final[Mapping[str, Play]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_broken_variant_is_noticed(name: str) -> None:
     with VARIANTS[name].applied(), pytest.raises((AssertionError, ReconcilerError, pytest.fail.Exception)):
