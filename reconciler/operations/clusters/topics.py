@@ -16,7 +16,7 @@ from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Risk, Update
 from reconciler.planning.diff.converge import precondition
-from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, config_at
+from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, Side, config_at
 from reconciler.planning.diff.retention_loss import loss as loss_of
 from reconciler.planning.situation import ALTERED
 from reconciler.providers.protocol import Scope
@@ -35,7 +35,7 @@ from reconciler.resources.configs import DEFAULT, canonical_value
 from reconciler.resources.inventory import Following
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING
-from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, switches_in
+from reconciler.resources.tiering_policy import CLUSTER, RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -285,9 +285,8 @@ def _loss(provider: Provider, action: Update, observed: Inventory, now_ms: int) 
         return Loss()
     limits, seen = provider.capabilities, observed[action.address]
     after = {**observed, action.address: replace(seen, resource=action.after)}
-    was, will = (
-        Keeping.read({row.key: row.value for row in rows}.get, limits.configs, limits.defaults)
-        for rows in (acting_configs(action.address, each, limits) for each in (observed, after))
+    was, will = Keeping.of_sides(
+        _side(action, observed, limits), _side(action, after, limits), limits.configs, limits.defaults
     )
     if not will.is_stricter_than(was):
         return Loss()
@@ -296,6 +295,12 @@ def _loss(provider: Provider, action: Update, observed: Inventory, now_ms: int) 
     except ReconcilerError:
         size = None  # Who may not measure is asked all the same.
     return loss_of(was, will, size, before.spec.partitions or 1, now_ms)
+
+
+def _side(action: Update, inventory: Inventory, limits: Capabilities) -> Side:
+    rows = acting_configs(action.address, inventory, limits)
+    own = {row.key: row.value for row in rows if row.origin not in {DEFAULT, CLUSTER}}
+    return Side({row.key: row.value for row in rows}.get, own.get)
 
 
 def _action(provider: Provider, topic: Address, wanted: Mapping[str, str | None]) -> tuple[Update, Inventory]:

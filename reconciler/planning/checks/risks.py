@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import (
@@ -22,7 +23,7 @@ from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_la
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
 from reconciler.planning.checks.tiering_checks import Cost, Switching
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
-from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, config_at, loss, reason_of
+from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, Side, config_at, loss, reason_of
 from reconciler.planning.fields import fields_of
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.acls import ACLS, ALLOWS
@@ -143,14 +144,11 @@ class Impact:
             return action
         topic, limits = seen.resource, self._situation.capabilities(seen.resource.cluster)
 
-        def before(key: str) -> str | None:
-            return next((found for _, found in self._values(old, topic, key) if found is not None), None)
-
         def after(key: str) -> str | None:
             found = (self._inherited(tier, key) for tier in self._tiers(action.address))
             return topic.spec.configs.get(key) or next(filter(None, found), None)
 
-        was, will = (Keeping.read(side, limits.configs, limits.defaults) for side in (before, after))
+        was, will = Keeping.of_sides(self._side(old, topic), Side(after, after), limits.configs, limits.defaults)
         if not will.is_stricter_than(was):
             return action
         found = loss(was, will, self.measure(old), topic.spec.partitions or 1, self._situation.given.now_ms)
@@ -247,25 +245,28 @@ class Impact:
         """Return what a topic loses by changes of it and of what it inherits from."""
         limits = self._situation.capabilities(topic.cluster)
 
-        def before(key: str) -> str | None:
-            return next((found for _, found in self._values(address, topic, key) if found is not None), None)
-
-        def after(key: str) -> str | None:
-            for layer, found in self._values(address, topic, key):
-                value = planned.get(layer, {}).get(key, found)
-                if value is not None:
-                    return value
-            return None
-
-        was = Keeping.read(before, limits.configs, limits.defaults)
         # What the brokers do now is the property itself, where one is taken back: nobody knows what lies beneath it.
         of_cluster = planned.get(cluster_address(topic.cluster), {})
         gone = {key for key, value in of_cluster.items() if value is None}
         beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
-        will = Keeping.read(after, limits.configs, beneath)
+        sides = self._side(address, topic), self._side(address, topic, planned)
+        was, will = Keeping.of_sides(*sides, limits.configs, limits.defaults, beneath)
         if not will.is_stricter_than(was):
             return Loss()
         return loss(was, will, self.measure(address), topic.spec.partitions or 1, self._situation.given.now_ms)
+
+    def _side(self, address: Address, topic: Topic, planned: Planned = MappingProxyType({})) -> Side:
+        """Return what a topic and its tiers say, with what is planned of them."""
+        seen = self._situation.observed.get(address)
+
+        def said(key: str, *, is_own: bool) -> str | None:
+            for layer, now in self._values(address, topic, key):
+                value = planned.get(layer, {}).get(key, now)
+                if value is not None and not (is_own and kind_of(layer) == "cluster"):
+                    return value
+            return None if is_own or seen is None else seen.initial.get(key)
+
+        return Side(partial(said, is_own=False), partial(said, is_own=True))
 
     def _values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
         """Yield what a topic and its tiers say now of one config, nearest first."""

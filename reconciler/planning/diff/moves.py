@@ -21,7 +21,7 @@ from reconciler.planning.diff.converge import (
     state_precondition,
 )
 from reconciler.planning.diff.field_differences import Differences
-from reconciler.planning.diff.retention_loss import Keeping
+from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import address_before
@@ -158,7 +158,8 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
     limits = situation.capabilities(new.cluster)
-    will, was = (Keeping.read(each.spec.configs.get, limits.configs, limits.defaults) for each in (new, topic))
+    then, now = topic.spec.configs.get, new.spec.configs.get
+    was, will = Keeping.of_sides(Side(then, then), Side(now, now), limits.configs, limits.defaults)
     if will.expires_before(was):
         decision.warn(
             sides.address,

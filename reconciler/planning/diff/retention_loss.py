@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.planning.actions import Estimate, Reason, Risk
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.planning.actions import Change
     from reconciler.resources.kafka_configs import ConfigKey
     from reconciler.resources.measures import Measure
@@ -25,8 +23,20 @@ CLEANUP: Final = "cleanup.policy"
 _FOREVER: Final = float("inf")
 NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
-KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
-"""The configs by which a platform removes records on its own."""
+_LOCAL: Final = ("retention.local.target.ms", "local.retention.ms")
+_SWITCHES: Final = ("remote.write", "remote.read", "remote.storage.enable")
+
+KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP, *_LOCAL, *_SWITCHES)
+"""The configs by which a platform removes records on its own: on a tiered topic, what is kept locally is one."""
+
+
+class Side(NamedTuple):
+    """The configs of a topic before or after a change: a function gives the value of each, `None` where none is set."""
+
+    acting: Callable[[str], str | None]
+    """With what the properties of the cluster say."""
+    own: Callable[[str], str | None]
+    """What the topic and its namespaces say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,27 @@ class Keeping:
     bytes: float
     deletes: bool
     compacts: bool
+
+    @classmethod
+    def of_sides(
+        cls,
+        before: Side,
+        after: Side,
+        catalog: Mapping[str, ConfigKey],
+        defaults: Mapping[str, str] = NO_DEFAULTS,
+        defaults_after: Mapping[str, str] | None = None,
+    ) -> tuple[Keeping, Keeping]:
+        """Read what is kept before and after a change.
+
+        A tiered topic keeps as long in total as it is said to keep locally (F-R-027), and does so when tiering is off
+        again. That cannot be told from its configs: where neither side is tiered, only `before` is taken to be longer.
+        """
+        was = cls.read(before.acting, catalog, defaults)
+        will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
+        if _LOCAL[0] not in catalog:
+            return was, will
+        is_tiered = any(side.acting(switch) == "true" for side in (before, after) for switch in _SWITCHES)
+        return _raised(was, before), _raised(will, after) if is_tiered else will
 
     @classmethod
     def read(
@@ -147,7 +178,12 @@ def reason_of(change: Change) -> Reason | None:
     key = config_at(change.path)
     if key == CLEANUP:
         return Reason.DELETE_ADDED if "delete" in str(change.after or "delete").split(",") else None
-    return Reason.RETENTION_LOWERED if key in {RETENTION_MS, RETENTION_BYTES} else None
+    return Reason.RETENTION_LOWERED if key in {RETENTION_MS, RETENTION_BYTES, *_LOCAL} else None
+
+
+def _raised(keeping: Keeping, side: Side) -> Keeping:
+    local = next((value for value in map(side.own, _LOCAL) if value is not None), "-1")
+    return keeping if _limit(local) == _FOREVER else replace(keeping, ms=max(keeping.ms, _limit(local)))
 
 
 def _limit(value: str) -> float:
