@@ -16,7 +16,6 @@ from reconciler.embedded.segments.head import swap_head
 from reconciler.embedded.segments.pages import entries_within, read_page, read_pages
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.records.log import OffsetRange
-from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
 from reconciler.resources.tiering_policy import switches_in
 
 if TYPE_CHECKING:
@@ -202,10 +201,8 @@ def _limit(target: int | None) -> int:
 
 
 def _is_pausing(catalog: Catalog, full_name: str, tiering: Tiering) -> bool:
-    properties = catalog.cluster.properties
-    is_tiered = catalog.cluster.storage_id is not None and property_of(properties, ENABLED) == "true"
     is_writing = tiering.state is TieringState.ENABLED and switches_in(set_configs(catalog, full_name)).write
-    return is_tiered and is_writing and property_of(properties, UPLOADS) != "true"
+    return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,15 +105,16 @@ def test_what_expired_is_gone_from_both_tiers_and_what_is_not_uploaded_stays() -
 
 
 @pytest.mark.fact("F-R-021")
-def test_what_is_not_uploaded_stays_past_its_retention_also_while_uploads_pause() -> None:
+@pytest.mark.parametrize("pause", ["enable_segment_uploads", "enabled"])
+def test_what_is_not_uploaded_stays_past_its_retention_also_while_uploads_pause(pause: str) -> None:
     it = tiered(retention_ms="1", retention_bytes="0", retention_local_strict="true")
-    it.switch_on(enable_segment_uploads="false")
+    it.switch_on(**{pause: "false"})
     it.fill(7)
     it.clock.now_ms += 9 * DAY
     it.cluster.upkeep().roll()
     assert it.cluster.upkeep().retain() == MaintenanceResult()
     assert offsets(it) == list(range(14))
-    it.switch_on(enable_segment_uploads="true")
+    it.switch_on(**{pause: "true"})
     assert it.cluster.upkeep().retain() == MaintenanceResult()
     it.upload()
     it.cluster.upkeep().retain()
