@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -49,6 +49,14 @@ class Measure:
     """What it has from where its own mirror agrees with it last, by records; `None`: its offsets say it."""
     newest_ms: int | None = None
     """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
+
+    def newest(self, size: int) -> Measure:
+        """Return the measure of its newest `size` bytes."""
+        ages, left = list[tuple[int, int]](), size
+        for newest_ms, held in reversed(self.ages):
+            ages.append((newest_ms, min(held, left)))
+            left -= ages[-1][1]
+        return replace(self, bytes=size, records=self.records if size else 0, ages=tuple(reversed(ages)))
 
 
 Measures: TypeAlias = Mapping[Address, Measure]

@@ -555,7 +555,7 @@ ORDERS = f"""\
 apiVersion: reconciler/v1
 kind: Topic
 metadata: {{name: {TOPIC}, cluster: west}}
-spec: {{partitions: 2, tieringPolicy: standard, configs: {{segment.bytes: {TWO_PARTS}}}}}
+spec: {{partitions: 2, tieringPolicy: standard, configs: {{segment.bytes: {TWO_PARTS}, retention.ms: infinite}}}}
 """
 
 POLICY = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -96,7 +97,7 @@ class Impact:
         }
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
-        self._switching = Switching(situation, self.topics_below, self.measure)
+        self._switching = Switching(situation, self.topics_below, self.measure, self._backlog_loss)
 
     @property
     def unmeasured(self) -> tuple[Address, ...]:
@@ -254,6 +255,19 @@ class Impact:
         if not will.is_stricter_than(was):
             return Loss()
         return loss(was, will, self.measure(address), topic.spec.partitions or 1, self._situation.given.now_ms)
+
+    def _backlog_loss(self, address: Address, topic: Topic) -> Loss:
+        """Return what expires of what waited to be uploaded, once nothing is uploaded any more."""
+        limits = self._situation.capabilities(topic.cluster)
+        side = self._side(address, topic, self._planned)
+        _, will = Keeping.of_sides(side, side, limits.configs, limits.defaults)
+        waits = replace(will, ms=math.inf, bytes=math.inf)
+        if not will.is_stricter_than(waits):
+            return Loss()
+        measured = self.measure(address)
+        if measured is not None:
+            measured = measured.newest(measured.local_only_bytes)
+        return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)
 
     def _side(self, address: Address, topic: Topic, planned: Planned = MappingProxyType({})) -> Side:
         """Return what a topic and its tiers say, with what is planned of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable, Update
 from reconciler.planning.diff.moves import implied_moves, moved_from
+from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding, Mark
 from reconciler.planning.plan_rows import moves_of
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     """Returns the topics below a namespace; of anything else none."""
     Measuring: TypeAlias = Callable[..., Measure | None]
     """Returns what was measured of a topic; `is_wish`: no risk rests on it."""
+    Backlog: TypeAlias = Callable[[Address, Topic], Loss]
+    """Returns what expires of what waited to be uploaded."""
 
 _FEW: Final = 3
 
@@ -64,29 +67,36 @@ class Cost:
     unreadable: tuple[Unreadable, ...] = ()
     uploads: int = 0
     is_known: bool = True
+    backlog: Loss = NO_LOSS
+    """What waited to be uploaded, and expires."""
 
     def __add__(self, other: Cost) -> Cost:
         """Add what two topics cost."""
         return Cost(
-            (*self.unreadable, *other.unreadable), self.uploads + other.uploads, self.is_known and other.is_known
+            (*self.unreadable, *other.unreadable),
+            self.uploads + other.uploads,
+            self.is_known and other.is_known,
+            self.backlog + other.backlog,
         )
 
     @property
     def is_loss(self) -> bool:
         """Tell whether records go, or nobody can tell."""
-        return bool(self.unreadable) or not self.is_known
+        return bool(self.unreadable) or not self.is_known or self.backlog.expires
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why it is worth a second look."""
-        lost = (Reason.BECOMES_UNREADABLE,) if self.is_loss else ()
-        unknown = () if self.is_known else (Reason.UNMEASURED,)
-        return (*lost, *unknown, *((Reason.UPLOADS,) if self.uploads else ()))
+        lost = (Reason.BECOMES_UNREADABLE,) if self.unreadable or not self.is_known else ()
+        expires = (Reason.RETENTION_LOWERED,) if self.backlog.expires else ()
+        unknown = () if self.is_known and self.backlog.is_known else (Reason.UNMEASURED,)
+        return (*lost, *expires, *unknown, *((Reason.UPLOADS,) if self.uploads else ()))
 
     @property
     def estimate(self) -> Estimate:
         """What is deleted and what is uploaded."""
-        return Estimate(sum(lost.bytes for lost in self.unreadable), uploads=self.uploads, unreadable=self.unreadable)
+        size = sum(lost.bytes for lost in self.unreadable) + self.backlog.bytes
+        return Estimate(size, uploads=self.uploads, unreadable=self.unreadable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,12 @@ class _Switch:
         return switches_in(self.then).write and not was_on
 
     @property
+    def ends_uploads(self) -> bool:
+        """Tell whether what waits to be uploaded waits no more: until then it stays past its retention."""
+        was_on = self.seen.state == TieringState.ENABLED and switches_in(self.now).write
+        return was_on and not self.is_one and not switches_in(self.then).write
+
+    @property
     def hides(self) -> bool:
         """Tell whether what lies in object storage alone can be fetched no more, and stays there."""
         was, will = switches_in(self.now), switches_in(self.then)
@@ -129,7 +145,9 @@ def warnings_of_switching(review: Review) -> Iterator[Finding]:
 class Switching:
     """Judges actions by what they make of the tiering of topics. `below` names those in a namespace."""
 
-    def __init__(self, situation: Situation, below: Below, measure: Measuring) -> None:
+    def __init__(self, situation: Situation, below: Below, measure: Measuring, backlog: Backlog | None = None) -> None:
+        """Take what tells how much of a topic's backlog expires, where costs are asked for."""
+        self._backlog = backlog
         self._situation = situation
         self._below = below
         self._measure = measure
@@ -188,6 +206,12 @@ class Switching:
         return implied_moves(self._situation)
 
     def _cost(self, switch: _Switch) -> Cost:
+        topic = switch.seen.resource
+        if switch.ends_uploads and self._backlog is not None and isinstance(topic, Topic):
+            return replace(self._cost_in_storage(switch), backlog=self._backlog(switch.topic, topic))
+        return self._cost_in_storage(switch)
+
+    def _cost_in_storage(self, switch: _Switch) -> Cost:
         if switch.deletes:
             found = self._measure(switch.topic)
             if found is None:

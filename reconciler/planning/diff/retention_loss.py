@@ -146,6 +146,9 @@ class Loss:
         return Estimate(bytes=self.bytes)
 
 
+NO_LOSS: Final = Loss()
+
+
 def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: int, now_ms: int) -> Loss:
     """Return what goes when one topic's `before` becomes `after`."""
     if not after.is_stricter_than(before):
