@@ -165,6 +165,7 @@ class Switching:
             for switch in self._switches(action):
                 yield from self._hidden(switch, source)
                 yield from self._missing(switch, source)
+                yield from _too_late(switch, source)
 
     def _switches(self, action: Action) -> Iterator[_Switch]:
         old = moved_from(action)
@@ -249,6 +250,19 @@ class Switching:
                 f"nothing was uploaded for a while: object storage will never have {what}",
                 f"Next time pause uploads without a gap: set the cluster's {UPLOADS}: false.",
             )
+
+
+def _too_late(switch: _Switch, source: str | None) -> Iterator[Finding]:
+    """Say that what becomes of remote data was decided when tiering was switched off (F-K-057)."""
+    was_kept = switch.seen.state == TieringState.DISABLED and disable_policy_in(switch.now) != "delete"
+    if was_kept and switches_in(switch.then).is_off and disable_policy_in(switch.then) == "delete":
+        yield Finding(
+            switch.topic,
+            source,
+            "remote.log.disable.policy: delete changes nothing now: its tiering is off already, and what lies in "
+            "object storage stays",
+            "To delete it, apply remote.write: true and remote.read: true, then switch both off with delete.",
+        )
 
 
 def _lost(topic: Address, held: TieredPartition) -> Unreadable:
