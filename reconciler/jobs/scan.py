@@ -373,10 +373,10 @@ class Losses:
             UserError: There is something, and the options do not say to go on.
         """
         if lost and self.is_error:
-            hint = "To go on after them, set the option failOnDataLoss to false."
+            hint = "To read the rest all the same, set the option failOnDataLoss to false."
             raise UserError(f"{self.topic}, {'; '.join(lost)}", hint=hint)
         for each in lost:
-            _LOGGER.warning("%s, %s; what comes after them is read (failOnDataLoss is false)", self.topic, each)
+            _LOGGER.warning("%s, %s; the rest is read (failOnDataLoss is false)", self.topic, each)
 
 
 def removed(partition: int, begin: int, stop: int) -> str:
@@ -481,19 +481,38 @@ class TopicLogReader(DataSourceReader):
             for partition in bounds
             if self._wanted.partition.holds(partition)
         }
+        for partition in given:
+            self._check_order(topic, partition)
         rows.losses.report([said for partition in given for said in self._lost(topic, partition, bounds[partition])])
         return {
             partition: self._range(rows.log, partition, bounds[partition], offsets)
             for partition, offsets in given.items()
         }
 
+    def _check_order(self, topic: str, partition: int) -> None:
+        """Refuse a start after the end, where options give both by offset."""
+        starts, ends = self._starts[topic], self._ends[topic]
+        start, end = starts.offset_in(partition), ends.offset_in(partition)
+        if start is not None and end is not None and start > end:
+            message = (
+                f"{topic}, partition {partition}: option {starts.option} of {NAME} is offset {start}, "
+                f"and option {ends.option} is offset {end}, which comes before it"
+            )
+            raise UserError(message, hint="Give a start that is not after the end.")
+
     def _lost(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
-        """Yield what options name of a partition by offset and cannot be read: a number for all is at most that."""
+        """Yield what options name of a partition by offset and cannot be read.
+
+        The start is there if it is the partition's end: what comes next is not written yet. An end that is one number
+        for every partition is at most that.
+        """
         start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield removed(partition, start, bounds.start)
-        if end > bounds.stable:
-            yield f"partition {partition}: offsets {bounds.stable} to {end - 1} are not there"
+        if start is not None and start > bounds.end:
+            yield f"partition {partition}: it ends at offset {bounds.end}, before the start {start} that is asked for"
+        elif end > bounds.stable:
+            yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
     def _range(self, log: TopicLog, partition: int, bounds: Bounds, given: OffsetRange) -> OffsetRange:
         """Return what of a partition is wanted: below the first record of a time there is nothing at or after it."""

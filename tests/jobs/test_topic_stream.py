@@ -190,7 +190,7 @@ def test_what_was_lost_is_logged_where_the_stream_goes_on(
         planned = reader(west, failOnDataLoss="false").partitions(position(west, 2), position(west, 20))
     assert ranges_of(planned) == [(0, start, 20)]
     assert f"orders, partition 0: offsets 2 to {start - 1} were removed before they were read" in caplog.text
-    assert "what comes after them is read" in caplog.text
+    assert "the rest is read (failOnDataLoss is false)" in caplog.text
 
 
 def planned_in(cluster: EmbeddedCluster, kind: str, begin: int, end: int, **options: str) -> tuple[Any, Any]:
@@ -270,6 +270,81 @@ def test_a_batch_read_of_offsets_that_are_not_there_says_which(
     assert ranges_of(kept) == [(0, start, 20)]
     everything = source(west, start="earliest", end="9999").reader(SCHEMA).partitions()
     assert ranges_of(everything) == [(0, start, 20)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": '{"0": 21, "1": 0}'},
+        {"start": '{"0": 21, "1": 0}', "end": "25"},
+        {"start": '{"0": 21, "1": 0}', "end": '{"0": 25, "1": -1}'},
+    ],
+)
+def test_a_batch_read_that_begins_after_the_end_says_so(west: EmbeddedCluster, options: dict[str, str]) -> None:
+    fill(west, partitions=2, count=20, parts=1)
+    problem = "orders, partition 0: it ends at offset 20, before the start 21 that is asked for"
+    with pytest.raises(UserError, match=problem):
+        source(west, **options).reader(SCHEMA).partitions()
+    lax = source(west, failOnDataLoss="false", **options).reader(SCHEMA).partitions()
+    other = source(west, partitions="1", **options).reader(SCHEMA).partitions()
+    assert ranges_of(lax) == ranges_of(other) == [(1, 0, 20)]
+
+
+def test_an_offset_for_every_partition_is_there_in_every_partition(west: EmbeddedCluster) -> None:
+    fill(west, partitions=2, count=20, parts=1)
+    with west.producer() as producer:
+        producer.send(TOPIC, "more", partition=1)
+    assert source(west, start="20").reader(SCHEMA).partitions() != []
+    with pytest.raises(UserError, match="orders, partition 0: it ends at offset 20, before the start 21"):
+        source(west, start="21").reader(SCHEMA).partitions()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": "20"},
+        {"start": "20", "end": "20"},
+        {"start": "20", "end": "9999"},
+        {"start": "latest"},
+        {"startingOffsets": '{"0": -1}', "end": '{"0": 20}'},
+        {"startingTimestamp": "9999999999999"},
+        {"start": "3", "startingTimestamp": "9999999999999"},
+    ],
+)
+def test_a_batch_read_that_begins_at_the_end_is_empty(west: EmbeddedCluster, options: dict[str, str]) -> None:
+    fill(west, partitions=1, count=20, parts=1)
+    assert source(west, **options).reader(SCHEMA).partitions() == []
+
+
+def test_a_batch_read_may_begin_between_the_end_and_what_is_stable(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    producer = west.producer("checkout")
+    producer.init_transactions()
+    producer.begin()
+    for value in "abc":
+        producer.send(TOPIC, value)
+    producer.flush()
+    assert source(west, start="7").reader(SCHEMA).partitions() == []
+    producer.abort()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"startingOffsets": "20", "endingOffsets": "10"},
+            "orders, partition 0: option startingOffsets of topic-log is offset 20, and option endingOffsets is offset",
+        ),
+        ({"start": "7", "end": '{"0": 9, "1": 6}'}, "orders, partition 1: option start of topic-log is offset 7, and"),
+    ],
+)
+def test_a_batch_read_that_begins_after_its_own_end_is_refused(
+    west: EmbeddedCluster, options: dict[str, str], problem: str
+) -> None:
+    fill(west, partitions=2, count=30, parts=1)
+    for lax in ("true", "false"):
+        with pytest.raises(UserError, match=re.escape(problem)):
+            source(west, failOnDataLoss=lax, **options).reader(SCHEMA).partitions()
 
 
 def test_a_batch_read_of_a_partition_that_is_not_there_is_refused(west: EmbeddedCluster) -> None:
