@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, StructType
 
 from reconciler.errors import UserError
 from reconciler.jobs.flows import pieces_of
@@ -34,7 +35,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField
 
     from reconciler.records.log import Bounds, TopicLog
 
@@ -47,16 +48,21 @@ _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type in Spark's words, and the field of `RECORD_SCHEMA` that it is made of."""
+    """A column: its type as Spark says it, and the field of `RECORD_SCHEMA` that it is made of."""
 
     type: str
     field: str | None
     is_never_null: bool = False
 
     @property
+    def sql(self) -> str:
+        """Its type in a schema that is written: there, what `timestamp` means is up to a setting of Spark."""
+        return "timestamp_ltz" if self.type == "timestamp" else self.type
+
+    @property
     def ddl(self) -> str:
-        """Its type in a schema."""
-        return f"{self.type} not null" if self.is_never_null else self.type
+        """That, and whether it may be null."""
+        return f"{self.sql} not null" if self.is_never_null else self.sql
 
 
 COLUMNS: Final = {
@@ -87,13 +93,28 @@ def _check_column(name: str) -> None:
 
 
 def check_schema(schema: StructType) -> None:
-    """Refuse a schema of the user's own that names other columns or types; whether they may be null is all the same."""
+    """Refuse a schema of the user's own that names other columns or types, or says `not null` of what may be null."""
     for each in schema:
         _check_column(each.name)
-        found, known = each.dataType.simpleString(), COLUMNS[each.name].type
-        if found != known:
-            message = f"column {each.name} of {NAME} is of type {known}, not {found}"
-            raise UserError(message, hint="Correct it in .schema(…), or cast the column after loading.")
+        column = COLUMNS[each.name]
+        found = each.dataType.simpleString()
+        if found != column.type:
+            message = f"column {each.name} of {NAME} is of type {column.type}, not {found}"
+            hint = f"Write {each.name} {column.sql} in .schema(…), or cast the column after loading."
+            raise UserError(message, hint=hint)
+        if not column.is_never_null and not _may_be_null(each):
+            message = f"column {each.name} of {NAME} may hold nulls, and the schema that is given says not null"
+            hint = (
+                f"Write {each.name} {column.sql} in .schema(…); of another frame, .schema(frame.schema.toNullable())."
+            )
+            raise UserError(message, hint=hint)
+
+
+def _may_be_null(column: StructField) -> bool:
+    """Tell whether a schema allows what records have: no value, or a header without one. A header has a name."""
+    if isinstance(column.dataType, ArrayType) and isinstance(column.dataType.elementType, StructType):
+        return column.nullable and column.dataType.elementType["value"].nullable
+    return column.nullable
 
 
 def _as_columns(batch: pa.RecordBatch, schema: pa.Schema, topic: str) -> pa.RecordBatch:

@@ -57,7 +57,9 @@ def check_rows(schema: StructType) -> None:
         found = each.dataType.simpleString()
         if found not in takes:
             message = f"{NAME} writes column {each.name} of type {' or '.join(takes)}, not {found}"
-            raise UserError(message, hint="Cast it first, for example with to_json or a cast.")
+            is_time = each.name == "timestamp"
+            cast = "cast(timestamp as timestamp_ltz)" if is_time else "for example with to_json or a cast"
+            raise UserError(message, hint=f"Cast it first, {cast}.")
     if "value" not in schema.names:
         message = f"{NAME} writes rows with a column value, and these have {', '.join(schema.names) or 'no column'}"
         raise UserError(message, hint="Select what is to be written as value; of null values it makes tombstones.")

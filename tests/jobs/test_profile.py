@@ -134,3 +134,13 @@ def test_a_log_that_cannot_be_read_is_an_error_in_a_sentence(
     with pytest.raises(RetryableError, match="reading the topic failed in Spark: ") as caught:
         profile(lambda: spark, log)
     assert "Traceback" not in caught.value.message
+
+
+def test_a_session_may_call_a_time_without_a_zone_a_timestamp(spark: SparkSession, west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        counts = profile(lambda: spark, west.log(TOPIC)).counts
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert (counts.records, counts.first_ms, counts.last_ms) == (5, NOW, NOW + 4)
