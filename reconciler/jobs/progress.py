@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from reconciler import errors
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 
 
@@ -58,6 +59,7 @@ def unseen(progress: JobProgress) -> None:
 _NOISE: Final = re.compile(
     r"^(WARNING|Using Spark|Setting default|To adjust|\s+at |Picked up |[\d/]+ [\d:]+ (WARN|INFO) )|^\s*$"
 )
+_OURS: Final = re.compile(r"\breconciler\.errors\.(\w+Error): (.+)")
 _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 
@@ -69,9 +71,16 @@ def refused(what: str, error: Exception, *, said: str = "") -> ReconcilerError:
 
 
 def failed(what: str, error: Exception) -> ReconcilerError:
-    """Return the error for a job that Spark gave up."""
+    """Return the error for a job that Spark gave up; if an error of ours is the cause, with what that one advises."""
+    said = str(error)
+    if ours := _OURS.findall(said):
+        name, words = ours[-1]
+        message, _, hint = words.rstrip(".").partition(". ")
+        kind = getattr(errors, name, UserError)
+        found = RetryableError if issubclass(kind, RetryableError) else UserError
+        return found(f"{what} failed: {message}", hint=f"{hint}.")
     hint = "Run the same command again: it goes on from what is there. Should it fail again, look at Spark's own log."
-    return RetryableError(f"{what} failed in Spark: {_reason(str(error))}", hint=hint)
+    return RetryableError(f"{what} failed in Spark: {_reason(said)}", hint=hint)
 
 
 def _reason(text: str) -> str:

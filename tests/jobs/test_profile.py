@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.errors import RetryableError
+from reconciler.errors import UserError
 from reconciler.jobs import profile as steps
 from reconciler.jobs.profile import Counts, Gap, KeyCounts, KeyProfile, Sizes, Timeline, profile
 from reconciler.records.log import OffsetRange
@@ -131,9 +131,12 @@ def test_a_log_that_cannot_be_read_is_an_error_in_a_sentence(
     log = west.log(TOPIC)
     for file in (tmp_path / "west").rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(RetryableError, match="reading the topic failed in Spark: ") as caught:
+    with pytest.raises(
+        UserError, match="reading the topic failed: orders, partition 0: what lies at offsets"
+    ) as caught:
         profile(lambda: spark, log)
     assert "Traceback" not in caught.value.message
+    assert caught.value.hint.startswith("Restore it from a copy of the store")
 
 
 def test_a_session_may_call_a_time_without_a_zone_a_timestamp(spark: SparkSession, west: EmbeddedCluster) -> None:
