@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from reconciler.errors import SourceChangedError, UserError
+from reconciler.errors import ReconcilerError, SourceChangedError, UserError
 from reconciler.jobs.scan import (
     NAME,
     STARTS,
@@ -54,6 +54,9 @@ _BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp",
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
 _READ: Final = ("cluster", "topic", "subscribe", "columns", "start", "startingOffsets", "failOnDataLoss")
 OPTIONS: Final = (*_READ, *_BATCH_ONLY, *_STREAM_ONLY)
+OPTIONS_TEXT: Final = (
+    f"{', '.join(_READ)}; of batch reads also {', '.join(_BATCH_ONLY)}; of streams also {', '.join(_STREAM_ONLY)}"
+)
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
 """Spark hands a stream's own settings on, too."""
 
@@ -101,6 +104,12 @@ class _TopicLogSource(DataSource):
         return kind({topic: self._rows(topic, options, schema) for topic in topics}, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        try:
+            return self._stream(schema)
+        except ReconcilerError as error:
+            return _RefusedStream(error)
+
+    def _stream(self, schema: StructType) -> DataSourceStreamReader:
         options, topics = self._read_options(schema, _BATCH_ONLY, "batch reads")
         if len(topics) > 1:
             message = f"a stream of {NAME} reads one topic, not {len(topics)}"
@@ -207,6 +216,31 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hint = "It is another topic, or was created again. Use another checkpointLocation."
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
         return offsets
+
+
+class _RefusedStream(DataSourceStreamReader):
+    """Raises what is wrong with a stream once Spark asks it something.
+
+    An error that `streamReader` raises is buried: Spark 4.3.0 ends with an `UnboundLocalError` of its own worker.
+    """
+
+    def __init__(self, error: ReconcilerError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, as those below
+        raise self._error
+
+    def latestOffset(self, _start: dict[str, Any], _limit: ReadLimit) -> NoReturn:  # noqa: N802
+        raise self._error
+
+    def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802
+        raise self._error
+
+    def partitions(self, _start: dict[str, Any], _end: dict[str, Any]) -> NoReturn:
+        raise self._error
+
+    def read(self, _partition: InputPartition) -> NoReturn:
+        raise self._error
 
 
 def _readable(

@@ -398,8 +398,25 @@ def test_options_that_a_stream_does_not_take_are_refused(
     west: EmbeddedCluster, option: str, value: str, problem: str
 ) -> None:
     west.create_topic(TOPIC)
-    with pytest.raises(ReconcilerError, match=problem):
-        reader(west, **{option: value})
+    refused = reader(west, **{option: value})
+    for ask in (
+        refused.initialOffset,
+        refused.getDefaultReadLimit,
+        lambda: refused.latestOffset(position(west, 0), ReadAllAvailable()),
+        lambda: refused.partitions(position(west, 0), position(west, 0)),
+    ):
+        with pytest.raises(ReconcilerError, match=problem):
+            ask()
+
+
+@pytest.mark.spark
+def test_a_stream_that_is_refused_ends_with_the_reason(
+    spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
+) -> None:
+    west.create_topic(TOPIC)
+    with pytest.raises(StreamingQueryException, match="option end of topic-log is for batch reads only") as caught:
+        run(spark, west, tmp_path, end="5")
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 def test_a_stream_reads_one_topic_by_either_name(west: EmbeddedCluster) -> None:
@@ -409,4 +426,4 @@ def test_a_stream_reads_one_topic_by_either_name(west: EmbeddedCluster) -> None:
     named = registry.found(CaseInsensitiveDict(subscribe=TOPIC)).streamReader(SCHEMA)
     assert named.initialOffset() == position(west, 0)
     with pytest.raises(UserError, match="a stream of topic-log reads one topic, not 2"):
-        registry.found(CaseInsensitiveDict(subscribe=f"{TOPIC},others")).streamReader(SCHEMA)
+        registry.found(CaseInsensitiveDict(subscribe=f"{TOPIC},others")).streamReader(SCHEMA).initialOffset()
