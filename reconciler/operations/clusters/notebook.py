@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.jobs.source import OPTIONS, WRITE_OPTIONS, register
+from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, register
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import open_work, provider_of
 from reconciler.resources.address import address_of
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from reconciler.jobs.source import Session
     from reconciler.providers.protocol import Provider, TopicAddress
     from reconciler.records.log import AppendSink, TopicLog
+
+
+_NAMING: Final = (
+    'Give .options(cluster="west", topic="orders"). In SQL use CREATE TEMPORARY VIEW orders USING `topic-log` '
+    "OPTIONS (cluster 'west', topic 'orders'): of a table that CREATE TABLE made, Spark does not hand on the options."
+)
 
 
 def register_topics(
@@ -56,11 +62,12 @@ class _Opener:
         known = {name.lower() for name in names}  # as Spark hands them on
         for name in options:
             if name not in known:
-                hint = did_you_mean(nearest(name, names), otherwise=f"Options: {', '.join(names)}.")
+                known_text = OPTIONS_TEXT if names is OPTIONS else ", ".join(names)
+                hint = did_you_mean(nearest(name, names), otherwise=f"Options: {known_text}.")
                 raise UserError(f"topic-log has no option {name}", hint=hint)
         for name in ("cluster", "topic"):
             if not options.get(name):
-                raise UserError(f"topic-log needs the option {name}", hint='.options(cluster="west", topic="orders")')
+                raise UserError(f"topic-log needs the option {name}", hint=_NAMING)
         address = address_of("topic", options["cluster"], options["topic"])
         invocation = Invocation(
             cwd=self.workspace,

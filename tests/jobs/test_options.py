@@ -1,0 +1,41 @@
+"""Options of the topics of a workspace, without a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StructField, StructType
+
+from reconciler.errors import UserError
+from reconciler.operations.clusters.notebook import register_topics
+from tests.jobs.test_topic_stream import Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = StructType([StructField("offset", LongType())])
+
+
+def source(workspace: Path, **options: str) -> Any:
+    """Return the data source of a workspace as Spark gets it."""
+    registry = Registry()
+    register_topics(registry, workspace, environ={})  # type: ignore[arg-type]  # all that is asked of a session
+    return registry.found(CaseInsensitiveDict(options))
+
+
+def test_without_a_cluster_the_advice_is_one_for_sql_too(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="topic-log needs the option cluster") as caught:
+        source(tmp_path).reader(SCHEMA)
+    assert "CREATE TEMPORARY VIEW orders USING `topic-log` OPTIONS (cluster 'west', topic 'orders')" in (
+        caught.value.hint
+    )
+
+
+@pytest.mark.parametrize("how", ["reader", "streamReader"])
+def test_an_option_that_there_is_not_gets_those_that_there_are(tmp_path: Path, how: str) -> None:
+    with pytest.raises(UserError, match="topic-log has no option zzz") as caught:
+        getattr(source(tmp_path, zzz="red"), how)(SCHEMA).initialOffset()
+    assert "; of batch reads also partitions, end," in caught.value.hint
+    assert "; of streams also maxOffsetsPerTrigger." in caught.value.hint
