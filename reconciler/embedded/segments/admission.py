@@ -283,11 +283,12 @@ def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = No
         if field.name == "partition" and partition is not None:
             columns.append(pa.repeat(pa.scalar(partition, field.type), records.num_rows))
         elif index >= 0 and field.name != "timestamp_type":
-            columns.append(_cast(topic, field, records.column(index)))
+            column = records.column(index)
+            if field.name == "headers":
+                _check_headers(topic, column)  # before the cast, which says only that it cannot
+            columns.append(_cast(topic, field, column))
         else:
             columns.append(_absent(field, records.num_rows))
-        if field.name == "headers":
-            _check_headers(topic, columns[-1])
     return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
 
 
@@ -318,16 +319,19 @@ def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[A
         said = str(error).split("\n", 1)[0].rstrip(".")
         raise UserError(
             f"{topic}: column {field.name} takes {field.type}, not {column.type}: {said}",
-            hint="Cast the column first; nothing of this batch was taken, what came before it was.",
+            hint="Cast the column first; nothing of this batch was taken.",
         ) from error
 
 
-def _check_headers(topic: str, headers: pa.ListArray[Any]) -> None:
-    """Refuse a header that is null or has no name: Arrow says of neither that it may not be."""
-    flat = headers.flatten()
-    if len(flat) and (flat.null_count or flat.field("key").null_count):
+def _check_headers(topic: str, headers: pa.Array[Any]) -> None:
+    """Refuse a header that is null or has no name; in a map every one has a name."""
+    if not (pa.types.is_list(headers.type) or pa.types.is_large_list(headers.type)):
+        return
+    found = headers.flatten()
+    has_names = isinstance(found, pa.StructArray) and found.type.get_field_index("key") >= 0
+    if found.null_count or (has_names and found.field("key").null_count):
         message = f"{topic}: column headers has a header that is null, or whose name is"
-        hint = "A header has a name; its value may be null. Nothing of this batch was taken, what came before it was."
+        hint = "A header has a name; its value may be null. Nothing of this batch was taken."
         raise UserError(message, hint=hint)
 
 

@@ -146,8 +146,11 @@ def test_a_column_twice_is_refused(cluster: EmbeddedCluster) -> None:
 def test_a_header_without_a_name_is_refused(cluster: EmbeddedCluster, header: dict[str, Any] | None) -> None:
     named = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
     headers = pa.array([[{"key": "a", "value": b"x"}], [header]], named)
-    with pytest.raises(UserError, match="orders: column headers "):
-        cluster.producer().append("orders", pa.RecordBatch.from_pydict({"headers": headers}))
+    problem = "orders: column headers has a header that is null, or whose name is"
+    for column in (headers, headers.cast(pa.large_list(named.value_type))):
+        with pytest.raises(UserError, match=problem) as refused:
+            cluster.producer().append("orders", pa.RecordBatch.from_pydict({"headers": column}))
+        assert refused.value.hint == "A header has a name; its value may be null. Nothing of this batch was taken."
 
 
 def test_times_of_any_unit_are_milliseconds_and_no_headers_are_none(cluster: EmbeddedCluster) -> None:
