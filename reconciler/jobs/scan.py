@@ -78,9 +78,11 @@ COLUMNS: Final = {
 
 
 def ddl_of(options: Mapping[str, str]) -> str:
-    """Return the columns that the option `columns` names, or all of them."""
+    """Return the columns that the option `columns` names, or all of them; headers may be left out as Kafka's may."""
     given = options.get("columns")
     names = list(COLUMNS) if given is None else [name.strip() for name in given.split(",")]
+    if given is None and not truth_of(options, "includeHeaders", otherwise=True):
+        names.remove("headers")
     for name in names:
         _check_column(name)
     return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in names)
@@ -222,9 +224,9 @@ def places_of(
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
         raise UserError(message, hint="Leave one of them out.")
     option = kafkas if options.get(kafkas.lower()) is not None else ours
-    given = options.get(option.lower()) or default
-    if given in words:
-        return Places(option, words[given])
+    given = options.get(option.lower(), default).strip()
+    if given.lower() in words:
+        return Places(option, words[given.lower()])
     if given.isdecimal():
         return Places(option, int(given))
     try:

@@ -52,7 +52,16 @@ if TYPE_CHECKING:
 Session: TypeAlias = SparkSession
 _BATCH_ONLY: Final = ("partitions", "end", "endingOffsets", "startingTimestamp", "endingTimestamp", "pushFilters")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
-_READ: Final = ("cluster", "topic", "subscribe", "columns", "start", "startingOffsets", "failOnDataLoss")
+_READ: Final = (
+    "cluster",
+    "topic",
+    "subscribe",
+    "columns",
+    "includeHeaders",
+    "start",
+    "startingOffsets",
+    "failOnDataLoss",
+)
 OPTIONS: Final = (*_READ, *_BATCH_ONLY, *_STREAM_ONLY)
 OPTIONS_TEXT: Final = (
     f"{', '.join(_READ)}; of batch reads also {', '.join(_BATCH_ONLY)}; of streams also {', '.join(_STREAM_ONLY)}"

@@ -75,3 +75,12 @@ def test_times_are_points_in_time_whatever_a_session_calls_a_timestamp() -> None
     problem = "topic-log writes column timestamp of type timestamp, not timestamp_ntz"
     with pytest.raises(UserError, match=re.escape(f"{problem}. Cast it first, cast(timestamp as timestamp_ltz).")):
         check_rows(local)
+
+
+def test_headers_may_be_left_out_as_sparks_kafka_source_leaves_them_out() -> None:
+    everything, short = ddl_of({}), ddl_of({"includeheaders": "false"})
+    assert ddl_of({"includeheaders": "true"}) == everything
+    assert everything == f"{short}, headers {COLUMNS['headers'].type}"
+    assert ddl_of({"includeheaders": "false", "columns": "headers"}) == f"headers {COLUMNS['headers'].type}"
+    with pytest.raises(UserError, match="option includeHeaders of topic-log is true or false, not 'yes'"):
+        ddl_of({"includeheaders": "yes"})

@@ -146,6 +146,8 @@ def test_what_retention_removed_is_an_error_that_names_it_unless_it_may_be_lost(
     [
         ("earliest", [0, 0]),
         ("latest", [10, 10]),
+        (" EARLIEST ", [0, 0]),
+        ("Latest", [10, 10]),
         ("4", [4, 4]),
         ('{"0": -1, "1": -2}', [10, 0]),
         ('{"orders": {"0": 3, "1": 7}}', [3, 7]),
@@ -316,6 +318,13 @@ def test_a_batch_read_that_begins_at_the_end_is_empty(west: EmbeddedCluster, opt
     assert source(west, **options).reader(SCHEMA).partitions() == []
 
 
+@pytest.mark.parametrize("option", ["start", "startingOffsets", "end", "endingOffsets"])
+def test_a_place_that_is_empty_is_refused(west: EmbeddedCluster, option: str) -> None:
+    west.create_topic(TOPIC)
+    with pytest.raises(UserError, match=f"option {option} of topic-log: '' is not a place in a topic"):
+        source(west, **{option: ""}).reader(SCHEMA)
+
+
 def test_a_batch_read_may_begin_between_the_end_and_what_is_stable(west: EmbeddedCluster) -> None:
     fill(west, partitions=1, count=5, parts=1)
     producer = west.producer("checkout")
@@ -392,6 +401,7 @@ def test_positions_of_something_else_are_refused(west: EmbeddedCluster, kept: di
         ("maxOffsetsPerTrigger", "0", "option maxOffsetsPerTrigger of topic-log takes a whole number of at least 1"),
         ("failOnDataLoss", "no", "option failOnDataLoss of topic-log is true or false, not 'no'"),
         ("startingOffsets", "stable", "'stable' is not a place in a topic"),
+        ("startingOffsets", "", "option startingOffsets of topic-log: '' is not a place in a topic"),
     ],
 )
 def test_options_that_a_stream_does_not_take_are_refused(
