@@ -12,14 +12,14 @@ from reconciler.planning.actions import Adopt, Block, Reason, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of, plain
 from reconciler.planning.saved_plan import AGAIN
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.planning.actions import Action
+    from reconciler.planning.actions import Action, Estimate
     from reconciler.planning.plan import Plan
-    from reconciler.planning.saved_plan import ActionDocument, PlanDocument
+    from reconciler.planning.saved_plan import ActionDocument, EstimateDocument, PlanDocument
 
 
 # One action that is not what was approved: why not, and field by field what was approved and what would happen now.
@@ -36,7 +36,7 @@ class Why(StrEnum):
     RISK = "risk"
     """It is more dangerous."""
     LOSS = "loss"
-    """More records would be lost."""
+    """More would be lost."""
     BLOCKED = "blocked"
     """A guard refuses it, and did not."""
     UNBLOCKED = "unblocked"
@@ -79,8 +79,8 @@ class Difference:
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
     """Approved actions on the same resource that are not planned any more."""
-    losses: tuple[int | None, int | None] = (0, 0)
-    """How many offsets would be lost, as it was approved and now; `None`: we cannot tell."""
+    losses: tuple[Losses, Losses] | None = None
+    """What would be lost, as it was approved and now; `None`: it was not approved at all."""
 
     @property
     def message(self) -> str:
@@ -104,26 +104,80 @@ def difference(
         source=now.source,
         is_dangerous=is_dangerous(now),
         instead_of=instead_of,
-        losses=(0 if approved is None else _approved_loss(approved), _loss(now)),
+        losses=None if approved is None else (_approved_losses(approved), _losses_now(now)),
     )
 
 
+# What an approved action and the same action now would lose. What can be counted is compared exactly. What expires by
+# a shorter retention is an estimate of a topic that is written all the time: it may be a tenth more (decision 45).
+
+
+class LossOf(StrEnum):
+    """What is counted of a loss."""
+
+    ROLE = "role"
+    """Offsets that another role of a mirror loses."""
+    UNREADABLE = "unreadable"
+    """Offsets in object storage alone that are deleted there."""
+    DELETED = "deleted"
+    """Records of a topic that is deleted."""
+    EXPIRING = "expiring"
+    """Bytes that expire by a shorter retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What an action would lose. `is_known` is false where not all of it was measured; then the counts are the rest."""
+
+    counts: Mapping[LossOf, int | None]
+    """`None`: we cannot tell how much."""
+    is_known: bool = True
+
+    def is_more_than(self, approved: Losses) -> bool:
+        """Tell whether this is more than was approved; what cannot be told any more is more."""
+        return bool(tuple(self.beyond(approved))) or (approved.is_known and not self.is_known)
+
+    def beyond(self, approved: Losses) -> Iterator[LossOf]:
+        """Yield what would be more. A role of which the loss could not be told was approved with whatever it loses."""
+        for of, now in self.counts.items():
+            before = approved.counts[of]
+            if before is not None and (now is None or now > _most(of, before)):
+                yield of
+
+
+def _most(of: LossOf, approved: int) -> int:
+    return approved + approved // 10 if of is LossOf.EXPIRING else approved
+
+
+def _losses(action: str, reasons: Sequence[str], estimate: EstimateDocument | Estimate, role: int | None) -> Losses:
+    unreadable, expires = estimate.unreadable, {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED}.intersection(reasons)
+    return Losses(
+        {
+            LossOf.ROLE: role,
+            LossOf.UNREADABLE: sum(each.stop - each.start for each in unreadable),
+            LossOf.DELETED: estimate.records if action == "delete" and Reason.HOLDS_DATA in reasons else 0,
+            LossOf.EXPIRING: estimate.bytes - sum(each.bytes for each in unreadable) if expires else 0,
+        },
+        is_known=estimate.role is not None or Reason.UNMEASURED not in reasons,
+    )
+
+
+def _approved_losses(approved: ActionDocument) -> Losses:
+    cost = approved.estimate.role
+    role = (
+        0 if cost is None else None if cost.unknown is not None else sum(each.stop - each.start for each in cost.lost)
+    )
+    return _losses(approved.action, approved.reasons, approved.estimate, role)
+
+
+def _losses_now(now: Action) -> Losses:
+    cost = now.estimate.role
+    return _losses(name_of(now), now.reasons, now.estimate, 0 if cost is None else cost.lost_offsets)
+
+
 def loses_more(approved: ActionDocument, now: Action) -> bool:
-    """Tell whether more records would be lost than was approved; who approved what cannot be told approved anything."""
-    before, after = _approved_loss(approved), _loss(now)
-    return before is not None and (after is None or after > before)
-
-
-def _approved_loss(approved: ActionDocument) -> int | None:
-    role = approved.estimate.role
-    if role is None:
-        return 0
-    return None if role.unknown is not None else sum(each.stop - each.start for each in role.lost)
-
-
-def _loss(now: Action) -> int | None:
-    role = now.estimate.role
-    return 0 if role is None else role.lost_offsets
+    """Tell whether more would be lost than was approved."""
+    return _losses_now(now).is_more_than(_approved_losses(approved))
 
 
 def missing(approved: ActionDocument, action: Action, *, planned: tuple[str, ...]) -> Difference:
@@ -170,11 +224,38 @@ def _words(why: Why, found: Difference) -> str:
 
 def loss_words(found: Difference) -> str:
     """Say how much more would be lost than was approved."""
-    before, after = found.losses
-    was = f"{before:,} when it was approved" if before else "nothing when it was approved"
-    if after is None:
+    if found.losses is None:
+        return ""
+    approved, now = found.losses
+    says = [_more_words(of, approved, now.counts[of]) for of in now.beyond(approved)]
+    if approved.is_known and not now.is_known:
+        says.append("not all that would be lost can be measured now, and it was when it was approved")
+    return ", and ".join(says)
+
+
+def _more_words(of: LossOf, approved: Losses, now: int | None) -> str:
+    before = approved.counts[of]
+    was = f"{_amount(of, before)[1] if before else 'nothing'} when it was approved"
+    if now is None:
         return f"it cannot be told any more how many offsets would be lost; {was}"
-    return f"{counted(after, 'offset')} would be lost now, and {was}"
+    if not approved.is_known:
+        return f"{_amount(of, now)[0]} now, and when it was approved it could not be told how much"
+    return f"{_amount(of, now)[0]} now, and {was}"
+
+
+def _amount(of: LossOf, count: int) -> tuple[str, str]:
+    """Return how much is lost: with what happens to it, and alone."""
+    match of:
+        case LossOf.ROLE:
+            return f"{counted(count, 'offset')} would be lost", f"{count:,}"
+        case LossOf.UNREADABLE:
+            return f"{counted(count, 'offset')} would become unreadable", f"{count:,}"
+        case LossOf.DELETED:
+            return f"{counted(count, 'record')} would be deleted", f"{count:,}"
+        case LossOf.EXPIRING:
+            return f"about {bytes_text(count)} would expire", f"about {bytes_text(count)}"
+        case _:
+            assert_never(of)
 
 
 def missing_words(found: Difference) -> str:

@@ -225,6 +225,7 @@ def test_a_failover_that_would_lose_more_than_was_approved_is_not_done(shop: Ben
     (more,) = caught.value.held.difference.more
     assert (caught.value.exit_code, more.whys) == (6, (Why.LOSS,))
     assert more.message == "3 offsets would be lost now, and 2 when it was approved"
+    assert caught.value.hint.startswith("Nothing was done. Stop the producers first")
     assert status(shop) == "ACTIVE"
     upkeep(shop, "mirror")  # Now it would lose less than was approved.
     assert shop.apply(options=FILE).verdict is None

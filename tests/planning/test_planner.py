@@ -104,7 +104,7 @@ def test_a_higher_risk_than_was_approved_is_refused_and_a_lower_one_is_not() -> 
     empty = planned(**LOWERED, given={"measures": EMPTY, **allowed})
     filled = planned(**LOWERED, given={"measures": FILLED, **allowed})
     (found,) = compare(to_document(empty), filled).more
-    assert found.message == "its risk was none when it was approved, and is data-loss now"
+    assert found.message.startswith("its risk was none when it was approved, and is data-loss now; about ")
     assert (found.is_dangerous, found.approved_risk, found.risk) == (True, "none", "data-loss")
     assert compare(to_document(filled), empty).is_allowed
 
@@ -240,6 +240,95 @@ def test_a_failover_that_loses_more_than_was_approved_is_refused(before: int, af
 
 def test_what_a_blocked_failover_would_lose_is_no_difference() -> None:
     assert compare(to_document(failing_over(0, is_allowed=False)), failing_over(9, is_allowed=False)).is_allowed
+
+
+DELETING: dict[str, Any] = {
+    "desired": [],
+    "recorded": [{"topic": "d"}],
+    "observed": [{"topic": "d"}],
+}
+"""A topic that is to be deleted."""
+
+SHORTENED: dict[str, Any] = {
+    "desired": [{"topic": "t", "configs": {"retention.ms": "-1", "retention.bytes": "1000"}}],
+    "recorded": [{"topic": "t", "configs": {"retention.ms": "-1"}}],
+    "observed": [{"topic": "t", "configs": {"retention.ms": "-1"}}],
+}
+"""A topic that is to keep no more than 1,000 bytes."""
+
+_TIERED = {"remote.write": "true", "remote.read": "true"}
+SWITCHING: dict[str, Any] = {
+    "has_storage": "enabled",
+    "desired": [
+        {
+            "topic": "t",
+            "configs": {"remote.write": "false", "remote.read": "false", "remote.log.disable.policy": "delete"},
+        }
+    ],
+    "recorded": [{"topic": "t", "configs": _TIERED}],
+    "observed": [{"topic": "t", "configs": _TIERED, "is": {"state": "ENABLED"}}],
+}
+"""A topic whose objects are to be deleted."""
+
+
+def losing(case: dict[str, Any], size: int | None) -> Plan:
+    """Return a plan that loses so much: records, bytes beyond the first 1,000, or offsets; `None`: not measured."""
+    (name,) = (each["topic"] for each in case["recorded"])
+    tiered = [[0, 0, size, size, 7]] if case is SWITCHING else []
+    beyond = 1000 if case is SHORTENED else 0
+    measure = {"bytes": beyond + (size or 0), "records": size, "tiered": tiered}
+    measures = {} if size is None else {f"topic/west/{name}": measure}
+    allow = [f"{verb}:topic/west/{name}" for verb in ("delete", "update", "disable-tiering")]
+    given = {"measures": measures, "allow": allow, "capabilities": {"cluster_properties": "embedded"}}
+    return planned(**case, given=given)
+
+
+@pytest.mark.parametrize(
+    ("case", "before", "after"),
+    [
+        (DELETING, 10, 10),
+        (DELETING, 10, 3),
+        (DELETING, None, None),
+        (SWITCHING, 3_230, 3_230),
+        (SWITCHING, 3_230, 1),
+        (SHORTENED, 1_000, 900),
+        (SHORTENED, 1_000, 1_100),
+        (SHORTENED, None, None),
+    ],
+)
+def test_what_loses_no_more_than_was_approved_is_allowed(
+    case: dict[str, Any], before: int | None, after: int | None
+) -> None:
+    assert compare(to_document(losing(case, before)), losing(case, after)).is_allowed
+
+
+@pytest.mark.parametrize(
+    ("case", "before", "after", "message"),
+    [
+        (DELETING, 10, 20_010, "20,010 records would be deleted now, and 10 when it was approved"),
+        (DELETING, 10, 11, "11 records would be deleted now, and 10 when it was approved"),
+        (
+            DELETING,
+            None,
+            1,
+            "1 record would be deleted now, and when it was approved it could not be told how much",
+        ),
+        (DELETING, 1, None, "not all that would be lost can be measured now, and it was when it was approved"),
+        (SWITCHING, 3_230, 3_231, "3,231 offsets would become unreadable now, and 3,230 when it was approved"),
+        (SHORTENED, 10_240, 11_265, "about 11 KiB would expire now, and about 10 KiB when it was approved"),
+    ],
+)
+def test_what_loses_more_than_was_approved_is_refused(
+    case: dict[str, Any], before: int | None, after: int | None, message: str
+) -> None:
+    (found,) = compare(to_document(losing(case, before)), losing(case, after)).more
+    assert (found.whys, found.is_dangerous, found.message) == ((Why.LOSS,), True, message)
+
+
+def test_an_empty_topic_that_has_records_now_is_not_deleted() -> None:
+    (found,) = compare(to_document(losing(DELETING, 0)), losing(DELETING, 5)).more
+    assert found.whys == (Why.RISK, Why.LOSS)
+    assert "5 records would be deleted now, and nothing when it was approved" in found.message
 
 
 # Values, fingerprints and limits: the small decisions everything else rests on.

@@ -52,9 +52,11 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 5
 """How many actions a message names."""
-_SAVE_AGAIN: Final = "Nothing was done. Look at the plan again and save it: reconciler plan --out FILE"
+_UNDONE: Final = "Nothing was done. "
+_SAVE_AGAIN: Final = f"{_UNDONE}Look at the plan again and save it: reconciler plan --out FILE"
 _APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
-_ASK_AGAIN: Final = "Nothing was done. Look at the plan again: reconciler apply"
+_ASK_AGAIN: Final = f"{_UNDONE}Look at the plan again: reconciler apply"
+_STOP_FIRST: Final = "Stop the producers first, as each record that they write is more to lose. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Approved:
         found = held.difference
         hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
         if not found.is_allowed:
+            if any(Why.LOSS in each.whys for each in found.more):
+                hint = hint.replace(_UNDONE, f"{_UNDONE}{_STOP_FIRST}")
             named = "; ".join(f"{each.id}: {each.message}" for each in found.more[:_NAMED])
             count = counted(len(found.more), "action differs", "actions differ", grouping="")
             message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
