@@ -7,7 +7,7 @@ what was decided by these measures.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,9 +27,9 @@ from reconciler.planning.order import in_order
 from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
-from reconciler.planning.resolve.mirror_sources import as_commanded
+from reconciler.planning.resolve.mirror_sources import as_commanded, changed_by_roles
 from reconciler.planning.resolve.physical_names import addressed
-from reconciler.planning.selection import chooser
+from reconciler.planning.selection import chooser, is_partial
 from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import rank
 
@@ -126,9 +126,13 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanIn
         given=given,
         clusters=clusters,
         trusted=trusted,
-        is_chosen=chooser(given, desired, wanted, recorded, observed),
+        is_chosen=lambda _address: True,
         ignored=ignoring(given.guards, given.today),
     )
+    if is_partial(given.selection):
+        roles = changed_by_roles(situation) if given.selection.targets or given.selection.excludes else {}
+        chosen_by = chooser(given, desired, wanted, recorded, observed, roles)
+        situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
     chosen = list(_once(chosen))
     return situation, [*findings, *chosen, *_walk(REFUSALS, situation)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from reconciler.planning.findings import Finding
@@ -75,11 +76,18 @@ def is_partial(selection: Selection) -> bool:
 
 
 def chooser(
-    given: PlanInput, desired: Desired, wanted: Mapping[Address, WantedResource], recorded: Record, observed: Inventory
+    given: PlanInput,
+    desired: Desired,
+    wanted: Mapping[Address, WantedResource],
+    recorded: Record,
+    observed: Inventory,
+    roles: Mapping[Address, frozenset[Address]],
 ) -> Callable[[Address], bool]:
     """Return the test of an address: may anything be decided about it?
 
-    A target takes along what it depends on, except where it is to be removed: what it stood on stays.
+    A target takes along what it depends on, except where it is to be removed: what it stood on stays. `roles`: by entry
+    of a mirror, what its role changes. An entry is left out where one of these is excluded, and is a target where one
+    of these mirrors is: that is the address at which a plan shows the change.
     """
     selection = given.selection
     if not is_partial(selection):
@@ -91,7 +99,7 @@ def chooser(
         return lambda _address: True
     chosen: set[Address] = everything
     if selection.targets or selection.labels or changed is not None:
-        named = {address for address in everything if _is_named(address, selection, wanted, recorded)}
+        named = {address for address in everything if _is_named(address, selection, wanted, recorded, roles)}
         named = named if changed is None else named & changed
         named |= _others(named, ends)
         chosen = (
@@ -105,6 +113,7 @@ def chooser(
         for address, item in wanted.items()
         if (topic := _mounts(item.resource)) and any(matches(pattern, topic) for pattern in selection.excludes)
     }
+    excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
     return (chosen - excluded).__contains__
 
 
@@ -190,6 +199,7 @@ def warnings_of_selection(review: Review) -> Iterator[Finding]:
     situation, selection = review.situation, review.situation.given.selection
     if not situation.given.is_destroy:
         yield from _nothing_named(situation, "--exclude", selection.excludes)
+    yield from _roles_left_out(situation)
     if not selection.labels:
         return
     resources = [item.resource for item in situation.wanted.values()]
@@ -203,21 +213,46 @@ def warnings_of_selection(review: Review) -> Iterator[Finding]:
             yield Finding(None, None, f"nothing has the label {name}={value}", hint)
 
 
+def _roles_left_out(situation: Situation) -> Iterator[Finding]:
+    """Yield each role that changes a target, and that is not among the targets itself."""
+    targets, excludes = situation.given.selection.targets, situation.given.selection.excludes
+    for entry, changed in sorted(situation.changed_by_roles.items()):
+        topics = sorted(address for address in changed if _any_matches(targets, [address]))
+        if not topics or situation.is_chosen(entry) or _any_matches(excludes, [entry, *changed]):
+            continue
+        item = situation.wanted[entry]
+        message = f"its role changes {', '.join(topics)}, and is not planned: it is no target"
+        yield Finding(entry, item.source, message, f"To plan it as well: --target {entry}", item.marks)
+
+
 def _nothing_named(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[Finding]:
     before = {item.moved_from for item in situation.wanted.values() if item.moved_from is not None} if patterns else ()
+    changed = chain.from_iterable(situation.changed_by_roles.values())
+    everything = {*situation.wanted, *situation.recorded, *situation.observed, *before, *changed} if patterns else set()
     for pattern in patterns:
-        everything = {*situation.wanted, *situation.recorded, *situation.observed, *before}
         if not any(matches(pattern, address) for address in everything):
             near = nearest(pattern, everything)
             hint = did_you_mean(near, otherwise="Addresses are listed by: reconciler show")
             yield Finding(None, None, f"{option} {pattern} names nothing that is declared, recorded or there", hint)
 
 
+def _any_matches(patterns: Iterable[str], addresses: Collection[Address]) -> bool:
+    return any(matches(pattern, address) for pattern in patterns for address in addresses)
+
+
+def _mirrors_in(changed: Iterable[Address]) -> list[Address]:
+    return [address for address in changed if kind_of(address) == "mirror"]
+
+
 def _is_named(
-    address: Address, selection: Selection, wanted: Mapping[Address, WantedResource], recorded: Record
+    address: Address,
+    selection: Selection,
+    wanted: Mapping[Address, WantedResource],
+    recorded: Record,
+    roles: Mapping[Address, frozenset[Address]],
 ) -> bool:
     item = wanted.get(address)
-    if selection.targets and not any(matches(pattern, address) for pattern in selection.targets):
+    if selection.targets and not _any_matches(selection.targets, [address, *_mirrors_in(roles.get(address, ()))]):
         return False
     if selection.labels:
         resource = item.resource if item else recorded[address].resource if address in recorded else None

@@ -91,6 +91,8 @@ class Situation:
     is_chosen: Callable[[Address], bool]
     ignored: Callable[[Address, str], str | None]
     """Which reviewed rule leaves a field as it is observed, if any."""
+    changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
+    """By entry of a mirror, what the verbs to its role change; worked out only where a part was selected by address."""
 
     def capabilities(self, cluster: str) -> Capabilities:
         """Return the limits of a trusted cluster."""

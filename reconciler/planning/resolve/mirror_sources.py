@@ -232,6 +232,18 @@ def takes(way: Way | None) -> frozenset[Address]:
     return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
 
+def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address]]:
+    """Return by entry what the verbs to its role change: mirrors, and the topics that they are, were or become."""
+    ways = {address: way_of(entry, situation) for address, entry in situation.entries.items()}
+    found: dict[Address, frozenset[Address]] = {}
+    for address, way in ways.items():
+        steps = way.steps if isinstance(way, VerbsToRole) else ()
+        topics = {*(topic_of(step.mirror) for step in steps), *frees(way), *takes(way)}
+        if topics:
+            found[address] = frozenset({*topics, *map(mirror_at, topics)})
+    return found
+
+
 def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
     peer = situation.observed.get(peer_of(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
@@ -357,7 +369,8 @@ def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Obs
         back = mirrored_back(entry, situation)
         if back is not None and live is back:
             return entry, back
-        if is_two_way(entry, situation) and topic in takes(way_of(entry, situation)):
+        is_planned = situation.is_decidable(entry.address)
+        if is_planned and is_two_way(entry, situation) and topic in takes(way_of(entry, situation)):
             return entry, None
     return None
 
