@@ -31,6 +31,7 @@ from reconciler.planning.resolve.mirror_sources import (
     Waited,
     entry_behind,
     frees,
+    is_anothers,
     is_marked,
     link_of,
     made_by_link,
@@ -73,6 +74,8 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
     if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
         return  # without links, the link itself was refused
     way = way_of(mirror, situation)
+    if is_anothers(mirror, sides.before):  # the half of another link in a chain, which its own entry decides about
+        sides = replace(sides, before=None)
     if way is None:
         _make(sides, mirror, situation, decision)
     elif _is_failed(sides, mirror) and sides.before is not None:

@@ -204,8 +204,45 @@ def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
     return VerbsToRole() if is_by_command and isinstance(way, VerbsToRole) else way
 
 
+def is_anothers(mirror: MirrorTopic, seen: Observed | None) -> bool:
+    """Tell whether what is at the address of a mirror follows another topic: in a chain each link has a half there."""
+    there = seen.resource if seen is not None else None
+    return isinstance(there, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
+        there.link,
+        there.source_cluster,
+        there.source,
+    )
+
+
+def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether the roles of a mirror are swapped, so that the mirror on the other cluster says what it is."""
+    return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
+
+
+def _in_chain(mirror: MirrorTopic, there: Observed, situation: Situation) -> Refused | LeftOut:
+    """Return why a mirror cannot follow its source again: it follows another one, whose roles were swapped later."""
+    name = there.resource.address if isinstance(there.resource, MirrorTopic) else mirror.address
+    source = source_of(there.resource) if isinstance(there.resource, MirrorTopic) else ""
+    message = f"it cannot become {mirror.state}: it mirrors {source} since the roles of that link were swapped"
+    behind = [
+        entry
+        for entry in situation.entries.values()
+        if entry.address != mirror.address and peer_of(entry).address == name and not is_anothers(peer_of(entry), there)
+    ]
+    if any(topic_of(mirror) in frees(_way_of(entry, situation)) for entry in behind):
+        return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
+    entries = ", ".join(str(entry.address) for entry in behind)
+    first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
+    return Refused(message, f"{first} Until then say reversed here.")
+
+
 def _way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
     seen = situation.observed.get(mirror.address)
+    if seen is not None and is_anothers(mirror, seen):
+        back = mirrored_back(mirror, situation)
+        if back is not None and mirror.state in _ROLE_OF_PEER:
+            is_taken = is_live(seen) and mirror.state != "reversed"
+            return _in_chain(mirror, seen, situation) if is_taken else _of_peer(mirror, back, situation)
     back = None if is_live(seen) else mirrored_back(mirror, situation)
     if back is not None and mirror.state in _ROLE_OF_PEER:
         return _of_peer(mirror, back, situation)
@@ -278,7 +315,8 @@ def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
         return Waited(peer.address, back.state or "")
     seen = situation.observed.get(mirror.address)
     role = _ROLE_OF_PEER[mirror.state]
-    is_suspended = seen is not None and seen.state == MirrorStatus.PENDING_MIRROR
+    is_own = seen is not None and not is_anothers(mirror, seen)
+    is_suspended = is_own and seen is not None and seen.state == MirrorStatus.PENDING_MIRROR
     item = situation.wanted.get(mirror.address)
     if status is MirrorStatus.PAUSED and not is_suspended and item is not None and PEER in item.origins:
         return VerbsToRole()
@@ -399,18 +437,14 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     yield from _check_source(mirror, situation)
     yield from _check_protection(mirror, situation)
     seen = situation.observed.get(mirror.address)
-    if seen is not None and isinstance(seen.resource, MirrorTopic):
-        is_same = (mirror.link, mirror.source_cluster, mirror.source) == (
-            seen.resource.link,
-            seen.resource.source_cluster,
-            seen.resource.source,
+    if seen is None or not isinstance(seen.resource, MirrorTopic):
+        return
+    if is_anothers(mirror, seen) and not has_role_elsewhere(mirror, situation):
+        another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
+        yield (
+            f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
+            f"Set it back. To follow another: {another}.",
         )
-        if not is_same:
-            another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
-            yield (
-                f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
-                f"Set it back. To follow another: {another}.",
-            )
 
 
 def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
@@ -517,7 +551,8 @@ def _above(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
         return entry if entry.state in COPYING else None
     there = situation.mirrors.get(mirror_at(source))
     if there is not None:
-        return there if is_live(situation.observed[there.address]) else None
+        is_peer = (there.link, source_of(there)) == (mirror.link, topic_of(mirror))  # until roles are swapped back
+        return there if is_live(situation.observed[there.address]) and not is_peer else None
     is_topic = source in situation.observed or source in situation.wanted
     return None if is_topic else made_by_link(mirror.source_cluster, mirror.source, situation)
 
