@@ -17,7 +17,7 @@ from reconciler.planning.checks.guards import (
     warnings_of_return,
 )
 from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_insync, warnings_of_quotas
-from reconciler.planning.checks.mirror_checks import check_link, check_links, warnings_of_links
+from reconciler.planning.checks.mirror_checks import check_link, check_links, check_takers, warnings_of_links
 from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
 from reconciler.planning.checks.name_checks import check_naming
 from reconciler.planning.checks.offline import warnings_of_rules
@@ -82,6 +82,7 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_hidden,
     check_resources,
     check_links,
+    check_takers,
     check_properties,
     check_tiering,
     check_tiered_topics,
