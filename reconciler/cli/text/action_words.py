@@ -243,7 +243,7 @@ def _restore(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if not cost.lost:
         yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
         return
-    yield f"{_listed(cost.lost, has_starts=True)} cut off for good, which only it has", Tone.DANGER
+    yield f"{_listed(cost.lost, has_starts=True)} cut off for good, which its new source does not have", Tone.DANGER
     yield from _set_back(cost)
 
 

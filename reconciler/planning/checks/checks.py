@@ -17,7 +17,13 @@ from reconciler.planning.checks.guards import (
     warnings_of_return,
 )
 from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_insync, warnings_of_quotas
-from reconciler.planning.checks.mirror_checks import check_link, check_links, check_takers, warnings_of_links
+from reconciler.planning.checks.mirror_checks import (
+    check_link,
+    check_links,
+    check_takers,
+    warnings_of_links,
+    warnings_of_restores,
+)
 from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
 from reconciler.planning.checks.name_checks import check_naming
 from reconciler.planning.checks.offline import warnings_of_rules
@@ -112,6 +118,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_lost,
     warnings_of_commanded,
     warnings_of_links,
+    warnings_of_restores,
     warnings_of_denials,
     warnings_of_insync,
     warnings_of_sealed,

@@ -156,6 +156,27 @@ def _failback(action: Transition, here: Measure, *, keeps: bool) -> Transition:
     )
 
 
+def warnings_of_restores(review: Review) -> Iterator[Finding]:
+    """Yield the other mirrors of a topic that is cut: they have copied what its new source does not have."""
+    for action in review.actions:
+        if not (isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE):
+            continue
+        cost = action.estimate.role
+        if cost is None or not (cost.lost or cost.unknown is not None or cost.kept):
+            continue
+        topic = topic_of(action.after)
+        for address, mirror in sorted(review.situation.mirrors.items()):
+            seen = review.situation.observed[address]
+            if source_of(mirror) == topic and is_live(seen) and seen.state != "FAILED":
+                yield Finding(
+                    address,
+                    action.source,
+                    f"its source {topic} is cut back by {action.id}: it becomes FAILED if it has copied what is cut",
+                    f"To keep what it has, fail it over first: reconciler mirror failover {address}. Else make it "
+                    f"afresh afterwards: reconciler apply --allow delete:{address}",
+                )
+
+
 def is_wait(action: RunJob) -> bool:
     """Tell whether a job is the wait before a promotion."""
     return action.job == CATCH_UP
