@@ -493,6 +493,12 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         )
     elif _is_circular(mirror, situation):
         yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
+    elif not has_source(mirror, situation) and is_live(situation.observed.get(mirror.address)):
+        keep = f"To keep that: state failed-over, or `reconciler mirror failover {mirror.address}`."
+        yield (
+            f"its source {source_of(mirror)} is gone: it has what was copied until then",
+            f"{keep} A new topic of that name is another one, and makes this mirror FAILED.",
+        )
     elif not has_source(mirror, situation):
         near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_FEW)
         yield (
