@@ -29,7 +29,7 @@ from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, taken_over
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
@@ -207,7 +207,7 @@ def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
     if seen.is_internal or not situation.is_decidable(address) or kind_of(address) in {"cluster", "policy"}:
         return False
     if isinstance(seen.resource, MirrorTopic):
-        return not _is_of_our_link(seen.resource, situation)
+        return not (_is_of_our_link(seen.resource, situation) or _is_made_by_link(seen.resource, situation))
     if kind_of(address) != "topic":
         return True
     mirror = situation.mirrors.get(mirror_at(address))
@@ -220,6 +220,13 @@ def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
     """Tell whether a mirror belongs to a link of ours, be it one that its link made by itself."""
     link = link_of(mirror)
     return link in situation.wanted or link in situation.recorded
+
+
+def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether a link that is there makes a mirror by itself: it comes and goes with the link, also by command."""
+    seen = situation.observed.get(link_of(mirror))
+    making = seen.resource.spec.auto_create if seen is not None and isinstance(seen.resource, MirrorLink) else None
+    return making is not None and making.enabled and takes_name(making.filters, mirror.source)
 
 
 # What is recorded here and another workspace owns: taken back where that is allowed.
