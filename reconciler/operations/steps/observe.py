@@ -610,7 +610,7 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
-        raise unreachable({name: gone()})
+        raise unreachable({name: gone()}, can_exclude=False)
     if identity is not None:
         expected = site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None
         refuse_stranger(name, identity.cluster_id, expected, consequence="Nothing was written. ")
@@ -651,7 +651,7 @@ def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
             except RetryableError as error:
                 lost[name] = error
     if lost:
-        raise unreachable(lost)
+        raise unreachable(lost, can_exclude=False)
     return found
 
 
@@ -665,7 +665,7 @@ def check_answers(work: Site, name: str) -> None:
     try:
         stands(work, name, recorded_clusters(work))
     except RetryableError as error:
-        raise unreachable({name: error}) from error
+        raise unreachable({name: error}, can_exclude=False) from error
 
 
 def recorded_clusters(work: Site) -> Mapping[Address, str | None]:
