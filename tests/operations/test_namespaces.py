@@ -158,6 +158,43 @@ def test_a_move_that_leads_nowhere_moves_nothing(
     assert sorted(cluster(applied).topics()) == ["orders", "shop:orders"]
 
 
+DAY_MS = 86_400_000
+
+
+def test_a_move_by_which_records_expire_is_refused_and_the_files_do_it(applied: Bench) -> None:
+    create_namespace(applied.acting(), "west", "short", {"retention.ms": "1h"})
+    west = (applied.folder / "manifests/west.yaml").read_text()
+    applied.write("manifests/west.yaml", f"{west}spec: {{configs: {{retention.ms: infinite}}}}\n")
+    orders = (
+        (applied.folder / "manifests/orders.yaml").read_text().replace("configs: {retention.ms: 7d}", "configs: {}")
+    )
+    applied.write("manifests/orders.yaml", orders)
+    assert applied.apply().verdict is None
+    with cluster(applied).producer() as producer:
+        producer.send("shop:orders", "x", timestamp_ms=applied.invocation.now_ms() - 10 * DAY_MS)
+    for no_state in (False, True):
+        with pytest.raises(BlockedError, match="topic/west/shop:orders: in namespace short less is kept") as error:
+            move(applied, "shop", "short", no_state=no_state)
+        assert "; nothing was moved" in error.value.message
+        assert list(cluster(applied).topics()) == ["shop:orders"]
+    assert "--allow move:topic/west/short:orders" in error.value.hint
+    assert 'write namespace: "short" and movedFrom: "shop:orders"' in error.value.hint
+    moved = orders.replace("namespace: shop", 'namespace: "short"').replace(
+        "{partitions", '{movedFrom: "shop:orders", partitions'
+    )
+    applied.write("manifests/orders.yaml", moved)
+    (action,) = applied.plan().plan.blocked
+    assert (action.id, action.blocked and action.blocked.guard) == ("move:topic/west/short:orders", "data_loss")
+    assert applied.apply(Select(allow=("move:topic/west/short:orders",))).verdict is None
+    assert list(cluster(applied).topics()) == ["short:orders"]
+
+
+def test_a_move_by_which_nothing_expires_goes_on(applied: Bench) -> None:
+    create_namespace(applied.acting(), "west", "short", {"retention.ms": "1h"})
+    produce(applied, "shop:orders", "own retention wins")
+    assert len(move(applied, "shop", "short").moves) == 1
+
+
 @pytest.mark.fact("F-K-010", "F-K-012")
 def test_deleting_stops_at_nested_namespaces_unless_it_is_recursive(applied: Bench) -> None:
     create_namespace(applied.acting(), "west", "shop:eu", {})

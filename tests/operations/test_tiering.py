@@ -23,6 +23,7 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.manifests.positions import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.namespaces import create_namespace, move_topics
 from reconciler.operations.clusters.topics import alter_topic
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.run import run_once
@@ -696,6 +697,22 @@ def test_altering_a_topic_by_hand_never_deletes_what_lies_in_object_storage(benc
     assert it.tiering().state is TieringState.ENABLED
     alter_topic(bench.acting(), f"topic/west/{TOPIC}", off, (), confirm=lambda _altered: False)
     assert (it.tiering().state, it.tiering().policy) == (TieringState.DISABLED, "retain")
+
+
+def test_a_topic_is_not_moved_by_hand_to_where_tiering_is_off(bench: Bench) -> None:
+    on = "cloud_storage_enabled: true, cloud_storage_enable_remote_write: true, cloud_storage_enable_remote_read: true"
+    bench.write("manifests/west.yaml", WEST.replace("cloud_storage_enabled: true", on))
+    bench.write("manifests/orders.yaml", ORDERS.replace("tieringPolicy: standard", "protect: true"))
+    bench.apply()
+    it = Tiered(DirectoryStore(bench.folder / ".clusters/west"), DirectoryStore(bench.folder / ".storage"))
+    it.fill(6)
+    upload_by_hand(it, 8, evicts=4)
+    deleting = {"remote.write": "false", "remote.read": "false", "remote.log.disable.policy": "delete"}
+    create_namespace(bench.acting(), "west", "scratch", deleting)
+    with pytest.raises(BlockedError, match="turned off, which deletes 4 offsets in object storage; nothing was") as no:
+        move_topics(bench.acting(), "west", "", "scratch", [TOPIC])
+    assert "--allow move:topic/west/scratch:orders" in no.value.hint
+    assert (it.tiering().state, len(it.segments())) == (TieringState.ENABLED, 4)
 
 
 # The plan that deletes a tiered topic says what becomes of what it has in object storage.

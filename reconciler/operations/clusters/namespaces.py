@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
+from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
 from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import open_work
+from reconciler.planning import planner
 from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
 from reconciler.planning.diff.converge import precondition, state_precondition
+from reconciler.planning.plan import PlanInput
 from reconciler.planning.situation import source_of
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -32,6 +35,7 @@ from reconciler.resources.base import OfNamespace
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory, Observed, Record
-    from reconciler.resources.measures import Measure
+    from reconciler.resources.measures import Measure, Measures
 
 
 # What lies on a cluster below a namespace, and the errors for names that lead nowhere.
@@ -286,6 +290,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
     Raises:
         InvalidNamespaceError: A namespace they would be in does not exist; none is made implicitly.
         UserError: A topic is not there, cannot be moved, or is not owned.
+        BlockedError: Records would be lost by what the topics inherit there; nothing was moved.
     """
     site = emergency.site(cluster)
     _check_namespaces(site.providers[cluster], cluster, source, target)
@@ -295,6 +300,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
         chosen = _chosen(everything, cluster, source, topics)
         moves = [_move(everything, cluster, old, _renamed(old, source, target), record) for old in chosen]
         _check_homes(everything, cluster, [full_name_of(action.address) for action in moves])
+        _refuse_loss(moves, everything, provider, cluster, emergency.invocation)
         return moves
 
     done = emergency.carry_out(site, cluster, decide)
@@ -358,6 +364,59 @@ def _move(observed: Inventory, cluster: str, old: Address, name: str, record: Re
         origins=last.origins if last is not None else {},
         precondition=state_precondition(old, before),
     )
+
+
+def _refuse_loss(
+    moves: Sequence[Transition], observed: Inventory, provider: Provider, cluster: str, invocation: Invocation
+) -> None:
+    """Judge moves as a plan does, and refuse them all where one loses records: only a plan can be allowed to.
+
+    Raises:
+        BlockedError: Records would be lost, or that cannot be told.
+    """
+    given = PlanInput(
+        workspace="",
+        capabilities={cluster: provider.capabilities},
+        identities={},
+        today=invocation.today(),
+        now_ms=invocation.now_ms(),
+    )
+    draft = planner.at_once(moves, observed, given=given)
+    judged = planner.judge(draft, _measured(provider, planner.to_measure(draft))).actions
+    lost = [action for action in judged if isinstance(action, Transition) and action.risk is Risk.DATA_LOSS]
+    if not lost:
+        return
+    first, more = lost[0], f" (and {counted(len(lost) - 1, 'more topic')} likewise)" if lost[1:] else ""
+    target, name = split_name(full_name_of(first.address))
+    place = f"namespace {target}" if target else "the default namespace"
+    written = f"write namespace: {json.dumps(target)}" if target else "leave out the namespace, write"
+    message = f"{first.parameters['from']}: in {place} {_loss_words(first)}{more}; nothing was moved"
+    raise BlockedError(
+        message,
+        hint=f"Move it by the files: in the manifest of {name} {written}{' and' if target else ''} "
+        f"movedFrom: {json.dumps(first.from_state)}, then plan. The plan shows what is lost, and is blocked until "
+        f"it is allowed: reconciler apply --allow {first.verb}:{first.address}",
+    )
+
+
+def _measured(provider: Provider, topics: Sequence[Address]) -> Measures:
+    try:
+        return provider.measure(topics) if topics else {}
+    except ReconcilerError:
+        return {}  # What is not measured counts as lost.
+
+
+def _loss_words(move: Transition) -> str:
+    offsets = sum(each.stop - each.start for each in move.estimate.unreadable)
+    if offsets:
+        return f"its tiered storage is turned off, which deletes {counted(offsets, 'offset')} in object storage"
+    if Reason.BECOMES_UNREADABLE in move.reasons:
+        return "its tiered storage is turned off, which deletes what lies in object storage"
+    if Reason.COMPACT_ADDED in move.reasons:
+        return "it is compacted, which deletes records that later ones of their keys supersede"
+    if move.estimate.bytes:
+        return f"less is kept, which deletes about {bytes_text(move.estimate.bytes)} of its records"
+    return "less is kept, which may delete records (cannot tell how many)"
 
 
 def _refuse_mirrored(topic: Address, record: Record) -> None:
