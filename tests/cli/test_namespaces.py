@@ -63,7 +63,10 @@ def test_a_namespace_is_made_listed_moved_to_and_deleted(workspace: Run) -> None
     nested = run("namespace", "delete", "west", "org", "--yes")
     assert nested.returncode == 7
     assert "namespace org holds namespaces: org:apache; nothing was deleted" in nested.stderr
-    gone = run("namespace", "delete", "west", "org", "--recursive", "--yes")
+    held = run("namespace", "delete", "west", "org", "--recursive", "--yes")
+    assert held.returncode == 7
+    assert "--recursive --allow 'delete:topic/west/org:*'" in held.stderr
+    gone = run("namespace", "delete", "west", "org", "--recursive", "--yes", "--allow", "delete:topic/west/org:*")
     assert gone.returncode == 0, gone.stderr
     assert "2 namespaces, 1 topic: 1 record, " in gone.stdout
     assert gone.stdout.splitlines()[-1] == "Deleted 2 namespaces, 1 topic; `reconciler run` frees the space"
@@ -78,13 +81,27 @@ def test_the_same_as_json(workspace: Run) -> None:
     assert moved["moves"] == [{"before": "topic/west/shop:orders", "after": "topic/west/a:b:orders"}]
     follows("namespaces", run("namespace", "list", "west", "a", "--format", "json"))
     gone = follows(
-        "namespace-deletion", run("namespace", "delete", "west", "a", "--recursive", "--yes", "--format", "json")
+        "namespace-deletion",
+        run(
+            *[
+                "namespace",
+                "delete",
+                "west",
+                "a",
+                "--recursive",
+                "--yes",
+                "--format",
+                "json",
+                "--allow",
+                "delete:topic/west/a:*",
+            ]
+        ),
     )
     assert (gone["nested"], gone["topics"][0]["records"]) == (["namespace/west/a:b"], 1)
 
 
 def test_nothing_is_deleted_where_nobody_can_be_asked(workspace: Run) -> None:
-    asked = workspace("namespace", "delete", "west", "shop")
+    asked = workspace("namespace", "delete", "west", "shop", "--allow", "delete:topic/west/shop:orders")
     assert asked.returncode == 64
     assert "there is no terminal to confirm on, so nothing was done" in asked.stderr
     assert "topic/west/shop:orders" in asked.stdout

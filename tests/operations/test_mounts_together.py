@@ -215,6 +215,6 @@ def test_who_deletes_a_namespace_at_once_is_told_what_would_keep_its_records(sho
         return False
 
     with pytest.raises(UserError):
-        delete_namespace(shop.acting(), "west", "shop", recursive=False, confirm=decline)
+        delete_namespace(shop.acting(), "west", "shop", recursive=False, confirm=decline, allow=["delete:topic/west/*"])
     (said,) = shown
     assert "declare and apply first:  {apiVersion: reconciler/v1, kind: Mounting, metadata: {name: orders" in said

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
+from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
 from reconciler.operations.drift import drift
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.operations.clusters.namespaces import Moved, NamespaceDeletion
+
+
+ALLOWED = "delete:topic/west/*"
+"""The cluster of these tests has deletionProtection."""
 
 
 @dataclass
@@ -56,7 +60,7 @@ def move(bench: Bench, source: str, target: str, topics: Sequence[str] = (), *, 
 
 
 def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False) -> NamespaceDeletion:
-    return delete_namespace(bench.acting(), "west", name, recursive=recursive, confirm=answers)
+    return delete_namespace(bench.acting(), "west", name, recursive=recursive, confirm=answers, allow=[ALLOWED])
 
 
 @pytest.mark.fact("F-K-001")
@@ -242,7 +246,7 @@ def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -
         return True
 
     with pytest.raises(StalePlanError, match="topic/west/shop:late was made in namespace shop"):
-        delete_namespace(applied.acting(), "west", "shop", recursive=False, confirm=confirm)
+        delete_namespace(applied.acting(), "west", "shop", recursive=False, confirm=confirm, allow=[ALLOWED])
     assert sorted(cluster(applied).topics()) == ["shop:late", "shop:orders"]
 
 
@@ -253,6 +257,34 @@ def test_what_is_protected_is_not_deleted(applied: Bench) -> None:
     with pytest.raises(BlockedError, match="topic/west/shop:orders is protected"):
         delete(applied, "shop", Answers())
     assert list(cluster(applied).topics()) == ["shop:orders"]
+
+
+def test_deletion_protection_of_the_cluster_is_lifted_by_address_or_in_its_manifest(applied: Bench) -> None:
+    answers = Answers()
+
+    def attempt(*allow: str) -> None:
+        delete_namespace(applied.acting(), "west", "shop", recursive=False, confirm=answers, allow=allow)
+
+    for allow in ((), ("delete:topic/west/shop:refunds",), ("alter:topic/west/shop:orders",)):
+        with pytest.raises(BlockedError, match="has deletionProtection, and namespace shop holds topic/west/") as no:
+            attempt(*allow)
+    assert "reconciler namespace delete west shop --allow 'delete:topic/west/shop:*'" in no.value.hint
+    with pytest.raises(UsageError, match="is not VERB:ADDR"):
+        attempt("everything")
+    assert answers.asked == []
+    attempt("delete:topic/west/shop:*")
+    assert cluster(applied).namespaces() == []
+    assert applied.apply().verdict is None
+    west = (applied.folder / "manifests/west.yaml").read_text()
+    applied.write("manifests/west.yaml", west.replace("spec:\n", "spec:\n  deletionProtection: false\n", 1))
+    attempt()
+    assert cluster(applied).namespaces() == []
+
+
+def test_an_empty_namespace_is_deleted_in_spite_of_deletion_protection(applied: Bench) -> None:
+    create_namespace(applied.acting(), "west", "empty", {})
+    delete_namespace(applied.acting(), "west", "empty", recursive=False, confirm=Answers())
+    assert "empty" not in cluster(applied).namespaces()
 
 
 def test_a_namespace_that_is_not_there_is_said(applied: Bench) -> None:
@@ -267,7 +299,7 @@ def test_a_namespace_that_is_not_there_is_said(applied: Bench) -> None:
 
 def test_without_the_state_the_next_drift_finds_it(applied: Bench) -> None:
     create_namespace(applied.acting(no_state=True), "west", "byhand", {})
-    delete_namespace(applied.acting(no_state=True), "west", "shop", recursive=False, confirm=Answers())
+    delete_namespace(applied.acting(no_state=True), "west", "shop", recursive=False, confirm=Answers(), allow=[ALLOWED])
     kinds = {(row.address, row.kind) for row in drift(applied.invocation, Select()).findings}
     assert kinds == {
         ("namespace/west/byhand", "unmanaged"),

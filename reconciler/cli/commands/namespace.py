@@ -49,10 +49,14 @@ def delete_command(
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu.")],
     recursive: Annotated[bool, Option("--recursive", help="Also the namespaces in it, with their topics.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
+    ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Delete a namespace with its topics now. What goes is shown first; `run` frees the space."""
+    """Delete a namespace with its topics now. What goes is shown first."""
     from reconciler.cli.json.clusters_json import NamespaceDeletionDocument
     from reconciler.cli.text.topics_text import deleted_text, deletion_text
     from reconciler.operations.clusters.namespaces import delete_namespace
@@ -62,7 +66,12 @@ def delete_command(
 
     with acting.emergency(files, place, "namespace delete") as emergency:
         done = delete_namespace(
-            emergency, cluster.removeprefix("cluster/"), namespace, recursive=recursive, confirm=confirm
+            emergency,
+            cluster.removeprefix("cluster/"),
+            namespace,
+            recursive=recursive,
+            confirm=confirm,
+            allow=tuple(allow or ()),
         )
     present(form, lambda: deleted_text(done), lambda: NamespaceDeletionDocument.of(done))
 

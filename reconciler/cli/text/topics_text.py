@@ -534,7 +534,7 @@ def moved_text(moved: Moved) -> list[Line]:
 
 def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
     """Return all that goes: totals first, then the topics, the largest first."""
-    topics = deletion.topics
+    topics, kept = deletion.topics, deletion.kept
     known = [topic.measure for topic in topics if topic.measure is not None]
     size = f"{counted(sum(one.records for one in known), 'record')}, {bytes_text(sum(one.bytes for one in known))}"
     unknown = f", {counted(len(topics) - len(known), 'topic')} not measured" if len(known) < len(topics) else ""
@@ -554,6 +554,8 @@ def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
             else []
         ),
         *([line(f"… and {counted(more, 'more topic')}")] if more > 0 else []),
+        *([line(f"  {counted(len(kept), 'access rule')} of others on these names stay:")] if kept else []),
+        *[line(f"  {rule}") for rule in kept[:_SHOWN]],
         *_instead(deletion.detachable),
     ]
 
@@ -570,7 +572,11 @@ def _instead(topics: Sequence[Address]) -> list[Line]:
 def deleted_text(deletion: NamespaceDeletion) -> list[Line]:
     """Return that it was done."""
     gone = f"{counted(1 + len(deletion.nested), 'namespace')}, {counted(len(deletion.topics), 'topic')}"
-    return [line(f"Deleted {gone}" + ("; `reconciler run` frees the space" if deletion.topics else ""))]
+    return [
+        line(
+            f"Deleted {gone}" + ("; `reconciler run` frees the space" if deletion.topics and deletion.is_marked else "")
+        )
+    ]
 
 
 def _cells(topic: Leaving) -> tuple[str, str, str, str]:

@@ -12,11 +12,12 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
 from reconciler.operations.steps.runner import require_confirmation
-from reconciler.operations.steps.workspace import open_work
+from reconciler.operations.steps.workspace import check_allowance, open_work
 from reconciler.planning import planner
 from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
-from reconciler.planning.diff.converge import precondition, state_precondition
-from reconciler.planning.plan import PlanInput
+from reconciler.planning.allowances import allowances
+from reconciler.planning.diff.converge import going, precondition, rules_left, state_precondition
+from reconciler.planning.plan import PlanInput, Selection
 from reconciler.planning.situation import source_of
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -27,6 +28,7 @@ from reconciler.resources.address import (
     full_name_of,
     join_name,
     kind_of,
+    matches,
     rank,
     split_name,
     tiers_of,
@@ -35,6 +37,7 @@ from reconciler.resources.base import OfNamespace
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic
+from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Emergency
     from reconciler.providers.protocol import Provider
-    from reconciler.resources.inventory import Inventory, Observed, Record
+    from reconciler.resources.inventory import Inventory, Observed, Record, Resource
     from reconciler.resources.measures import Measure, Measures
 
 
@@ -161,6 +164,10 @@ class NamespaceDeletion:
     nested: tuple[Address, ...]
     detachable: tuple[Address, ...] = ()
     """The topics that could be unmounted instead, which keeps their records in object storage."""
+    kept: tuple[str, ...] = ()
+    """The access rules of others on these names: they stay."""
+    is_marked: bool = True
+    """Whether `run` frees the space; else brokers do it by themselves."""
 
     @property
     def addresses(self) -> frozenset[Address]:
@@ -176,22 +183,31 @@ def delete_namespace(
     *,
     recursive: bool,
     confirm: Callable[[NamespaceDeletion], bool],
+    allow: Sequence[str] = (),
 ) -> NamespaceDeletion:
     """Delete a namespace with its topics, marked in one commit; `confirm` is asked with all that goes.
 
+    `allow`: what may go although the cluster has deletionProtection, as `delete:ADDR`.
+
     Raises:
         InvalidNamespaceError: It does not exist.
-        BlockedError: It holds namespaces and `recursive` is not set, or something in it is protected.
+        BlockedError: It holds namespaces and `recursive` is not set, or something in it or all of the cluster is
+            protected.
         StalePlanError: More would go than what was confirmed; nothing was done.
     """
     site = emergency.site(cluster)
     provider = site.providers[cluster]
     observed = observe_below(provider, cluster, name)
-    deletion = _deletion(observed, cluster, name, provider)
+    recorded = emergency.recorded(site) or {}
+    deletion = _deletion(observed, cluster, name, provider, recorded)
     if deletion.nested and not recursive:
         nested = ", ".join(full_name_of(address) for address in deletion.nested[:5])
         message = f"namespace {name} holds namespaces: {nested}{' …' if deletion.nested[5:] else ''}"
         raise BlockedError(f"{message}; nothing was deleted", hint="Delete those first, or all of it: --recursive")
+    for address in sorted(observed, key=rank):
+        _refuse_protected(address, recorded)
+    if site.clusters[cluster].spec.deletion_protection:
+        _check_allowed(deletion, allow, is_recursive=recursive)
     require_confirmation(confirm(deletion))
 
     def decide(again: Provider, record: Record | None) -> list[Delete]:
@@ -200,13 +216,36 @@ def delete_namespace(
         if more:
             message = f"{more[0]} was made in namespace {name} since it was looked at"
             raise StalePlanError(message, hint="Nothing was deleted. Look again.")
-        return [_delete(address, found, record) for address in sorted(found, key=rank, reverse=True)]
+        are_rules = again.capabilities.namespaces_are_rules
+        return [_delete(each, found, record, are_rules=are_rules) for each in sorted(found, key=rank, reverse=True)]
 
     emergency.carry_out(site, cluster, decide)
     return deletion
 
 
-def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider) -> NamespaceDeletion:
+def _check_allowed(deletion: NamespaceDeletion, allow: Sequence[str], *, is_recursive: bool) -> None:
+    """Refuse to delete topics of a cluster with deletionProtection that are not allowed by address.
+
+    Raises:
+        BlockedError: Some are not.
+    """
+    allowed = allowances(Guards(), Selection(allow=tuple(map(check_allowance, allow))))
+    topics = [topic.address for topic in deletion.topics]
+    left = [each for each in topics if not any(one.verb == "delete" and matches(one.pattern, each) for one in allowed)]
+    if not left:
+        return
+    cluster, name = deletion.cluster, deletion.namespace
+    more = f" and {counted(len(left) - 1, 'more topic')}" if left[1:] else ""
+    command = f"reconciler namespace delete {cluster} {name}{' --recursive' if is_recursive else ''}"
+    kinds = sorted({kind_of(each) for each in topics})
+    options = " ".join(f"--allow 'delete:{kind}/{cluster}/{name}:*'" for kind in kinds)
+    raise BlockedError(
+        f"cluster {cluster} has deletionProtection, and namespace {name} holds {left[0]}{more}; nothing was deleted",
+        hint=f"Allow it once with: {command} {options}",
+    )
+
+
+def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider, record: Record) -> NamespaceDeletion:
     topics = [address for address in sorted(observed, key=rank) if kind_of(address) != "namespace"]
     measures = provider.measure(topics)
     itself = address_of("namespace", cluster, name)
@@ -214,25 +253,38 @@ def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider) 
     leaving = tuple(Leaving(address, measures.get(address)) for address in topics)
     can_unmount = provider.capabilities.mountings
     detachable = tuple(address for address in topics if can_unmount and _is_tiered(observed[address]))
-    return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable)
+    are_rules = provider.capabilities.namespaces_are_rules
+    gone = {each: _going(each, observed, record, are_rules=are_rules) for each in observed}
+    kept = tuple(f"{each}: {rule}" for each in sorted(gone) for rule in rules_left(observed[each].resource, gone[each]))
+    return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable, kept, is_marked=not are_rules)
 
 
 def _is_tiered(seen: Observed) -> bool:
     return isinstance(seen.resource, Topic) and seen.legacy is not None and seen.state == TieringState.ENABLED
 
 
-def _delete(address: Address, observed: Inventory, record: Record | None) -> Delete:
-    last, before = (record or {}).get(address), observed[address]
-    if last is not None and last.protect:
-        raise BlockedError(f"{address} is protected", hint="Apply once with protect: false; nothing was deleted.")
+def _delete(address: Address, observed: Inventory, record: Record | None, *, are_rules: bool) -> Delete:
+    before = observed[address]
+    _refuse_protected(address, record or {})
     return Delete(
         address=address,
-        before=before.resource,
+        before=_going(address, observed, record or {}, are_rules=are_rules),
         incarnation=before.incarnation,
         risk=Risk.NONE if kind_of(address) == "namespace" else Risk.DATA_LOSS,
         reasons=(Reason.DESTROYED,),
         precondition=precondition(address, before),
     )
+
+
+def _refuse_protected(address: Address, record: Record) -> None:
+    last = record.get(address)
+    if last is not None and last.protect:
+        raise BlockedError(f"{address} is protected", hint="Apply once with protect: false; nothing was deleted.")
+
+
+def _going(address: Address, observed: Inventory, record: Record, *, are_rules: bool) -> Resource:
+    last = record.get(address)
+    return going(last.resource if last is not None else None, observed[address].resource, are_rules=are_rules)
 
 
 # `namespace list`: the hierarchy as it is on the clusters.

@@ -58,7 +58,7 @@ def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selecti
         excludes=select.excludes,
         labels=tuple(pair("-l", text) for text in select.labels),
         changed_files=changed,
-        allow=tuple(_allowance(text) for text in select.allow),
+        allow=tuple(check_allowance(text) for text in select.allow),
     )
 
 
@@ -81,7 +81,12 @@ def left_out(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]
     )
 
 
-def _allowance(text: str) -> str:
+def check_allowance(text: str) -> str:
+    """Return what `--allow` says.
+
+    Raises:
+        UsageError: It is not of its form.
+    """
     if not _ALLOWANCE.fullmatch(text):
         raise UsageError(
             f"--allow {text!r} is not VERB:ADDR",

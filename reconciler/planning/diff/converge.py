@@ -306,18 +306,74 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
     return rule_fields(resource.spec.acls).keys().isdisjoint(rule_fields(seen.spec.acls))
 
 
-def going(last: Recorded, before: Observed, situation: Situation) -> Resource:
-    """Return what is deleted of what is observed: of such a namespace the rules that we recorded, no others."""
-    resource, ours = before.resource, last.resource
-    if not isinstance(resource, Namespace) or not isinstance(ours, Namespace) or not _is_rules(resource, situation):
-        return resource
-    there = rule_fields(resource.spec.acls)
+def going(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
+    """Return what is deleted of what is observed: where access rules belong to a name, those that we recorded alone.
+
+    `last`: what was recorded; `are_rules`: what the platform says of its namespaces.
+    """
+    if not are_rules:
+        return before
+    match before:
+        case Namespace(spec=spec):
+            rules = _ours(spec.acls, last.spec.acls if isinstance(last, Namespace) else ())
+            return before.model_copy(update={"spec": spec.model_copy(update={"acls": rules})})
+        case Topic(spec=spec):
+            of_topic = _ours(spec.acls, last.spec.acls if isinstance(last, Topic) else ())
+            return before.model_copy(update={"spec": spec.model_copy(update={"acls": of_topic})})
+        case _:
+            return before
+
+
+def _ours(there: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return the recorded rules, each with the operations that are there still."""
+    found = rule_fields(there)
     rules = (
-        (rule, tuple(each for each in rule.operations if each in there.get(rule_path(rule), ())))
-        for rule in ours.spec.acls
+        (rule, tuple(each for each in rule.operations if each in found.get(rule_path(rule), ()))) for rule in recorded
     )
-    kept = tuple(rule.model_copy(update={"operations": operations}) for rule, operations in rules if operations)
-    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"acls": kept})})
+    return tuple(rule.model_copy(update={"operations": operations}) for rule, operations in rules if operations)
+
+
+def rules_left(before: Resource, gone: Resource) -> tuple[str, ...]:
+    """Return the access rules that stay where something is deleted, as principals and what they may or may not."""
+    if not isinstance(before, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
+        return ()
+    taken = rule_fields(gone.spec.acls)
+    left = ((rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in before.spec.acls)
+    return tuple(
+        f"{rule.principal} {rule.permission} {', '.join(operations)}" for rule, operations in left if operations
+    )
+
+
+def say_strange_rules_stay(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
+    """Say which access rules of others stay on the name of what is deleted."""
+    left = rules_left(before.resource, gone)
+    if not left:
+        return
+    on = "its prefix" if isinstance(gone, Namespace) else "its name"
+    what = counted(len(left), f"access rule on {on} is", f"access rules on {on} are", grouping="")
+    stays = "it stays" if len(left) == 1 else "they stay"
+    hint = (
+        f"Who gets that name next gets {'it' if len(left) == 1 else 'them'} too. kafka-acls --remove takes rules away."
+    )
+    decision.warn(address, None, f"{what} not managed: {stays} ({first_few(left, _FEW, grouping='')})", hint)
+
+
+def say_own_rules_stay(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+    """Say that the rules that we made for a topic may outlive it, where it was deleted outside."""
+    topic = last.resource
+    if not isinstance(topic, Topic) or not topic.spec.acls:
+        return
+    if not situation.capabilities(topic.cluster).namespaces_are_rules:
+        return
+    named = tuple(f"{rule.principal} {rule.permission} {', '.join(rule.operations)}" for rule in topic.spec.acls)
+    decision.warn(
+        address,
+        None,
+        "it was deleted outside reconciler, and the brokers keep its access rules: "
+        f"{first_few(named, _FEW, grouping='')}",
+        "Who creates a topic of that name gets them. Take them away with: kafka-acls --bootstrap-server HOST:PORT "
+        f"--remove --topic {last.physical_name or topic.full_name}",
+    )
 
 
 def say_what_stays(namespace: Namespace, situation: Situation, decision: Decision) -> None:

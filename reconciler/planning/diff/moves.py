@@ -15,9 +15,11 @@ from reconciler.planning.diff.converge import (
     change,
     compare,
     converge,
+    going,
     observed_origins,
     precondition,
     problems,
+    say_strange_rules_stay,
     state_precondition,
 )
 from reconciler.planning.diff.field_differences import Differences
@@ -141,10 +143,13 @@ def _copy(sides: AddressView, old: Address, seen: Observed, situation: Situation
                 declared_at=sides.wanted.source,
             )
         )
+    last, are_rules = situation.recorded.get(old), situation.capabilities(cluster_of(old) or "").namespaces_are_rules
+    gone = going(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
+    say_strange_rules_stay(old, seen, gone, decision)
     decision.actions.append(
         Delete(
             address=old,
-            before=seen.resource,
+            before=gone,
             incarnation=seen.incarnation,
             reasons=(Reason.MOVED,),
             precondition=precondition(old, seen),

@@ -13,7 +13,9 @@ from reconciler.planning.diff.converge import (
     going,
     is_another,
     precondition,
+    say_own_rules_stay,
     say_rules_stay,
+    say_strange_rules_stay,
     say_what_stays,
 )
 from reconciler.planning.diff.mirror_changes import (
@@ -154,6 +156,8 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     elif before is None or is_another(last, before):
         # What is there now under its name was made by another process: it is not ours to delete.
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
+        if before is None:
+            say_own_rules_stay(address, last, situation, decision)
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         leave_to_link(address, before, situation, decision)
     elif is_on_its_way(before):
@@ -166,7 +170,8 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         hint = "`reconciler run` finishes it, unless it waits to be told. See how far it is: reconciler mount status"
         decision.refuse(address, None, message, hint)
     else:
-        gone = going(last, before, situation)
+        are_rules = situation.capabilities(cluster_of(address) or "").namespaces_are_rules
+        gone = going(last.resource, before.resource, are_rules=are_rules)
         decision.actions.append(
             Delete(
                 address=address,
@@ -176,6 +181,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
                 precondition=precondition(address, before),
             )
         )
+        say_strange_rules_stay(address, before, gone, decision)
         if isinstance(gone, Namespace):
             say_what_stays(gone, situation, decision)
 
