@@ -42,6 +42,10 @@ def workspace(run: Run, tmp_path: Path) -> Run:
     return run
 
 
+ALLOWED = ("--allow", "delete:topic/west/*")
+"""The cluster of these tests has deletionProtection."""
+
+
 def follows(name: str, said: Finished) -> Any:
     """Return the JSON that was printed, having seen that it is of its schema."""
     assert said.returncode == 0, said.stderr
@@ -82,20 +86,7 @@ def test_the_same_as_json(workspace: Run) -> None:
     follows("namespaces", run("namespace", "list", "west", "a", "--format", "json"))
     gone = follows(
         "namespace-deletion",
-        run(
-            *[
-                "namespace",
-                "delete",
-                "west",
-                "a",
-                "--recursive",
-                "--yes",
-                "--format",
-                "json",
-                "--allow",
-                "delete:topic/west/a:*",
-            ]
-        ),
+        run("namespace", "delete", "west", "a", "--recursive", "--yes", *ALLOWED, "--format", "json"),
     )
     assert (gone["nested"], gone["topics"][0]["records"]) == (["namespace/west/a:b"], 1)
 

@@ -532,6 +532,9 @@ def moved_text(moved: Moved) -> list[Line]:
     return [line(Span("» ", Tone.MOVE), before, " → ", after) for before, after in moved.moves]
 
 
+_RULES: Final = "access rule of others on these names stays", "access rules of others on these names stay"
+
+
 def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
     """Return all that goes: totals first, then the topics, the largest first."""
     topics, kept = deletion.topics, deletion.kept
@@ -554,7 +557,7 @@ def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
             else []
         ),
         *([line(f"… and {counted(more, 'more topic')}")] if more > 0 else []),
-        *([line(f"  {counted(len(kept), 'access rule')} of others on these names stay:")] if kept else []),
+        *([line(f"  {counted(len(kept), *_RULES)}:")] if kept else []),
         *[line(f"  {rule}") for rule in kept[:_SHOWN]],
         *_instead(deletion.detachable),
     ]

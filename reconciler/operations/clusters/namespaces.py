@@ -117,11 +117,19 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
     """Make a namespace and the tiers above it that are missing; no record says that they are ours.
 
     Raises:
-        UserError: The name or a config cannot be.
+        UserError: The name or a config cannot be, or a namespace of this cluster is a prefix of names alone.
     """
     check_name(check_namespace, name, "shop:eu")
     site = emergency.site(cluster)
-    wanted = wanted_configs(site.providers[cluster].capabilities, configs, ())
+    capabilities = site.providers[cluster].capabilities
+    if capabilities.namespaces_are_rules:
+        raise UserError(
+            f"on cluster {cluster} of platform {capabilities.platform} a namespace is a prefix of names. "
+            "There is nothing to create, and nothing that keeps configs",
+            hint="Declare the Namespace in a manifest, then apply: its configs are written to each topic in it, and "
+            "its acls become rules on the prefix.",
+        )
+    wanted = wanted_configs(capabilities, configs, ())
     spec = NamespaceSpec(configs={key: value for key, value in sorted(wanted.items()) if value is not None})
 
     def decide(provider: Provider, _record: Record | None) -> list[Create]:
@@ -345,6 +353,15 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
         BlockedError: Records would be lost by what the topics inherit there; nothing was moved.
     """
     site = emergency.site(cluster)
+    capabilities = site.providers[cluster].capabilities
+    if not capabilities.topic_move:
+        name = topics[0] if topics else "TOPIC"
+        raise UserError(
+            f"on cluster {cluster} of platform {capabilities.platform} a namespace is a prefix of names, and topics "
+            "cannot be renamed; nothing was moved",
+            hint=f"Move it by the files: in the manifest of {name} {_written(target, _in(source, name))}, then plan. "
+            "Its records are copied and compared, its groups are switched, and the old topic is deleted last.",
+        )
     _check_namespaces(site.providers[cluster], cluster, source, target)
 
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
@@ -441,14 +458,19 @@ def _refuse_loss(
     first, more = lost[0], f" (and {counted(len(lost) - 1, 'more topic')} likewise)" if lost[1:] else ""
     target, name = split_name(full_name_of(first.address))
     place = f"namespace {target}" if target else "the default namespace"
-    written = f"write namespace: {json.dumps(target)}" if target else "leave out the namespace, write"
     message = f"{first.parameters['from']}: in {place} {_loss_words(first)}{more}; nothing was moved"
     raise BlockedError(
         message,
-        hint=f"Move it by the files: in the manifest of {name} {written}{' and' if target else ''} "
-        f"movedFrom: {json.dumps(first.from_state)}, then plan. The plan shows what is lost, and is blocked until "
-        f"it is allowed: reconciler apply --allow {first.verb}:{first.address}",
+        hint=f"Move it by the files: in the manifest of {name} {_written(target, first.from_state)}, then plan. The "
+        "plan shows what is lost, and is blocked until it is allowed: "
+        f"reconciler apply --allow {first.verb}:{first.address}",
     )
+
+
+def _written(target: str, old: str) -> str:
+    """Return what the manifest of a topic says that moves."""
+    moved = f"movedFrom: {json.dumps(old)}"
+    return f"write namespace: {json.dumps(target)} and {moved}" if target else f"leave out namespace and write {moved}"
 
 
 def _measured(provider: Provider, topics: Sequence[Address]) -> Measures:

@@ -108,3 +108,54 @@ def test_what_a_namespace_says_is_written_on_its_topics_and_goes_from_them_when_
     desk.apply()
     assert [desk.own_now(ours), desk.own_now(theirs)] == [{"segment.ms": "3600000"}, both]
     desk.settled()
+
+
+def names(desk: Desk) -> set[str]:
+    return {name for name in desk.admin.list_topics() if name.startswith(desk.prefix)}
+
+
+def test_the_command_deletes_what_is_allowed_and_leaves_the_rules_of_others(desk: Desk) -> None:
+    desk.namespace(acls=[RULE])
+    name = desk.topic("orders")
+    desk.apply()
+    rule_of_a_stranger(desk)
+    delete = ("namespace", "delete", "live", desk.prefix, "--yes")
+    held = desk.typed(*delete)
+    assert held.code == 7
+    assert (
+        f"cluster live has deletionProtection, and namespace {desk.prefix} holds {desk.address('orders')}" in held.err
+    )
+    assert (principals(desk), names(desk)) == ({"User:checkout", STRANGERS}, {name})
+    said = desk.typed(*delete, "--allow", f"delete:topic/live/{desk.prefix}:*")
+    assert said.code == 0, said.err
+    assert "1 access rule of others on these names stays" in said.out
+    assert f"namespace/live/{desk.prefix}: {STRANGERS} allow read" in said.out
+    assert "frees the space" not in said.out
+    assert (principals(desk), names(desk)) == ({STRANGERS}, set())
+
+
+def test_the_plan_leaves_the_rules_of_others_on_a_topic_that_it_deletes(desk: Desk) -> None:
+    name = desk.topic("orders", acls=[RULE])
+    desk.apply()
+    pattern = ResourcePattern(ResourceType.TOPIC, name, PatternType.LITERAL)
+    desk.admin.create_acls([ACL(STRANGERS, "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)])
+    desk.drop("orders")
+    deadline = time.monotonic() + 30
+    while "its name is not managed: it stays (User:audit allow read)" not in (said := desk.plan()).out + said.err:
+        assert time.monotonic() < deadline, said
+    desk.apply("--allow", f"delete:{desk.address('orders')}")
+    on_it = ResourcePatternFilter(ResourceType.TOPIC, name, PatternType.LITERAL)
+    asked = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, on_it)
+    assert {each.principal for each in desk.admin.describe_acls(asked)[0]} == {STRANGERS}
+
+
+def test_nothing_is_created_and_nothing_renamed_by_command_and_that_is_said(desk: Desk) -> None:
+    desk.topic("orders")
+    desk.apply()
+    made = desk.typed("namespace", "create", "live", f"{desk.prefix}:us", "--set", "retention.ms=3d")
+    assert made.code == 1
+    assert "a namespace is a prefix of names. There is nothing to create, and nothing that keeps configs" in made.err
+    moved = desk.typed("namespace", "move", "live", desk.prefix, "other", "--topic", "orders")
+    assert moved.code == 1
+    assert "topics cannot be renamed; nothing was moved" in moved.err
+    assert f'write namespace: "other" and movedFrom: "{desk.prefix}:orders"' in moved.err
