@@ -12,10 +12,21 @@ from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding
 from reconciler.planning.situation import mounted_by
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
-from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, Quotas
+from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -31,26 +42,64 @@ _LEAST: Final = "min.insync.replicas"
 
 
 def warnings_of_insync(review: Review) -> Iterator[Finding]:
-    """Yield topics that ask for more replicas in sync than they have: every write with acks=all is refused."""
+    """Yield what asks for more replicas in sync than there are: every write with acks=all is refused."""
     situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
-        topic = wanted.resource
-        if not isinstance(topic, Topic) or not situation.is_decidable(address):
+        if not situation.is_decidable(address) or _is_embedded(situation, address):
             continue
-        capabilities = situation.capabilities(topic.cluster)
-        own = topic.spec.configs.get(_LEAST)
-        least = own or capabilities.defaults.get(_LEAST)
-        if capabilities.platform == "embedded" or not (least or "").isdecimal():
-            continue
-        replicas, where = _replicas(situation, address, topic, capabilities.max_replication_factor)
-        if int(least or 0) <= replicas:
-            continue
-        whose = "" if own is not None else ", the default of its cluster,"
-        message = f"{_LEAST} {least}{whose} is more than {where} {replicas}: producers with acks=all are refused"
-        marks = () if own is None or CONFIGS + _LEAST in wanted.origins else ((address, ("spec", "configs", _LEAST)),)
-        hint = f"Raise replicationFactor to {least} or more, or set {_LEAST} to {max(1, replicas - 1)}."
-        yield Finding(address, wanted.source, message, hint, marks)
+        match wanted.resource:
+            case Cluster() as cluster:
+                yield from _insync_of_cluster(situation, address, cluster, wanted.source)
+            case Topic() as topic:
+                yield from _insync_of_topic(situation, address, topic)
+            case Namespace() | MirrorLink() | MirrorTopic() | Mounting() | TieringPolicy():
+                pass
+            case _:
+                assert_never(wanted.resource)
+
+
+def _is_embedded(situation: Situation, address: Address) -> bool:
+    return situation.capabilities(cluster_of(address) or "").platform == "embedded"
+
+
+def _insync_of_cluster(
+    situation: Situation, address: Address, cluster: Cluster, source: str | None
+) -> Iterator[Finding]:
+    """Yield what is wrong with the property of all brokers, and that some brokers never take it back."""
+    said, brokers = cluster.spec.properties.get(_LEAST), situation.capabilities(cluster.metadata.name)
+    seen = situation.observed.get(address)
+    live = seen.resource.spec.properties if seen is not None and isinstance(seen.resource, Cluster) else {}
+    last = situation.recorded.get(address)
+    ours = last.resource.spec.properties if last is not None and isinstance(last.resource, Cluster) else {}
+    if said is None and _LEAST in ours and _LEAST in live:
+        message = f"brokers with eligible leader replicas (Kafka 4) refuse to take back properties.{_LEAST}"
+        hint = f"In place of leaving it out, write {_LEAST}: 1 among the properties, which is Kafka's own default."
+        yield Finding(address, source, message, hint)
+    most = brokers.max_replication_factor
+    if (said or "").isdecimal() and int(said or 0) > most:
+        message = f"properties.{_LEAST} {said} is more than the number of brokers, {most}: "
+        hint = f"Set {_LEAST} to {max(1, most - 1)}."
+        marks = ((address, ("spec", "properties", _LEAST)),)
+        yield Finding(address, source, f"{message}producers with acks=all are refused", hint, marks)
+
+
+def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> Iterator[Finding]:
+    wanted, capabilities = situation.wanted[address], situation.capabilities(topic.cluster)
+    cluster = situation.wanted.get(cluster_address(topic.cluster))
+    planned = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
+    own = topic.spec.configs.get(_LEAST)
+    least = own or planned.get(_LEAST) or capabilities.defaults.get(_LEAST)
+    if not (least or "").isdecimal():
+        return
+    replicas, where = _replicas(situation, address, topic, capabilities.max_replication_factor)
+    if int(least or 0) <= replicas:
+        return
+    whose = "" if own is not None else ", the default of its cluster,"
+    message = f"{_LEAST} {least}{whose} is more than {where} {replicas}: producers with acks=all are refused"
+    marks = () if own is None or CONFIGS + _LEAST in wanted.origins else ((address, ("spec", "configs", _LEAST)),)
+    hint = f"Raise replicationFactor to {least} or more, or set {_LEAST} to {max(1, replicas - 1)}."
+    yield Finding(address, wanted.source, message, hint, marks)
 
 
 def _replicas(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:

@@ -184,7 +184,7 @@ def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
 
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
-    """Set and reset the properties an action changes, in one request."""
+    """Set and reset the properties an action changes, in one request: all of them or none."""
     from reconciler.providers.kafka.admin_requests import configure_brokers  # noqa: PLC0415 - plans need none of it
 
     try:
@@ -200,8 +200,23 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
             may_go_on()
             configure_brokers(client, wanted)
     except ReconcilerError as error:
-        return Failed(action.id, error)
+        return Failed(action.id, _with_way(error, action))
     return Done(action.id, client.cluster().id)
+
+
+_NEVER_RESET: Final = "min.insync.replicas"
+"""What brokers with eligible leader replicas (KIP-966) never take back, once it was set for all of them."""
+
+
+def _with_way(error: ReconcilerError, action: Update) -> ReconcilerError:
+    """Say what to do about a property that brokers do not take back."""
+    is_reset = any(each.path == PROPERTIES + _NEVER_RESET and each.after is None for each in action.changes)
+    if is_reset and _NEVER_RESET in error.message:
+        error.hint = (
+            f"In place of leaving it out, write {_NEVER_RESET}: 1 among the properties of the Cluster. No property was "
+            "changed; the next apply changes all of them."
+        )
+    return error
 
 
 class KafkaProvider:

@@ -37,7 +37,8 @@ def desk(at_desk: Callable[[Kafka], Desk], kafka_alone: Kafka) -> Iterator[Desk]
     desk = at_desk(kafka_alone)
     theirs = desk.own_now(None)
     yield desk
-    desk.by_hand(None, {key: None for key in desk.own_now(None) if key not in theirs})
+    kept = {*theirs, "min.insync.replicas"}  # Brokers never take it back.
+    desk.by_hand(None, {key: None for key in desk.own_now(None) if key not in kept})
 
 
 def properties(desk: Desk, **given: object) -> None:
@@ -75,6 +76,19 @@ def test_what_brokers_refuse_is_told_with_their_words_and_our_line(desk: Desk) -
     assert "manifests/cluster.yaml:9: " in text, text
     assert "num.io.threads" in text
     assert desk.own_now(None) == before
+
+
+def test_a_property_that_brokers_never_take_back_is_set_to_its_default_instead(desk: Desk) -> None:
+    properties(desk, min_insync_replicas=1, log_cleaner_threads=2)
+    desk.apply()
+    properties(desk)
+    refused = desk.apply(code=8)
+    assert "brokers with eligible leader replicas (Kafka 4) refuse to take back" in refused.out + refused.err
+    assert "write min.insync.replicas: 1 among the properties of the Cluster" in refused.out + refused.err
+    properties(desk, min_insync_replicas=1)
+    desk.apply()
+    assert "log.cleaner.threads" not in desk.own_now(None)
+    desk.settled()
 
 
 def test_what_cannot_be_set_while_brokers_run_is_refused_at_plan(desk: Desk) -> None:
