@@ -602,6 +602,10 @@ class GroupsOfCluster(Protocol):
         """Return the names of all groups, sorted, in one bulk call."""
         ...
 
+    def called(self, group: str) -> str:
+        """Return what the platform calls a group that a person names; a new one, too."""
+        ...
+
     def describe(self, group: str) -> ConsumerGroup:
         """Return what a group has committed, its lag, and whether it is reading.
 

@@ -169,6 +169,10 @@ class Groups:
         shown = (row for row in found.offsets if self._may_see(catalog, Kind.TOPIC, row.topic))
         return replace(found, offsets=tuple(shown))
 
+    def called(self, group: str) -> str:
+        """Return a name as it is."""
+        return group
+
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
         """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask.
 

@@ -444,9 +444,10 @@ def _progress(work: Work, source: Source, options: ConsumeOptions, stream: Binar
         return Progress(None, "", stream, work.invocation.now_ms, is_whole=False)
     refuse_another_cluster(work, cluster_of(source.address) or "", read_state(work))
     groups = source.provider.groups
-    groups.commit(options.group, {})  # a group that cannot be is told before anything is written
+    group = groups.called(options.group)
+    groups.commit(group, {})  # a group that cannot be is told before anything is written
     is_whole = options.output_format == "parquet"
-    return Progress(groups, options.group, stream, work.invocation.now_ms, is_whole=is_whole)
+    return Progress(groups, group, stream, work.invocation.now_ms, is_whole=is_whole)
 
 
 def _form(options: ConsumeOptions) -> OutputFormat:

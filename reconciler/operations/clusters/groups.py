@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, UserError
@@ -99,6 +99,7 @@ def reset_group(
     """
     reset, name, topic = reset_to(to), cluster_named(change.cluster), _topic(change)
     groups = _groups(invocation, select, name, is_writing=True)
+    change = replace(change, group=groups.called(change.group))
     moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
     done = GroupReset(name, change.group, moves)
     if moves:
@@ -123,6 +124,8 @@ def delete_group(
     groups = _groups(invocation, select, name, is_writing=True)
     found = groups.describe(change.group)
     deletion = GroupDeletion(name, found, topic)
+    if found.is_reading and found.last_commit_ms is None:
+        _refuse_members(found)
     if not change.force and (topic is None and found.is_reading):
         _refuse_reading(found, {offset.topic for offset in found.offsets})
     if not change.force and topic is not None:
@@ -185,6 +188,11 @@ def _topic(change: GroupChange) -> str | None:
         message = f"{change.topic!r} is not a topic of cluster {cluster_named(change.cluster)}"
         raise UserError(message, hint="Write it as shop:eu:orders.")
     return full_name_of(address)
+
+
+def _refuse_members(found: ConsumerGroup) -> None:
+    """Refuse what a platform that knows the members of a group takes from them alone, forced or not."""
+    raise BlockedError(f"group {found.name} is reading: it has members", hint="Stop its consumers first.")
 
 
 def _refuse_reading(found: ConsumerGroup, topics: frozenset[str] | set[str]) -> None:

@@ -226,7 +226,7 @@ def alter_topic(
     topic = topic_address(address)
     name = cluster_of(topic) or ""
     site = emergency.site(name)
-    wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete)
+    wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete, topic)
     found: list[Altered] = []
 
     def look(provider: Provider) -> tuple[Update, Altered]:
@@ -256,7 +256,9 @@ def alter_topic(
     return found[-1]
 
 
-def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str]) -> dict[str, str | None]:
+def wanted_configs(
+    capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str], topic: str = "TOPIC"
+) -> dict[str, str | None]:
     """Return each config and the value it is to have, `None` where it is to be inherited again.
 
     Raises:
@@ -267,7 +269,7 @@ def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: 
     for key, value in wanted.items():
         if key not in capabilities.configs:
             near = nearest(key, capabilities.configs)
-            hint = did_you_mean(near, otherwise="List them with: reconciler topic describe")
+            hint = did_you_mean(near, otherwise=f"List them with: reconciler topic describe {topic}")
             raise UserError(f"there is no config {key!r}", hint=hint)
         if value is not None:
             try:

@@ -40,6 +40,10 @@ class KafkaGroups:
         """Return the names of all groups, sorted: one request to each broker."""
         return sorted(self._states())
 
+    def called(self, group: str) -> str:
+        """Return the name that is there, else the flat one: the rules of a namespace are about flat names."""
+        return group if ":" not in group or group in self._states() else self.naming.physical(group)
+
     def describe(self, group: str) -> ConsumerGroup:
         """Return what a group has committed, its lag, and whether it is reading.
 

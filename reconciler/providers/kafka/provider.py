@@ -478,12 +478,15 @@ class KafkaProvider:
         """Return where new records of a topic go in.
 
         Raises:
-            UserError: It does not exist, is a mirror (only its link writes to it), or is still being mounted.
+            UserError: It does not exist, is internal, is a mirror (its link writes to it), or is still being mounted.
         """
         from reconciler.providers.kafka.records.record_producer import KafkaProducer  # noqa: PLC0415 - brings Arrow
         from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
+        if is_internal(seen):
+            message = f"{topic} is internal: brokers or reconciler alone write to it"
+            raise UserError(message, hint="Name one of your topics: reconciler topic list")
         self._site().check_no_mirror(full_name_of(topic), seen)
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)

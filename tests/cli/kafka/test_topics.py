@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Final
 
@@ -306,6 +307,64 @@ def test_a_group_is_found_by_its_full_name_too(desk: Desk) -> None:
     gone = desk.typed("group", "delete", "live", f"{desk.prefix}:bill", "--yes")
     assert gone.code == 0, gone.err
     assert desk.typed("group", "describe", "live", f"{desk.prefix}.bill").code != 0
+
+
+def test_a_new_group_of_a_full_name_gets_the_flat_one(desk: Desk) -> None:
+    topic = desk.topic("orders")
+    desk.apply()
+    assert (
+        desk.typed(
+            "topic", "produce", desk.address("orders"), "--input", "-", "--input-format", "jsonl", stdin=b'{"n": 1}\n'
+        ).code
+        == 0
+    )
+    reading = ("topic", "consume", desk.address("orders"), "--group", f"{desk.prefix}:read", "--output", "read.jsonl")
+    assert desk.typed(*reading).code == 0
+    reset = ("group", "reset", "live", f"{desk.prefix}:set", "--topic", f"{desk.prefix}:orders", "--to", "earliest")
+    assert desk.typed(*reset, "--yes").code == 0
+    listed = {each for each in desk.typed("group", "list", "live").out.split() if each.startswith(desk.prefix)}
+    assert listed == {f"{desk.prefix}.read", f"{desk.prefix}.set"}
+    assert desk.typed("group", "describe", "live", f"{desk.prefix}:read").code == 0
+    assert topic in desk.admin.list_topics()
+
+
+def test_a_group_with_members_is_refused_in_words_of_brokers(desk: Desk) -> None:
+    topic = desk.topic("orders")
+    desk.apply()
+    group = f"{desk.prefix}.members"
+    _commit(desk, group, topic)
+    member = Consumer({"bootstrap.servers": desk.kafka.bootstrap(), "group.id": group})
+    member.subscribe([topic])
+    deadline = time.monotonic() + 60
+    while not member.assignment():
+        assert time.monotonic() < deadline, "it has not joined"
+        member.poll(0.1)
+    for options in ((), ("--force",)):
+        said = desk.typed("group", "delete", "live", group, "--yes", *options)
+        assert said.code == 7
+        assert "is reading: it has members" in said.err
+        assert "24 hours" not in said.err
+    member.close()
+
+
+def test_records_for_an_internal_topic_and_an_unknown_config_are_refused_with_a_way_on(desk: Desk) -> None:
+    topic = desk.topic("orders")
+    desk.apply()
+    _commit(desk, f"{desk.prefix}.any", topic)  # with the first group brokers make the topic
+    fed = desk.typed(
+        "topic",
+        "produce",
+        "topic/live/__consumer_offsets",
+        "--input",
+        "-",
+        "--input-format",
+        "jsonl",
+        stdin=b'{"n": 1}\n',
+    )
+    assert fed.code == 1
+    assert "topic/live/__consumer_offsets is internal: brokers or reconciler alone write to it" in fed.err
+    altered = desk.typed("topic", "alter", desk.address("orders"), "--set", "nonsense=1")
+    assert f"List them with: reconciler topic describe {desk.address('orders')}" in altered.err
 
 
 def test_a_group_that_is_called_with_a_colon_there_is_that_one(desk: Desk) -> None:
