@@ -75,21 +75,6 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     return Draft(desired, situation, decision)
 
 
-def at_once(actions: Sequence[Action], observed: Inventory, *, given: PlanInput) -> Draft:
-    """Return a draft of what a command does to clusters as they are, whatever files and records say of them."""
-    situation = Situation(
-        wanted={},
-        recorded={},
-        observed=observed,
-        given=given,
-        clusters={},
-        trusted=frozenset(given.capabilities),
-        is_chosen=lambda _: True,
-        ignored=ignoring(given.guards, given.today),
-    )
-    return Draft({}, situation, Decision(actions=list(actions)))
-
-
 def to_measure(draft: Draft) -> tuple[Address, ...]:
     """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first."""
     impact = Impact(draft.situation, {}, draft.actions)

@@ -13,12 +13,12 @@ from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
 from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import check_allowance, open_work
-from reconciler.planning import planner
 from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
+from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import going, precondition, rules_left, state_precondition
 from reconciler.planning.plan import PlanInput, Selection
-from reconciler.planning.situation import source_of
+from reconciler.planning.situation import Situation, source_of
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
     Address,
@@ -450,8 +450,22 @@ def _refuse_loss(
         today=invocation.today(),
         now_ms=invocation.now_ms(),
     )
-    draft = planner.at_once(moves, observed, given=given)
-    judged = planner.judge(draft, _measured(provider, planner.to_measure(draft))).actions
+    # What the files and the record say of it is the next plan's affair.
+    situation = Situation(
+        wanted={},
+        recorded={},
+        observed=observed,
+        given=given,
+        clusters={},
+        trusted=frozenset({cluster}),
+        is_chosen=lambda _: True,
+        ignored=lambda _address, _path: None,
+    )
+    unmeasured = Impact(situation, {}, moves)
+    for move in moves:
+        unmeasured.judge(move)
+    impact = Impact(situation, _measured(provider, unmeasured.unmeasured), moves)
+    judged = [impact.judge(move) for move in moves]
     lost = [action for action in judged if isinstance(action, Transition) and action.risk is Risk.DATA_LOSS]
     if not lost:
         return
