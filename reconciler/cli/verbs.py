@@ -58,6 +58,15 @@ Links = Annotated[
     list[str] | None,
     Option("--link", metavar="LINK", help="All mirrors of a link, such as link/east/twin.", show_default=False),
 ]
+RestoredFrom = Annotated[
+    list[str] | None,
+    Option(
+        "--link",
+        metavar="LINK",
+        help="Restore from the stopped mirrors of this link, such as link/east/twin; without ADDR from all of them.",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lost; change nothing.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Timeout = Annotated[

@@ -15,6 +15,7 @@ from reconciler.cli.verbs import (
     Choice,
     DryRun,
     Links,
+    RestoredFrom,
     Timeout,
     Yes,
     asked,
@@ -219,7 +220,7 @@ def restore_command(
     acting: Acting,
     place: Place,
     addresses: Choice = None,
-    links: Links = None,
+    links: RestoredFrom = None,
     keep_diverged: Annotated[
         bool, Option("--keep-diverged", help="On Kafka: keep what only they have in a topic NAME.diverged.")
     ] = False,

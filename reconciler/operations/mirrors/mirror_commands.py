@@ -113,6 +113,8 @@ class _Asking:
     verb: Verb
     timeout_ms: int | None
     keeps_diverged: bool = False
+    over: Mapping[Named, frozenset[str]] = field(default_factory=dict)
+    """Of topics that are restored, the links that were named."""
     ready: dict[Named, Ready] = field(default_factory=dict)
     refused: dict[Named, ReconcilerError] = field(default_factory=dict)
     left: dict[Named, MirrorStatus] = field(default_factory=dict)
@@ -120,6 +122,7 @@ class _Asking:
 
     def look(self, chosen: Chosen) -> None:
         """See which of them may be asked, and what that costs; side by side, for each is a look at two clusters."""
+        self.over = chosen.over
         readying = self._readying(chosen.names)
         for named, found in self._looked(readying, chosen.names):
             if isinstance(found, Ready):
@@ -143,19 +146,25 @@ class _Asking:
                 if named.cluster in unseen:
                     raise unseen[named.cluster]
                 refuse_another_cluster(self.site, named.cluster, snapshot)
-                self.ready[named] = ready = replace(found, lost_ms=self.ready[named].lost_ms)
+                self.ready[named] = ready = self._as_shown(found)
                 actions += self._actions(ready, record, observed)
             except ReconcilerError as error:
                 self.refused[named] = error
                 del self.ready[named]
         return actions
 
+    def _as_shown(self, found: Ready) -> Ready:
+        """Return a mirror as it is now, with what was shown of its cost: a restore cuts off no more than that."""
+        shown = self.ready[found.named]
+        estimate = shown.estimate if self.verb == RESTORE else found.estimate
+        return replace(found, lost_ms=shown.lost_ms, estimate=estimate)
+
     def _readying(self, names: Sequence[Named]) -> Readying:
         by_cluster: dict[str, set[str]] = {}
         for named in names:
             by_cluster.setdefault(named.cluster, set()).add(named.name)
         many = {cluster: frozenset(its) for cluster, its in by_cluster.items() if len(its) > _FEW}
-        return Readying(self.site, self.verb, self.timeout_ms, self.keeps_diverged, many)
+        return Readying(self.site, self.verb, self.timeout_ms, self.keeps_diverged, many, self.over)
 
     def _looked(self, readying: Readying, names: Sequence[Named]) -> Iterator[tuple[Named, Ready | ReconcilerError]]:
         def look(named: Named) -> Ready | ReconcilerError:
@@ -239,10 +248,13 @@ class _Asking:
         mirror, address = ready.mirror, ready.mirror.address
         before = observed.get(address) or observed.get(topic_of(mirror))
         last = None if record is None else record.get(address)
+        # A topic that is restored may have been the mirror of another one before.
+        follows = {"state": mirror.state, "link": mirror.link, "source_cluster": mirror.source_cluster}
+        follows["source"] = mirror.source
         if before is not None and isinstance(before.resource, MirrorTopic):
-            mirror = before.resource.model_copy(update={"state": mirror.state})
+            mirror = before.resource.model_copy(update=follows)
         if last is not None and isinstance(last.resource, MirrorTopic):
-            mirror = last.resource.model_copy(update={"state": mirror.state})
+            mirror = last.resource.model_copy(update=follows)
         if record is not None:
             _check_owned(mirror, record)
         entry = peer_of(mirror).address if last is None and record and peer_of(mirror).address in record else None

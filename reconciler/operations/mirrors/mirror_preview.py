@@ -21,7 +21,14 @@ from reconciler.operations.mirrors.mirror_views import (
     source_standing,
 )
 from reconciler.operations.steps.observe import committed_of
-from reconciler.operations.steps.transitions import UNDER_WAY, Driver, Side, check_sides
+from reconciler.operations.steps.transitions import (
+    UNDER_WAY,
+    Side,
+    check_sides,
+    cuts,
+    is_both_ways,
+    stopped_mirrors,
+)
 from reconciler.planning.actions import NO_COST, Estimate
 from reconciler.planning.checks.mirror_checks import (
     away,
@@ -129,6 +136,8 @@ class Readying:
     """Whether a restore keeps what only the original source has, whatever its link says."""
     many: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Clusters of which so many mirrors are looked at that they are read together, and these."""
+    over: Mapping[Named, frozenset[str]] = field(default_factory=dict)
+    """Of topics that are restored, the links of the mirrors that may be meant; any, where it is not there."""
     memo: Memo = field(default_factory=Memo)
     """What was asked by this look: what many mirrors share is asked once."""
 
@@ -244,10 +253,7 @@ class Readying:
             if own is not None:
                 error.hint = f"{error.hint} {_asked_of_source(own)}"
             raise
-        driver = _looking(self.site)
-        for link in links.links():
-            self._check_source(named, link.declared.spec.source, link.name)
-        peer = _peer(driver, named, own)
+        peer = self._peer(named, own)
         self._check_sides(named, peer.link, peer.cluster)
         mirror = MirrorTopic(
             cluster=named.cluster,
@@ -258,13 +264,13 @@ class Readying:
             state=ROLES[RESTORE],
             partitions=peer.partitions,
         )
-        cuts = driver.cuts(named.cluster, named.name, peer)
+        at = cuts(self.site.providers, named.cluster, named.name, peer)
         committed = committed_of(self.site.providers[named.cluster], named.name)
-        diverged = links.diverged(named.name, cuts)
+        diverged = links.diverged(named.name, at)
         wanted: WithDiverged | None = None
         if diverged is None:
             self._check_keeps(named)
-            cost = cost_of_restore(positions, cuts, committed)
+            cost = cost_of_restore(positions, at, committed)
         else:
             declared = next((link.declared.spec for link in links.links() if link.name == peer.link), None)
             keeps = self.keeps_diverged or (declared is not None and bool(declared.keep_diverged))
@@ -277,11 +283,34 @@ class Readying:
             status=status,
             cuts=tuple(
                 CutPartition(part, cut, sum(each.length for each in cost.lost if each.partition == part))
-                for part, cut in sorted(cuts.items())
+                for part, cut in sorted(at.items())
             ),
             estimate=estimate_of(cost, None),
             diverged=wanted,
         )
+
+    def _peer(self, named: Named, own: MirrorSeen | None) -> MirrorSeen:
+        """Return the stopped mirror that a topic is restored from; `own` is the topic where it was a mirror itself.
+
+        Raises:
+            UserError: There is none that it could be restored from, several, or its cluster is not there.
+        """
+        over = self.over.get(named)
+        stopped = stopped_mirrors(self.site.providers, named.cluster, named.name, over)
+        if not stopped.found:  # It may be on a cluster that is not there.
+            for link in self._links(named.cluster):
+                if is_both_ways(link) and (over is None or link.name in over):
+                    self._check_source(named, link.declared.spec.source, link.name)
+        try:
+            peer = stopped.only()
+        except UserError as error:
+            if own is not None and len(stopped.found) <= 1:
+                other = address_of("mirror", own.source_cluster, own.source)
+                way = f"reconciler mirror restore {other}"
+                error.hint = f"{error.hint} {named.address} is the mirror that stopped: {way}"
+            raise
+        self._check_source(named, peer.cluster, peer.link)
+        return peer
 
     def _check_keeps(self, named: Named) -> None:
         if self.keeps_diverged:
@@ -359,32 +388,8 @@ def _asked_of_source(mirror: MirrorSeen) -> str:
     return f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {source}"
 
 
-def _peer(driver: Driver, named: Named, own: MirrorSeen | None) -> MirrorSeen:
-    """Return the stopped mirror whose original source a topic is; `own` is the topic where it was a mirror itself.
-
-    Raises:
-        UserError: There is none that could be restored from.
-    """
-    try:
-        return driver.restorable(named.cluster, named.name)
-    except UserError as error:
-        if own is not None:
-            other = address_of("mirror", own.source_cluster, own.source)
-            error.hint = f"{error.hint} {named.address} is the mirror that stopped: reconciler mirror restore {other}"
-        raise
-
-
 def _with_diverged(found: Sequence[Diverged], *, keeps: bool) -> WithDiverged:
     """Return what a restore is to do with what was found; where nothing was, it refuses what may come meanwhile."""
     if not found:
         return "refuse"
     return "keep" if keeps else "drop"
-
-
-def _looking(site: Site) -> Driver:
-    """Return a driver that is only asked what it would do."""
-
-    def nothing(*_given: object) -> None:
-        return
-
-    return Driver(site.providers, copy=nothing, sync=nothing, new_id=site.invocation.new_id)

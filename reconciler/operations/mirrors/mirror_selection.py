@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UsageError, UserError
@@ -15,7 +15,7 @@ from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reconciler.operations.steps.workspace import Site
     from reconciler.resources.mirrors import MirrorSeen
@@ -46,6 +46,8 @@ class Chosen:
     names: tuple[Named, ...]
     found: frozenset[Named] = frozenset()
     """Those that only a pattern or a link names: one that is as the verb would leave it is left alone."""
+    over: Mapping[Named, frozenset[str]] = field(default_factory=dict)
+    """Of topics that are restored, the links of the mirrors that were named: only from those it is done."""
 
 
 def check_typed(choice: MirrorChoice) -> None:
@@ -67,7 +69,8 @@ def check_typed(choice: MirrorChoice) -> None:
 def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
     """Return the mirrors that are meant; clusters are asked only where a pattern or a link was given.
 
-    For a restore these are the original sources of stopped mirrors.
+    For a restore these are the original sources of stopped mirrors. Links then say from which mirrors the topics that
+    were named are restored; without such topics they name all their original sources.
 
     Raises:
         UserError: A pattern matches no mirror, a link is not there or has no mirrors.
@@ -78,14 +81,41 @@ def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
     links = [link_named(text) for text in choice.links]
     if not patterns and not links:
         return Chosen(tuple(dict.fromkeys(named)))
+    if verb == RESTORE and links:
+        return _chosen_over(_Mirrors.read(site, _clusters(site, (), links, verb)), choice, links)
     mirrors = _Mirrors.read(site, _clusters(site, patterns, links, verb))
     names = [
         each
         for text in choice.addresses
         for each in (mirrors.matching(text, verb) if _ANY in text else (mirror_named(text),))
     ]
-    names += [each for link in links for each in mirrors.of_link(link, verb)]
+    names += [_meant(each, verb) for link in links for each in mirrors.of_link(link, verb)]
     return Chosen(tuple(dict.fromkeys(names)), frozenset(names) - frozenset(named))
+
+
+def _chosen_over(mirrors: _Mirrors, choice: MirrorChoice, links: Iterable[Address]) -> Chosen:
+    """Return the topics that are restored over links: those that are named, or all that the links can restore."""
+    over: dict[Named, set[str]] = {}
+    for link in links:
+        for each in mirrors.of_link(link, RESTORE):
+            over.setdefault(_meant(each, RESTORE), set()).add(each.link)
+    typed = [mirror_named(text) for text in choice.addresses if _ANY not in text]
+    for named in typed:
+        if named not in over:
+            message = f"{named.address}: {', '.join(choice.links)} has no stopped mirror of it: nothing was done"
+            raise UserError(message, hint=_LIST)
+    names = [
+        each
+        for text in choice.addresses
+        for each in (mirrors.matching(text, RESTORE) if _ANY in text else (mirror_named(text),))
+        if each in over
+    ]
+    names = list(dict.fromkeys(names if choice.addresses else over))
+    if not names:
+        message = f"no original source of a stopped mirror of {', '.join(choice.links)} matches: nothing was done"
+        raise UserError(message, hint=_LIST)
+    chosen_links = {named: frozenset(over[named]) for named in names}
+    return Chosen(tuple(names), frozenset(names) - frozenset(typed), chosen_links)
 
 
 def link_named(text: str, option: str = "") -> Address:
@@ -149,7 +179,7 @@ class _Mirrors:
             raise UserError(f"no {what} matches {pattern}: nothing was done", hint=_LIST)
         return found
 
-    def of_link(self, link: Address, verb: str) -> tuple[Named, ...]:
+    def of_link(self, link: Address, verb: str) -> tuple[MirrorSeen, ...]:
         """Return the mirrors of the links that an address or a pattern names.
 
         Raises:
@@ -162,7 +192,7 @@ class _Mirrors:
             hint = did_you_mean(near, otherwise=f"Links there: {known}.")
             raise UserError(f"no link matches {link}: nothing was done", hint=hint)
         names = {(cluster_of(each), full_name_of(each)) for each in there}
-        found = tuple(_meant(each, verb) for each in self._of(verb) if (each.cluster, each.link) in names)
+        found = tuple(each for each in self._of(verb) if (each.cluster, each.link) in names)
         if not found:
             what = "stopped mirrors" if verb == RESTORE else "mirrors"
             raise UserError(f"{link} has no {what}: nothing was done", hint=_LIST)

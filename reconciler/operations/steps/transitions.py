@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
-from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, SourceChangedError, UserError
+from reconciler.errors import (
+    IncompleteError,
+    ReconcilerError,
+    RetryableError,
+    SourceChangedError,
+    StalePlanError,
+    UserError,
+)
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Transition
@@ -39,24 +46,100 @@ def mirror_at(links: LinksOfCluster, full_name: str) -> MirrorSeen | None:
     return next(iter(links.mirrors(name=full_name)), None)
 
 
-def restorable(providers: Mapping[str, Provider], cluster: str, full_name: str) -> MirrorSeen:
-    """Return the stopped mirror whose original source a topic is.
+@dataclass(frozen=True, slots=True)
+class StoppedMirrors:
+    """The stopped mirrors whose original source a topic is: what it may be restored from."""
 
-    Raises:
-        UserError: There is none that could be restored from; says what is missing.
+    providers: Mapping[str, Provider]
+    cluster: str
+    full_name: str
+    found: tuple[MirrorSeen, ...]
+    unanswered: tuple[ReconcilerError, ...] = ()
+    """Why clusters that may have one do not say so."""
+    over: tuple[str, ...] = ()
+    """The links that were named; none: any."""
+
+    def only(self) -> MirrorSeen:
+        """Return the one that the topic can be restored from.
+
+        Raises:
+            UserError: There is none, or several can be; says which, and how one is chosen.
+            RetryableError: The cluster that may have it does not answer.
+        """
+        if not self.found:
+            for error in self.unanswered:
+                raise error
+            message = f"topic {self.full_name} of cluster {self.cluster} cannot be restored: "
+            message += "no stopped mirror of it is known"
+            message += f" over link {first_few(self.over, _NAMED, grouping='')}" if self.over else ""
+            hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
+            raise UserError(message, hint=hint)
+        refused: list[UserError] = []
+        fitting: list[MirrorSeen] = []
+        for peer in self.found:
+            try:
+                check_restorable(self.providers, self.cluster, self.full_name, peer)
+            except UserError as error:
+                refused.append(error)
+            else:
+                fitting.append(peer)
+        match fitting:
+            case [peer]:
+                return peer
+            case []:
+                raise refused[0]
+            case _:
+                raise self._several(fitting)
+
+    def _several(self, fitting: Sequence[MirrorSeen]) -> UserError:
+        named = [str(address_of("mirror", each.cluster, each.name)) for each in fitting]
+        links = [str(address_of("link", each.cluster, each.link)) for each in fitting]
+        message = (
+            f"topic {self.full_name} of cluster {self.cluster} can be restored from each of "
+            f"{len(named)} stopped mirrors: {first_few(named, _NAMED, grouping='')}"
+        )
+        address = address_of("mirror", self.cluster, self.full_name)
+        others = first_few(links[1:], _NAMED, grouping="")
+        hint = f"Choose one by its link: reconciler mirror restore {address} --link {links[0]}. The others: {others}."
+        return UserError(message, hint=hint)
+
+
+def stopped_mirrors(
+    providers: Mapping[str, Provider], cluster: str, full_name: str, over: Collection[str] | None = None
+) -> StoppedMirrors:
+    """Return what a topic may be restored from. `over`: only over links of these names.
+
+    Only clusters at the other end of a link that can swap roles are asked. Where there is no such mirror, the others
+    are asked, too: what is missing can then be said.
     """
-    links = provider_named(providers, cluster).links
-    for link in links.links():
-        source = link.declared.spec.source
-        found = providers[source].links.mirrors(link.name, source=full_name) if source in providers else ()
-        for mirror in found:
-            is_of = (mirror.source, mirror.source_cluster) == (full_name, cluster)
-            if is_of and mirror.status is MirrorStatus.STOPPED:
-                check_restorable(providers, cluster, full_name, mirror)
-                return mirror
-    message = f"topic {full_name} of cluster {cluster} cannot be restored: no stopped mirror of it is known"
-    hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
-    raise UserError(message, hint=hint)
+    links = provider_named(providers, cluster).links.links()
+    asked = [link for link in links if link.declared.spec.source in providers and (over is None or link.name in over)]
+    both_ways = [link for link in asked if is_both_ways(link)]
+
+    def look(link: LinkSeen) -> Sequence[MirrorSeen] | ReconcilerError:
+        try:
+            there = providers[link.declared.spec.source].links.mirrors(link.name, source=full_name)
+        except ReconcilerError as error:
+            return error
+        return [
+            mirror
+            for mirror in there
+            if (mirror.source, mirror.source_cluster) == (full_name, cluster) and mirror.status is MirrorStatus.STOPPED
+        ]
+
+    answers = list(side_by_side(look, both_ways, name="restore"))
+    found = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
+    unanswered = [answer for answer in answers if isinstance(answer, ReconcilerError)]
+    if not found and not unanswered:
+        answers = list(side_by_side(look, [link for link in asked if not is_both_ways(link)], name="restore"))
+        found = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
+    return StoppedMirrors(providers, cluster, full_name, tuple(found), tuple(unanswered), tuple(sorted(over or ())))
+
+
+def is_both_ways(link: LinkSeen) -> bool:
+    """Tell whether mirrors can swap roles over a link, as far as its half here says."""
+    spec = link.declared.spec
+    return spec.mode == "bidirectional" and not spec.prefix
 
 
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> None:
@@ -122,6 +205,31 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
         if each.partition in found:
             found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
     return {**found, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in found.items() if at})}
+
+
+def check_approved(
+    cluster: str, full_name: str, lost: Iterable[mirrors.Stretch], approved: Iterable[mirrors.Stretch]
+) -> None:
+    """Refuse to cut off what nobody agreed to.
+
+    Raises:
+        StalePlanError: More would be cut off than was approved.
+    """
+    agreed = {each.partition: each for each in approved}
+    more = [
+        f"{counted(each.length, 'offset')} of partition {each.partition} from {each.start:,} on"
+        for each in lost
+        if each.partition not in agreed
+        or each.start < agreed[each.partition].start
+        or each.stop > agreed[each.partition].stop
+    ]
+    if more:
+        raise StalePlanError(
+            f"topic {full_name} of cluster {cluster} has more to cut off than was approved: "
+            f"{first_few(more, _NAMED, grouping='')}; nothing was changed",
+            hint="Stop what writes to it. Then look again: "
+            f"reconciler mirror restore {address_of('mirror', cluster, full_name)} --dry-run",
+        )
 
 
 def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
@@ -253,6 +361,17 @@ def ended(here: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
     return here
 
 
+def _from_another(here: MirrorSeen, asked: MirrorTopic) -> UserError:
+    """Return what is said where a restore from one mirror is asked for, and one from another is under way."""
+    address = address_of("mirror", here.cluster, here.name)
+    return UserError(
+        f"{address} cannot be restored from {asked.source} of cluster {asked.source_cluster}: "
+        f"a restore from {here.source} of cluster {here.source_cluster} is under way",
+        hint="To end that one: reconciler run --once --only mirror. To give it up: "
+        f"reconciler mirror failover {address}",
+    )
+
+
 def broken_off(here: MirrorSeen, peer: MirrorSeen) -> UserError:
     """Return what is said of a reversal of which the other side was failed over."""
     message = f"the reversal was broken off: {peer.name} of cluster {peer.cluster} is {peer.status}"
@@ -327,36 +446,72 @@ class Driver:
         return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
 
     def restore(
-        self, cluster: str, full_name: str, diverged: WithDiverged = "refuse"
+        self,
+        cluster: str,
+        full_name: str,
+        diverged: WithDiverged = "refuse",
+        *,
+        asked: MirrorTopic | None = None,
+        approved: Sequence[mirrors.Stretch] | None = None,
     ) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
         """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
 
         Return the mirror, and what was cut off each partition. `diverged`: what becomes of records that only this topic
-        has, where no platform simply cuts them off.
+        has, where no platform simply cuts them off. `asked`: what it shall be, so that its link says from which mirror
+        it is restored. `approved`: what may be cut off at most.
 
         Raises:
-            UserError: Nothing that is stopped was a mirror of it, or the link is not bidirectional.
+            UserError: Nothing that is stopped was a mirror of it, several were, or the link is not bidirectional.
+            StalePlanError: More would be cut off than was approved.
             RetryableError: The other cluster does not answer.
         """
-        peer = self.restorable(cluster, full_name)
         here = mirror_at(self._links(cluster), full_name)
         begun = None if here is None or here.operation is None else here.operation
+        peer = self._restored_from(cluster, full_name, here, asked)
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
         if begun is None:
             self._check_sides(f"topic {full_name} of cluster {cluster} cannot be restored", peer)
+            if approved is not None:
+                self._check_approved(cluster, full_name, peer, approved)
         self._links(cluster).join(
             full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on, diverged=diverged
         )
         cut: dict[int, Truncated] = {}
         return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
-    def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
-        """Return the stopped mirror whose original source a topic is.
+    def restorable(self, cluster: str, full_name: str, link: str | None = None) -> MirrorSeen:
+        """Return the stopped mirror whose original source a topic is: over `link`, or the only one there is.
 
         Raises:
-            UserError: There is none that could be restored from; says what is missing.
+            UserError: There is none that could be restored from, or several; says what is missing.
         """
-        return restorable(self.providers, cluster, full_name)
+        return stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
+
+    def _restored_from(
+        self, cluster: str, full_name: str, here: MirrorSeen | None, asked: MirrorTopic | None
+    ) -> MirrorSeen:
+        """Return the mirror that a topic is restored from: that of a restore under way, or the one asked for."""
+        if here is not None and _is_begun(here, {RESTORE}):
+            if asked is not None and (here.link, here.source_cluster) != (asked.link, asked.source_cluster):
+                raise _from_another(here, asked)
+            peer = self._peer(here)
+            check_restorable(self.providers, cluster, full_name, peer)
+            return peer
+        peer = self.restorable(cluster, full_name, None if asked is None else asked.link)
+        if asked is not None and peer.cluster != asked.source_cluster:
+            message = (
+                f"link {peer.link} of cluster {cluster} leads to {peer.cluster} now, not to {asked.source_cluster}"
+            )
+            raise StalePlanError(f"{message}; nothing was changed", hint="Plan again.")
+        return peer
+
+    def _check_approved(
+        self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[mirrors.Stretch]
+    ) -> None:
+        links = self._links(cluster)
+        at = self.cuts(cluster, full_name, peer)
+        if links.diverged(full_name, at) is None:  # Else the platform cuts nothing by itself.
+            check_approved(cluster, full_name, mirrors.cut_off(links.positions(full_name), at), approved)
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
         """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
@@ -552,7 +707,15 @@ def drive(driver: Driver, action: Transition) -> MirrorSeen:
             driver.drive(cluster, name)
         case "truncate-and-restore":
             diverged = cast("WithDiverged", action.parameters.get("diverged", "refuse"))
-            _check_ended(driver.restore(cluster, name, diverged)[0])
+            asked, cost = action.after, action.estimate.role
+            restored, _ = driver.restore(
+                cluster,
+                name,
+                diverged,
+                asked=asked if isinstance(asked, MirrorTopic) else None,
+                approved=None if cost is None or cost.unknown is not None else cost.lost,
+            )
+            _check_ended(restored)
         case _:
             assert_never(verb)
     found = driver.providers[cluster].links.mirror(name)

@@ -1,0 +1,183 @@
+"""One source with two mirrors: which of them a role change is about is said once, and holds to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import IncompleteError, StalePlanError
+from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.transitions import Driver
+from tests.operations.fan import (
+    EAST,
+    NORTH,
+    WEST,
+    ask,
+    copy,
+    fan,
+    link,
+    lose,
+    produce,
+    roles,
+    said,
+    status,
+    topic,
+    values,
+)
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.operations.mirrors.mirror_commands import Answers
+    from reconciler.resources.mirrors import MirrorSeen
+
+FAILOVER = Select(allow=("failover:*",))
+RESTORE = Select(allow=(f"truncate-and-restore:{WEST}",))
+FIVE = [f"a{number}" for number in range(5)]
+TEN = [*FIVE, *(f"b{number}" for number in range(5))]
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Bench:
+    """`east` and `north` mirror `west`."""
+    return fan(bench)
+
+
+def parted(shop: Bench) -> Bench:
+    """Let `east`, which has five records of ten, and `north`, which has all, fail over."""
+    assert ask(shop, "pause", EAST).verdict is None
+    produce(shop, "west", *TEN[5:])
+    copy(shop)
+    roles(shop, "failed-over", "failed-over")
+    assert shop.apply(FAILOVER).verdict is None
+    return shop
+
+
+def test_a_plan_restores_from_the_mirror_whose_entry_says_so(shop: Bench) -> None:
+    parted(shop)
+    roles(shop, "failed-over", "reversed")
+    (action,) = shop.plan(RESTORE).plan.actions
+    assert (action.id, action.estimate.role.lost_offsets) == (f"truncate-and-restore:{WEST}", 0)  # type: ignore[union-attr]
+    assert shop.apply(RESTORE).verdict is None
+    assert status(shop, "west") == "ACTIVE of north"
+    assert values(shop, "west") == TEN
+    assert shop.plan().plan.actions == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "left"),
+    [
+        (((), ("link/north/b",)), "north", TEN),
+        (((WEST,), ("link/north/b",)), "north", TEN),
+        ((("mirror/west/*",), ("link/east/a",)), "east", FIVE),
+    ],
+)
+def test_a_link_says_from_which_mirror_a_command_restores(
+    shop: Bench, given: tuple[tuple[str, ...], tuple[str, ...]], source: str, left: list[str]
+) -> None:
+    parted(shop)
+    addresses, links = given
+    (seen,) = ask(shop, "truncate-and-restore", *addresses, links=links, is_rehearsal=True).each
+    assert (seen.error, seen.ready is not None and seen.ready.mirror.source_cluster) == (None, source)
+    assert ask(shop, "truncate-and-restore", *addresses, links=links).verdict is None
+    assert (status(shop, "west"), values(shop, "west")) == (f"ACTIVE of {source}", left)
+
+
+def test_a_restore_that_could_be_from_several_mirrors_names_them_and_does_nothing(shop: Bench) -> None:
+    parted(shop)
+    for is_rehearsal in (True, False):
+        assert said(ask(shop, "truncate-and-restore", WEST, is_rehearsal=is_rehearsal)) == [
+            (
+                "topic orders of cluster west can be restored from each of 2 stopped mirrors: "
+                "mirror/east/orders, mirror/north/orders. Choose one by its link: "
+                "reconciler mirror restore mirror/west/orders --link link/east/a. The others: link/north/b."
+            )
+        ]
+    assert (status(shop, "west"), values(shop, "west")) == ("", TEN)
+
+
+def test_a_link_without_a_stopped_mirror_of_the_topic_restores_nothing(shop: Bench) -> None:
+    assert ask(shop, "failover", EAST).verdict is None
+    link(shop, "c", "north", "mirroring", of="clicks")
+    topic(shop, "west", "clicks")
+    assert shop.apply().verdict is None
+    assert ask(shop, "failover", "mirror/north/clicks").verdict is None
+    with pytest.raises(Exception, match=r"mirror/west/orders: link/north/c has no stopped mirror of it"):
+        ask(shop, "truncate-and-restore", WEST, links=("link/north/c",))
+    assert status(shop, "west") == ""
+
+
+def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
+    shop: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parted(shop)
+
+    def stops(*_given: object) -> MirrorSeen:
+        raise IncompleteError("stopped before it had ended", hint="Go on.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Driver, "_set_up", stops)
+        assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is not None
+    assert status(shop, "west") == "PENDING_SETUP_FOR_RESTORE of north"
+    assert copy(shop).verdict is None
+    assert (status(shop, "west"), values(shop, "west")) == ("ACTIVE of north", TEN)
+
+
+def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
+    parted(shop)
+
+    def confirm(foreseen: Answers) -> bool:
+        (shown,) = foreseen.each
+        assert shown.ready is not None
+        assert shown.ready.lost_records == 0
+        produce(shop, "west", "late")
+        return True
+
+    choice = MirrorChoice((WEST,), ("link/north/b",))
+    answers = ask_mirrors(shop.acting("mirror restore"), "truncate-and-restore", choice, confirm=confirm)
+    assert said(answers) == [
+        (
+            "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
+            "nothing was changed. Stop what writes to it. Then look again: "
+            "reconciler mirror restore mirror/west/orders --dry-run"
+        )
+    ]
+    assert isinstance(answers.each[0].error, StalePlanError)
+    assert (status(shop, "west"), values(shop, "west")) == ("", [*TEN, "late"])
+    assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
+    assert values(shop, "west") == TEN
+
+
+def test_a_topic_that_mirrored_one_cluster_is_restored_from_the_other(shop: Bench) -> None:
+    parted(shop)
+    assert ask(shop, "truncate-and-restore", WEST, links=("link/east/a",)).verdict is None
+    assert ask(shop, "failover", WEST).verdict is None
+    assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
+    assert status(shop, "west") == "ACTIVE of north"
+
+
+# Clusters that are away: only those matter that the topic could be restored from.
+
+
+def test_a_cluster_that_cannot_have_a_mirror_of_the_topic_is_not_asked(shop: Bench) -> None:
+    topic(shop, "north", "other")
+    link(shop, "n", "west", "mirroring", source="north", mode="destination", of="other")
+    assert shop.apply().verdict is None
+    assert ask(shop, "failover", EAST).verdict is None
+    produce(shop, "east", "own")
+    lose(shop, "north")
+    assert ask(shop, "truncate-and-restore", WEST, is_rehearsal=True).verdict is None
+    assert ask(shop, "truncate-and-restore", WEST).verdict is None
+    assert status(shop, "west") == "ACTIVE of east"
+
+
+def test_the_only_cluster_that_may_have_the_mirror_has_to_be_there(shop: Bench) -> None:
+    assert ask(shop, "failover", NORTH).verdict is None
+    lose(shop, "north")
+    assert said(ask(shop, "truncate-and-restore", WEST)) == [
+        "mirror/west/orders: truncate-and-restore needs both clusters, and north is not there. Try again then."
+    ]
+    assert status(shop, "west") == ""
