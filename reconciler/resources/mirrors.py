@@ -551,6 +551,9 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: Trans
     if mirror.state == to:
         return mirror
     end = MIRROR.follow(MirrorStatus(mirror.state), to)
+    if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and found.ends is not None:
+        message = f"mirror {full_name} is {mirror.state}, and its source is shut: its reversal cannot be taken back"
+        raise UserError(message, hint="Go on with: reconciler run --once --only mirror")
     after = replace(mirror, state=end.value, since_ms=asked.now_ms, trouble=None)
     if end is _M.STOPPED:
         after = replace(after, stopped_by=found.verb)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.errors import IncompleteError, StalePlanError
+from reconciler.embedded.catalog.mirror_moves import Peer
+from reconciler.errors import IncompleteError, StalePlanError, UserError
+from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
@@ -14,12 +16,14 @@ from reconciler.operations.steps.transitions import Driver
 from tests.operations.fan import (
     EAST,
     NORTH,
+    ORDERS,
     WEST,
     ask,
     copy,
     fan,
     link,
     lose,
+    opened,
     produce,
     roles,
     said,
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.operations.mirrors.mirror_commands import Answers
+    from reconciler.operations.mirrors.mirror_rounds import Upkeep
     from reconciler.resources.mirrors import MirrorSeen
 
 FAILOVER = Select(allow=("failover:*",))
@@ -114,10 +119,6 @@ def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
     shop: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parted(shop)
-
-    def stops(*_given: object) -> MirrorSeen:
-        raise IncompleteError("stopped before it had ended", hint="Go on.")
-
     with monkeypatch.context() as patched:
         patched.setattr(Driver, "_set_up", stops)
         assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is not None
@@ -142,7 +143,7 @@ def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
         (
             "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
             "nothing was changed. Stop what writes to it. Then look again: "
-            "reconciler mirror restore mirror/west/orders --dry-run"
+            "reconciler mirror restore mirror/west/orders --link link/north/b --dry-run"
         )
     ]
     assert isinstance(answers.each[0].error, StalePlanError)
@@ -181,3 +182,94 @@ def test_the_only_cluster_that_may_have_the_mirror_has_to_be_there(shop: Bench) 
         "mirror/west/orders: truncate-and-restore needs both clusters, and north is not there. Try again then."
     ]
     assert status(shop, "west") == ""
+
+
+# Reversals: one source becomes the mirror of one.
+
+
+def test_a_command_does_not_reverse_two_mirrors_of_one_source(shop: Bench) -> None:
+    both = f"{EAST}, {NORTH} have one source, topic/west/orders: it can become the mirror of only one of them"
+    for is_rehearsal in (True, False):
+        assert said(ask(shop, "reverse-and-start", "mirror/*/orders", is_rehearsal=is_rehearsal)) == [
+            f"{both}. Reverse one of them: reconciler mirror reverse {EAST}",
+            f"{both}. Reverse one of them: reconciler mirror reverse {NORTH}",
+        ]
+    assert [status(shop, name) for name in ("west", "east", "north")] == ["", "ACTIVE of west", "ACTIVE of west"]
+    assert ask(shop, "reverse-and-start", NORTH).verdict is None
+    assert status(shop, "west") == "ACTIVE of north"
+
+
+def test_a_mirror_whose_source_is_a_mirror_is_not_reversed(shop: Bench) -> None:
+    assert ask(shop, "reverse-and-start", NORTH).verdict is None
+    for is_rehearsal in (True, False):
+        (why,) = said(ask(shop, "reverse-and-start", EAST, is_rehearsal=is_rehearsal))
+        assert "mirror orders cannot be reversed: its source is itself a mirror (ACTIVE)" in why
+    roles(shop, "reversed", "mirroring")
+    (why,) = errors(shop)
+    assert why == (
+        f"{EAST}: it is ACTIVE and cannot become reversed: its source topic/west/orders is itself a mirror of "
+        "topic/north/orders (ACTIVE). "
+        "Leave it mirroring until topic/west/orders is a topic again, and apply that first."
+    )
+
+
+def test_a_plan_refuses_two_reversals_of_one_source(shop: Bench) -> None:
+    roles(shop, "reversed", "reversed")
+    hint = "Leave one of them reversed, and give the other another state."
+    why = "their source topic/west/orders can become the mirror of only one of them"
+    assert errors(shop) == [
+        f"{EAST}: it and {NORTH} (manifests/link-b.yaml:1) are both to be reversed: {why}. {hint}",
+        f"{NORTH}: it and {EAST} (manifests/link-a.yaml:1) are both to be reversed: {why}. {hint}",
+    ]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_reversal_that_lost_against_another_one_is_taken_back(
+    shop: Bench, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    asked = opened(shop, "east").linking.ask(ORDERS, "reverse-and-start", operation="lost")
+    assert asked.state == "PENDING_SYNCHRONIZE"
+    assert ask(shop, "reverse-and-start", NORTH).verdict is None
+    if is_killed:
+        with monkeypatch.context() as patched:
+            patched.setattr(Driver, "_take_back", stops)
+            copy(shop)
+        assert status(shop, "east") == "PENDING_SYNCHRONIZE of west"
+    (error,) = errors_of_run(copy(shop))
+    assert error == (
+        f"{EAST}: mirror orders of cluster east was not reversed, and mirrors its source as before: "
+        "its source is itself a mirror of orders of cluster north (ACTIVE). Only one of the mirrors of a source can be reversed."
+    )
+    assert status(shop, "east") == "ACTIVE of west"
+    produce(shop, "north", "then")
+    assert copy(shop).verdict is None
+    assert copy(shop).verdict is None
+    assert values(shop, "east") == [*FIVE, "then"]
+    assert ask(shop, "reverse-and-start", WEST).verdict is None
+    assert copy(shop).verdict is None
+    assert [status(shop, name) for name in ("west", "east")] == ["STOPPED of north", "ACTIVE of west"]
+
+
+def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None:
+    east, west = opened(shop, "east").linking, opened(shop, "west").linking
+    east.ask(ORDERS, "reverse-and-start", operation="it")
+    west.join(ORDERS, Peer("a", ORDERS, "topic"), "reverse-and-start", operation="it")
+    east.aim(ORDERS, {0: 5}, operation="it")
+    with pytest.raises(UserError, match="its source is shut: its reversal cannot be taken back"):
+        east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
+    assert status(shop, "east") == "PENDING_SYNCHRONIZE of west"
+
+
+def errors(shop: Bench) -> list[str]:
+    """Return the errors of a plan."""
+    return [f"{each.address}: {each.message}. {each.hint}" for each in shop.plan().plan.errors]
+
+
+def errors_of_run(done: Upkeep) -> list[str]:
+    """Return what a pass of `run` failed with."""
+    return [f"{error.message}. {error.hint}" for one in done.outcomes for error in one.errors]
+
+
+def stops(*_given: object) -> MirrorSeen:
+    """Be a process that is stopped."""
+    raise IncompleteError("stopped before it had ended", hint="Go on.")

@@ -131,6 +131,8 @@ class _Asking:
                 self.left[named] = status
             else:
                 self.refused[named] = found
+        if self.verb in REVERSALS:
+            self._refuse_rivals()
         self._add_lost_times()
 
     def decide(self, snapshot: Snapshot | None) -> list[Action]:
@@ -191,6 +193,21 @@ class _Asking:
             except ReconcilerError as error:
                 unseen[cluster] = error
         return found, unseen
+
+    def _refuse_rivals(self) -> None:
+        """Refuse to reverse several mirrors of one source: it can become the mirror of one."""
+        by_source: dict[Address, list[Named]] = {}
+        for named, ready in self.ready.items():
+            by_source.setdefault(source_of(ready.mirror), []).append(named)
+        for source, rivals in by_source.items():
+            if len(rivals) == 1:
+                continue
+            each = ", ".join(named.address for named in rivals)
+            message = f"{each} have one source, {source}: it can become the mirror of only one of them"
+            for named in rivals:
+                error = UserError(message, hint=f"Reverse one of them: reconciler mirror reverse {named.address}")
+                self.refused[named] = error
+                del self.ready[named]
 
     def _add_lost_times(self) -> None:
         """Say by how much time mirrors lag that lose records by a failover: one look at each side's sizes."""

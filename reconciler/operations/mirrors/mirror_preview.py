@@ -25,6 +25,7 @@ from reconciler.operations.steps.transitions import (
     UNDER_WAY,
     Side,
     check_sides,
+    check_source_ends,
     cuts,
     is_both_ways,
     stopped_mirrors,
@@ -159,6 +160,7 @@ class Readying:
             self._check_source(named, seen.source_cluster, seen.link)
         if self.verb in REVERSALS:
             self._check_sides(named, seen.link, seen.source_cluster)
+            check_source_ends(self.site.providers, seen)
         ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
         return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
 

@@ -69,9 +69,9 @@ class StoppedMirrors:
         if not self.found:
             for error in self.unanswered:
                 raise error
-            message = f"topic {self.full_name} of cluster {self.cluster} cannot be restored: "
-            message += "no stopped mirror of it is known"
-            message += f" over link {first_few(self.over, _NAMED, grouping='')}" if self.over else ""
+            over = f" over link {first_few(self.over, _NAMED, grouping='')}" if self.over else ""
+            what = f"topic {self.full_name} of cluster {self.cluster} cannot be restored"
+            message = f"{what}: no stopped mirror of it is known{over}"
             hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
             raise UserError(message, hint=hint)
         refused: list[UserError] = []
@@ -208,7 +208,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
 
 
 def check_approved(
-    cluster: str, full_name: str, lost: Iterable[mirrors.Stretch], approved: Iterable[mirrors.Stretch]
+    cluster: str, peer: MirrorSeen, lost: Iterable[mirrors.Stretch], approved: Iterable[mirrors.Stretch]
 ) -> None:
     """Refuse to cut off what nobody agreed to.
 
@@ -225,10 +225,11 @@ def check_approved(
     ]
     if more:
         raise StalePlanError(
-            f"topic {full_name} of cluster {cluster} has more to cut off than was approved: "
+            f"topic {peer.source} of cluster {cluster} has more to cut off than was approved: "
             f"{first_few(more, _NAMED, grouping='')}; nothing was changed",
             hint="Stop what writes to it. Then look again: "
-            f"reconciler mirror restore {address_of('mirror', cluster, full_name)} --dry-run",
+            f"reconciler mirror restore {address_of('mirror', cluster, peer.source)} "
+            f"--link {address_of('link', peer.cluster, peer.link)} --dry-run",
         )
 
 
@@ -387,6 +388,11 @@ def broken_off(here: MirrorSeen, peer: MirrorSeen) -> UserError:
 
 _M = MirrorStatus
 
+
+class TakenBackError(UserError):
+    """A reversal could not begin, and its mirror goes on as before."""
+
+
 UNDER_WAY: Final = frozenset(
     {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}
 )
@@ -442,7 +448,11 @@ class Driver:
                 self.copy(here, None)
                 check_own_records(links, here)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
-        ended(self.drive(cluster, full_name), REVERSALS)
+        after = ended(self.drive(cluster, full_name), REVERSALS)
+        if after.status is _M.ACTIVE:  # Another process took it back.
+            address = address_of("mirror", cluster, full_name)
+            message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
+            raise UserError(message, hint=f"Ask again: reconciler mirror reverse {address}")
         return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
 
     def restore(
@@ -511,7 +521,7 @@ class Driver:
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
         if links.diverged(full_name, at) is None:  # Else the platform cuts nothing by itself.
-            check_approved(cluster, full_name, mirrors.cut_off(links.positions(full_name), at), approved)
+            check_approved(cluster, peer, mirrors.cut_off(links.positions(full_name), at), approved)
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
         """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
@@ -528,6 +538,8 @@ class Driver:
             self.may_go_on()
             try:
                 after = self._step(links, here, {} if cut is None else cut)
+            except TakenBackError:
+                raise
             except ReconcilerError as error:
                 now = mirror_at(links, full_name)
                 if now is None:
@@ -577,11 +589,35 @@ class Driver:
     def _synchronize(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Shut the source, which becomes a mirror; then nothing can be missed."""
         there = self._links(here.source_cluster)
-        there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
+        try:
+            there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
+        except UserError as error:
+            self._take_back(links, here, operation, error)
+            raise
         bounds = self._bounds(here)
         here = links.aim(here.name, operation=operation.id, ends={part: bound.end for part, bound in bounds.items()})
         self._copy_all(links, here)
         return self._advance(links, here, _M.PENDING_STOPPED)
+
+    def _take_back(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation, error: UserError) -> None:
+        """Let a mirror go on as before its reversal, if its source became a mirror otherwise and was never shut for it.
+
+        Without that, it would be reversed much later: as soon as its source takes records again.
+
+        Raises:
+            TakenBackError: That was done.
+        """
+        there = mirror_at(self._links(here.source_cluster), here.source)
+        is_mirror = there is not None and there.status is not _M.STOPPED
+        is_part = there is not None and there.operation is not None and there.operation.id == operation.id
+        if there is None or not is_mirror or is_part or operation.ends:
+            return
+        self._advance(links, here, _M.ACTIVE)
+        raise TakenBackError(
+            f"mirror {here.name} of cluster {here.cluster} was not reversed, and mirrors its source as before: "
+            f"its source is itself a mirror of {there.source} of cluster {there.source_cluster} ({there.status})",
+            hint="Only one of the mirrors of a source can be reversed.",
+        ) from error
 
     def _become_mirror(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Go on where the old mirror has stopped; until then the old mirror is what is driven."""

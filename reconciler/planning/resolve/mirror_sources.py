@@ -291,7 +291,26 @@ def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) ->
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
             "Plan again with both clusters. Where the source is lost for good, state failed-over works without it.",
         )
-    return _source_gone(mirror, status, verdict, situation) or _way(mirror, status, verdict, is_suspended=is_suspended)
+    refused = _source_gone(mirror, status, verdict, situation) or _source_mirrors(mirror, status, verdict, situation)
+    return refused or _way(mirror, status, verdict, is_suspended=is_suspended)
+
+
+def _source_mirrors(
+    mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, situation: Situation
+) -> Refused | None:
+    """Refuse to reverse a mirror whose source is a mirror, unless its entry makes it a topic."""
+    if not isinstance(verdict, Ask) or not _REVERSALS.intersection(verdict.verbs):
+        return None
+    source = source_of(mirror)
+    there, entry = situation.observed.get(mirror_at(source)), situation.entries.get(mirror_at(source))
+    is_freed = entry is not None and entry.state not in COPYING
+    if is_freed or there is None or not is_live(there) or not isinstance(there.resource, MirrorTopic):
+        return None
+    return Refused(
+        f"it is {status} and cannot become reversed: its source {source} is itself a mirror of "
+        f"{source_of(there.resource)} ({there.state})",
+        f"Leave it mirroring until {source} is a topic again, and apply that first.",
+    )
 
 
 def _source_gone(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, situation: Situation) -> Refused | None:
@@ -435,6 +454,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         return
     yield from check_configs(mirror.configs, capabilities)
     yield from _check_source(mirror, situation)
+    yield from _check_rivals(mirror, situation)
     yield from _check_protection(mirror, situation)
     seen = situation.observed.get(mirror.address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
@@ -505,6 +525,21 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
             f"its source {source_of(mirror)} is neither there nor declared",
             did_you_mean(near, then=f"Declare {_declared(mirror, situation)}, or correct mirrorTopics.source."),
         )
+
+
+def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse files that let a source become the mirror of several of its mirrors."""
+    if mirror.state != "reversed" or STATE in situation.wanted[mirror.address].origins:
+        return
+    source = source_of(mirror)
+    for other in situation.entries_of.get(source, ()):
+        is_declared = STATE not in situation.wanted[other.address].origins  # Else a command reversed it.
+        if other.state == "reversed" and is_declared and other.address != mirror.address:
+            where = situation.wanted[other.address].source
+            message = f"it and {other.address} ({where}) are both to be reversed"
+            hint = "Leave one of them reversed, and give the other another state."
+            yield f"{message}: their source {source} can become the mirror of only one of them", hint
+            return
 
 
 def _declared(mirror: MirrorTopic, situation: Situation) -> str:
