@@ -238,7 +238,8 @@ def test_a_reversal_that_lost_against_another_one_is_taken_back(
     (error,) = errors_of_run(copy(shop))
     assert error == (
         f"{EAST}: mirror orders of cluster east was not reversed, and mirrors its source as before: "
-        "its source is itself a mirror of orders of cluster north (ACTIVE). Only one of the mirrors of a source can be reversed."
+        "its source is itself a mirror of orders of cluster north (ACTIVE). "
+        "Only one of the mirrors of a source can be reversed."
     )
     assert status(shop, "east") == "ACTIVE of west"
     produce(shop, "north", "then")
@@ -258,6 +259,48 @@ def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None
     with pytest.raises(UserError, match="its source is shut: its reversal cannot be taken back"):
         east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
     assert status(shop, "east") == "PENDING_SYNCHRONIZE of west"
+
+
+# Partitions: what is followed has as many as what follows it.
+
+
+def test_a_plan_restores_from_a_mirror_with_fewer_partitions_only_once_it_adds_them(shop: Bench) -> None:
+    assert ask(shop, "failover", EAST).verdict is None
+    topic(shop, "west", partitions=3)
+    roles(shop, "failed-over", "mirroring")
+    assert shop.apply().verdict is None
+    roles(shop, "reversed", "mirroring")
+    why = (
+        "topic orders of cluster west cannot be restored from orders of cluster east: it has 3 partitions, and orders 1"
+    )
+    assert errors(shop) == [
+        f"{EAST}: {why}. Declare topic/east/orders with `partitions: 3`: the same plan adds them first."
+    ]
+    assert said(ask(shop, "truncate-and-restore", WEST, is_rehearsal=True)) == [
+        f"{why}. Declare topic/east/orders with `partitions: 3`, and apply that first."
+    ]
+    topic(shop, "east", partitions=2)
+    assert errors(shop) != []
+    topic(shop, "east", partitions=3)
+    assert errors(shop) == []
+    assert shop.apply(RESTORE).verdict is None
+    assert status(shop, "west") == "ACTIVE of east"
+
+
+def test_a_topic_that_mirrors_another_cluster_is_not_restored(shop: Bench) -> None:
+    parted(shop)
+    assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
+    roles(shop, "reversed", "failed-over")
+    (why,) = errors(shop)
+    assert why == (
+        f"{EAST}: it is STOPPED and cannot become reversed: topic/west/orders is a mirror of topic/north/orders "
+        f"(ACTIVE). To leave it so: state failed-over. To mirror this one instead: reconciler mirror failover {WEST}, "
+        f"then reconciler mirror restore {WEST} --link link/east/a"
+    )
+    assert ask(shop, "failover", WEST).verdict is None
+    assert ask(shop, "truncate-and-restore", WEST, links=("link/east/a",)).verdict is None
+    assert errors(shop) == []
+    assert status(shop, "west") == "ACTIVE of east"
 
 
 def errors(shop: Bench) -> list[str]:

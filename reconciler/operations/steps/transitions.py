@@ -164,8 +164,11 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
         )
     if peer.partitions < topic.partitions:
         raise UserError(
-            f"{what}: it has {topic.partitions} partitions, and {peer.name} {peer.partitions}",
-            hint=f"Add partitions to {peer.name} first: a mirror has as many as its source.",
+            mirrors.fewer_partitions(
+                (cluster, full_name), topic.partitions, (peer.cluster, peer.name), peer.partitions
+            ),
+            hint=f"Declare {address_of('topic', peer.cluster, peer.name)} with `partitions: {topic.partitions}`, "
+            "and apply that first.",
         )
     own = mirror_at(provider.links, full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)

@@ -28,6 +28,7 @@ from reconciler.planning.situation import COPYING, is_live, is_replica, mirror_a
 from reconciler.resources.acls import EVERYONE, Binding, writers
 from reconciler.resources.address import address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic, takes_name
+from reconciler.resources.mirrors import fewer_partitions
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -366,9 +367,17 @@ def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Wa
     there = situation.observed.get(peer.address)
     is_other_last = there is not None and there.since_ms > seen.since_ms
     if mirror.state == "mirroring" and is_other_last:
-        return _restore(mirror, MirrorStatus.STOPPED)
+        return _restore(mirror, MirrorStatus.STOPPED, situation)
     if mirror.state != "reversed":
         return _way(mirror, MirrorStatus.STOPPED, _refusal(mirror))
+    if there is not None and is_live(there) and isinstance(there.resource, MirrorTopic):
+        return Refused(
+            f"it is STOPPED and cannot become reversed: {source_of(mirror)} is a mirror of "
+            f"{source_of(there.resource)} ({there.state})",
+            "To leave it so: state failed-over. To mirror this one instead: "
+            f"reconciler mirror failover {peer.address}, "
+            f"then reconciler mirror restore {peer.address} --link {link_of(mirror)}",
+        )
     if is_other_last:
         return Refused(
             f"it is STOPPED and cannot become reversed: {peer.address} stopped after it, so that this one is the "
@@ -380,16 +389,38 @@ def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Wa
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
             f"Mirror it afresh over a link on cluster {mirror.source_cluster}, and remove this entry.",
         )
-    return _restore(peer, MirrorStatus.REGULAR if there is None else MirrorStatus.STOPPED)
+    return _restore(peer, MirrorStatus.REGULAR if there is None else MirrorStatus.STOPPED, situation)
 
 
 def _refusal(mirror: MirrorTopic) -> Verdict:
     return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
-def _restore(mirror: MirrorTopic, state: MirrorStatus) -> VerbsToRole:
+def _restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | Refused:
+    """Let an original source become `mirror`, if what it follows then has as many partitions, or gets them first."""
     verb = "truncate-and-restore"
+    topic, source = topic_of(mirror), source_of(mirror)
+    needed, has = _partitions_seen(topic, situation), _partitions_seen(source, situation)
+    wanted = situation.wanted.get(source)
+    if wanted is not None and isinstance(wanted.resource, Topic) and situation.is_chosen(source):
+        has = max(has, wanted.resource.spec.partitions or 0)
+    if needed > has > 0:
+        return Refused(
+            fewer_partitions((mirror.cluster, mirror.name), needed, (mirror.source_cluster, mirror.source), has),
+            f"Declare {source} with `partitions: {needed}`: the same plan adds them first.",
+        )
     return VerbsToRole((Step(mirror, verb, state, ENDS[verb]),))
+
+
+def _partitions_seen(topic: Address, situation: Situation) -> int:
+    """Return how many partitions a topic has, be it a mirror; 0: that is not known."""
+    found = [0]
+    for item in (situation.observed.get(topic), situation.observed.get(mirror_at(topic))):
+        if item is not None and isinstance(item.resource, Topic):
+            found.append(item.resource.spec.partitions or 0)
+        elif item is not None and isinstance(item.resource, MirrorTopic):
+            found.append(item.resource.partitions or 0)
+    return max(found)
 
 
 def _way(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False) -> Way:
