@@ -107,6 +107,10 @@ def test_every_cluster_gets_what_it_needs_without_a_jvm(two: Bench) -> None:
     assert done_by(once(two)) == {}
 
 
+def test_what_object_storage_lost_is_put_again_before_retention_lets_the_local_copy_go() -> None:
+    assert OF_CLUSTERS.index("upload") < OF_CLUSTERS.index("scrub") < OF_CLUSTERS.index("retention")
+
+
 def test_only_what_is_asked_for_is_done(two: Bench) -> None:
     upkeep = once(two, "roll", "sweep")
     assert {outcome.job for outcome in upkeep.jobs} == {"roll", "sweep"}

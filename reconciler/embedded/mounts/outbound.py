@@ -1,7 +1,8 @@
 """Unmount: flush, then the steps of an outbound migration.
 
 `preparing` uploads while clients go on. `executing` seals every head, so that no append and no read passes, aborts what
-is open, and uploads the rest. `cut_over` writes down what the topic was, takes the manifests out of everybody's hands,
+is open, and uploads the rest. Both look whether object storage has all that the manifests name, as a mount does: what
+is lost there is put again. `cut_over` writes down what the topic was, takes the manifests out of everybody's hands,
 marks the topic detached, and only then is it removed here: a cluster that is lost in between leaves a mountable topic.
 """
 
@@ -18,6 +19,7 @@ from reconciler.embedded.clients.transactions import abort, finish
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.survey import Lying, MaintenanceResult
 from reconciler.embedded.mounts.handover import Handing, check_current, until_overtaken
+from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.groups import list_groups, read_group
 from reconciler.embedded.segments.head import NOBODY as REMOVED
@@ -26,6 +28,7 @@ from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.retention import cleanup_policy
 from reconciler.embedded.tiered.manifest import NOBODY, ManifestSwap, read_manifest
 from reconciler.embedded.tiered.ownership import Ownership, Owning, check_hands, detach_topic, read_ownership
+from reconciler.embedded.tiered.recoverable import listed_losses, losses_of
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.embedded.tiered.topic_deletion import heads_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
@@ -36,7 +39,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.groups import Committed
     from reconciler.embedded.segments.head import Head
     from reconciler.embedded.tiered.manifest import Manifest
+    from reconciler.embedded.tiered.recoverable import Loss
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
@@ -118,6 +122,43 @@ class Flush:
 
         found = side_by_side(lambda one: self._finish(*one), lying, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(lying, found, strict=True)}
+
+    def make_whole(self) -> int:
+        """Put again what object storage has lost and the local tier has; return how many stored bytes that was.
+
+        Raises:
+            UserError: Something is lost in both tiers, a manifest or a page is damaged; nothing is deleted.
+            RetryableError: A store does not answer.
+        """
+        from reconciler.embedded.tiered.scrub import Scrub  # noqa: PLC0415 - brings Arrow
+
+        lying = {one.partition.number: (one, head) for one, head in self._lying()}
+        lost = self._lost(lying)
+        if not lost:
+            return 0
+        self.upkeep.may_go_on()
+        rules = rules_of(self.upkeep.catalog.known(), next(iter(lying.values()))[0].partition.full_name)
+
+        def put_again(number: int) -> int:
+            one, head = lying[number]
+            if one.policy.tiering is None:
+                raise _not_tiered(self.full_name)
+            upkeep = self.upkeep
+            scrub = Scrub(upkeep.store, self.remote, one.policy.tiering, rules, number, upkeep.now_ms)
+            return sum(finding.bytes for finding in scrub.done(head))
+
+        stored = sum(side_by_side(put_again, sorted({each.partition for each in lost}), name="flush"))
+        if lost := self._lost(lying):
+            raise _lost_in_both(self.full_name, lost)
+        return stored
+
+    def _lost(self, lying: Mapping[int, tuple[Lying, Head]]) -> list[Loss]:
+        """Return what readers have and object storage lacks, compared as a mount does."""
+        tiering = next((one.policy.tiering for one, _ in lying.values()), None)
+        if tiering is None:
+            return []
+        lost = losses_of(self.remote.storage, tiering.location, list(lying))
+        return [each for each in lost if each.last >= lying[each.partition][1].start]
 
     def _finish(self, one: Lying, head: Head) -> Manifest:
         tiering = one.policy.tiering
@@ -192,6 +233,18 @@ def _not_tiered(full_name: str) -> UserError:
     )
 
 
+def _lost_in_both(full_name: str, lost: Sequence[Loss]) -> UserError:
+    message = (
+        f"topic {full_name} cannot be unmounted: the cluster does not have what object storage has lost: "
+        f"{listed_losses(lost)}"
+    )
+    hint = (
+        "Restore it from a version or copy of the bucket, then unmount the topic again. What is left can be read: "
+        "reconciler topic consume ADDRESS --skip-missing"
+    )
+    return UserError(message, hint=hint)
+
+
 def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
     message = f"{partition}: offsets {entry.base} to {entry.last} are not in object storage yet"
     return RetryableError(message, hint="Go on with: reconciler run --once --only migrations")
@@ -229,11 +282,13 @@ class Outbound:
             case MigrationState.PREPARING:
                 for topic in self._here():  # One by one: there may be much of each, and nobody waits for it.
                     self._flush(topic, _ROUNDS)
+                    self._make_whole(topic)  # What is lost is told before clients are kept out.
                 self._follow(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
                 self._each(lambda topic: self._settle_transactions(self._seal(topic)))
                 self._each(self._flush)
                 self._each(lambda topic: self._flushing(topic).finished())
+                self._each(self._make_whole)  # From the next state on nothing is left here to put again.
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 self._each(self._detach_or_see)
@@ -249,6 +304,9 @@ class Outbound:
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
         self.means.flushed(self._flushing(topic).upload(rounds))
+
+    def _make_whole(self, topic: MigrantEntry) -> None:
+        self.means.flushed(self._flushing(topic).make_whole())
 
     def _flushing(self, topic: MigrantEntry) -> Flush:
         means = self.means

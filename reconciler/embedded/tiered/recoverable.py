@@ -73,11 +73,16 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
         lost = [each for each in lost if each in still]
         manifests = again
     if lost:
-        named = "; ".join(map(str, lost[:_NAMED])) + (f"; and {len(lost) - _NAMED} more" if lost[_NAMED:] else "")
-        message = f"{topic.location} is not whole, what it names is lost: {named}"
+        message = f"{topic.location} is not whole, what it names is lost: {listed_losses(lost)}"
         hint = "Restore it from a version or copy of the bucket, and try again: nothing is made of a part of a topic."
         raise UserError(message, hint=hint)
     return manifests
+
+
+def listed_losses(lost: Sequence[Loss]) -> str:
+    """Name the first of what is lost, and count the rest."""
+    more = f"; and {len(lost) - _NAMED} more" if lost[_NAMED:] else ""
+    return "; ".join(map(str, lost[:_NAMED])) + more
 
 
 def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
@@ -97,31 +102,62 @@ def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable
         raise UserError(message, hint=hint)
 
 
+def losses_of(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
+    """Return what the manifests of these partitions name and object storage does not have.
+
+    A GET for each, one listing, and a GET for each page; where something seems lost, all of that once more.
+
+    Raises:
+        UserError: A manifest or a page is damaged, or of a newer format.
+    """
+
+    def looked() -> list[Loss]:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
+            return _losses(storage, *_lying_at(storage, location, numbers, threads), threads)
+
+    lost = looked()
+    return [each for each in looked() if each in lost] if lost else []
+
+
 def _looked(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, Manifest], list[Loss]]:
-    """Read the manifests, then list what lies there: what is named was there before."""
-    place = topic.location
+    """Return the manifests of a topic, and what is lost of it."""
+    numbers = range(topic.partitions)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
+        manifests, sizes = _lying_at(storage, topic.location, numbers, threads)
+        for number in numbers:
+            if number not in manifests:
+                check_named(storage, remote_partition(topic.location, number), sizes.get(number, ()))
+        losses = _losses(storage, manifests, sizes, threads)
+        return manifests, sorted([*losses, *_cut_off(topic, manifests)])
+
+
+def _lying_at(
+    storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
+) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
+    """Read the manifests, then list what lies there, by partition: what is named was there before."""
 
     def read(number: int) -> Manifest | None:
         return read_manifest(storage, remote_partition(place, number))
 
-    numbers = range(topic.partitions)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
-        found = dict(zip(numbers, threads.map(read, numbers), strict=True))
-        sizes: dict[int, dict[str, int]] = {}
-        for listed in storage.list(location_prefix(place.cluster_id, place.revision)):
-            lies = remote_place_of(listed.key)
-            if lies is not None:
-                sizes.setdefault(lies[2], {})[listed.key] = listed.size
-        manifests = {number: manifest for number, manifest in found.items() if manifest is not None}
-        for number in numbers:
-            if number not in manifests:
-                check_named(storage, remote_partition(place, number), sizes.get(number, ()))
+    found = dict(zip(numbers, threads.map(read, numbers), strict=True))
+    sizes: dict[int, dict[str, int]] = {}
+    for listed in storage.list(location_prefix(place.cluster_id, place.revision)):
+        lies = remote_place_of(listed.key)
+        if lies is not None:
+            sizes.setdefault(lies[2], {})[listed.key] = listed.size
+    return {number: manifest for number, manifest in found.items() if manifest is not None}, sizes
 
-        def lost(number: int) -> Sequence[Loss]:
-            return list(_lost(storage, number, manifests[number], sizes.get(number, {})))
 
-        losses = [each for found in threads.map(lost, manifests) for each in found]
-        return manifests, sorted([*losses, *_cut_off(topic, manifests)])
+def _losses(
+    storage: ObjectStore,
+    manifests: Mapping[int, Manifest],
+    sizes: Mapping[int, Mapping[str, int]],
+    threads: ThreadPoolExecutor,
+) -> list[Loss]:
+    def lost(number: int) -> Sequence[Loss]:
+        return list(_lost(storage, number, manifests[number], sizes.get(number, {})))
+
+    return [each for found in threads.map(lost, manifests) for each in found]
 
 
 def _cut_off(topic: TopicManifest, manifests: Mapping[int, Manifest]) -> Iterator[Loss]:

@@ -100,15 +100,15 @@ OF_CLUSTERS: Final = (
     "transactions",
     "roll",
     "upload",
+    "scrub",
     "retention",
     "compact",
     "merge",
-    "scrub",
     "metadata",
     "sweep",
 )
 """What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once,
-and what was unmounted is deleted here."""
+once a scrub has put again what object storage lost; what was unmounted is deleted here."""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 

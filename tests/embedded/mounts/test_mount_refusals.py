@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount, drive_or_undo
 from reconciler.errors import (
     InvalidNamespaceError,
     NewerFormatError,
@@ -531,6 +531,60 @@ def test_what_is_half_deleted_is_refused_and_named_and_mounted_once_it_is_back(b
     bucket.storage.put(key, stored.body)
     bucket.mounted(location)
     assert seen(bucket, cluster="east") == before
+
+
+SEGMENTS = {"segment.bytes": "1024"}
+EVICTED = {**SEGMENTS, "retention.local.target.bytes": "1", "retention.local.strict": "true"}
+
+
+def segment_lost(bucket: Bucket) -> str:
+    """Delete the second segment from object storage; return its key."""
+    key = sorted(each.key for each in bucket.storage.list("topics/") if "-v1-" in each.key and ".parquet" in each.key)[
+        1
+    ]
+    bucket.storage.delete([key])
+    return key
+
+
+@pytest.mark.parametrize("lost_after", ["upload", "prepare"])
+def test_what_object_storage_lost_is_put_again_before_a_topic_leaves(bucket: Bucket, lost_after: str) -> None:
+    bucket.filled(records=200, partitions=2, configs=SEGMENTS)
+    bucket.west.upkeep().upload()
+    before, mounts = seen(bucket), bucket.west.mounts
+    number = mounts.unmount(CLICKS, is_automatic=False)
+    if lost_after == "upload":
+        segment_lost(bucket)
+        moved(mounts, number, "prepare")
+    else:
+        moved(mounts, number, "prepare")
+        segment_lost(bucket)
+    moved(mounts, number, "execute", "finish")
+    bucket.mounted(bucket.location_of_only())
+    assert seen(bucket, cluster="east") == before
+
+
+@pytest.mark.parametrize("lost_after", ["upload", "prepare"])
+def test_a_topic_of_which_records_are_lost_in_both_tiers_stays_here(bucket: Bucket, lost_after: str) -> None:
+    bucket.filled(records=200, configs=EVICTED)
+    bucket.west.upkeep().upload()
+    bucket.west.upkeep().retain()
+    mounts = bucket.west.mounts
+    number = mounts.unmount(CLICKS, is_automatic=lost_after == "upload")
+    if lost_after == "prepare":
+        moved(mounts, number, "prepare")
+    key = segment_lost(bucket)
+    before = {each.key for each in bucket.storage.list("topics/")}
+    with pytest.raises(UserError) as refused:
+        drive_or_undo(mounts, number) if lost_after == "upload" else moved(mounts, number, "execute")
+    assert f"topic {CLICKS} cannot be unmounted" in refused.value.message
+    assert "partition 0, offsets " in refused.value.message
+    assert key in refused.value.message
+    assert "--skip-missing" in refused.value.hint
+    if lost_after == "prepare":
+        mounts.cancel(number)
+    assert CLICKS in bucket.west.topics()
+    assert before <= {each.key for each in bucket.storage.list("topics/")}
+    send(bucket, "taken again")
 
 
 def test_a_partition_that_is_gone_with_all_it_had_is_missed(bucket: Bucket) -> None:

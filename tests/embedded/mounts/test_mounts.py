@@ -213,7 +213,7 @@ def test_each_partition_adds_the_same_few_requests_to_an_unmount_and_none_where_
         uploading.append(sum(it.asked(it.bucket.unmounted).values()))
         it.bucket.mounted(location)
         alone.append(sum(it.asked(lambda it=it: it.bucket.unmounted(cluster="east")).values()))  # type: ignore[misc]
-    for most, (few, some, many) in ((300, uploading), (120, alone)):
+    for most, (few, some, many) in ((320, uploading), (160, alone)):
         assert some - few <= most
         assert many - some <= 1.1 * 9 * (some - few)
 
