@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.planning.resolve.mirror_sources import Commanded
     from reconciler.resources.inventory import Inventory, Observed, Resource
+    from reconciler.resources.mount import MountedElsewhere
 
 
 # What is on a cluster and no file declares, as a new manifest.
@@ -86,12 +87,28 @@ def accept_detached(manifests: Manifests, topic: Address) -> None:
     Raises:
         ElsewhereError: There is no folder for it.
     """
+    _write_mounting(manifests, topic, "unmounted")
+
+
+def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str) -> None:
     namespace, name = split_name(full_name_of(topic))
     metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": cluster_of(topic)}
     lines = ("apiVersion: reconciler/v1", "kind: Mounting", f"metadata: {yaml_text(metadata)}", "spec:")
     mounting = Address("mounting/" + topic.partition("/")[2])
-    text = "".join(f"{line}\n" for line in (*lines, "  state: unmounted"))
+    text = "".join(f"{line}\n" for line in (*lines, f"  state: {state}", *more))
     manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
+
+
+def accept_elsewhere(manifests: Manifests, there: MountedElsewhere) -> None:
+    """Write a Mounting for a topic that a command mounted under another name.
+
+    Raises:
+        ElsewhereError: Its cluster is not read, or there is no folder for it.
+    """
+    if there.topic is None:
+        message = f"it is mounted as {there}, which is no cluster of the files: its manifest belongs there"
+        raise ElsewhereError(message)
+    _write_mounting(manifests, there.topic, "mounted", f'  source: "{there.location}"')
 
 
 def accept_made(manifests: Manifests, mirror: MirrorTopic) -> None:
@@ -353,6 +370,9 @@ class _Accepting:
                 self._accept_drift(found)
             case "missing" if str(found.observed or "").startswith(DETACHED_AT):
                 accept_detached(self.manifests, found.address)
+            case "missing" if (there := self._decided.mounted_elsewhere.get(found.address)) is not None:
+                accept_elsewhere(self.manifests, there)
+                self._accept_missing(found.address)
             case "missing":
                 self._accept_missing(found.address)
             case "unmanaged":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -40,13 +40,14 @@ from reconciler.resources.address import Address
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from reconciler.applying.engine import RunResult
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.resources.measures import Measures
+    from reconciler.resources.mount import MountedElsewhere
     from reconciler.state.snapshots import Snapshot
 
 
@@ -72,6 +73,8 @@ class Decided:
     """What we last applied and own."""
     seen: ObservedClusters
     remembered: Remembered
+    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
+    """Where recorded topics are that commands mounted under another name."""
 
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> Decided:
@@ -116,7 +119,8 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
         looked = mountables(work.providers, work.loaded.desired, record, seen)
-        given = replace(given, mounts=looked.mounts, detached=looked.detached)
+        elsewhere = looked.mounted_elsewhere
+        given = replace(given, mounts=looked.mounts, detached=looked.detached, mounted_elsewhere=elsewhere)
         inventory = as_lost(inventory, looked.lost) if looked.lost else inventory
     work.invocation.tell("comparing files, state and clusters")
     draft = planner.decide(work.loaded.desired, record, inventory, given=given)
@@ -133,7 +137,7 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
             measures = with_diverged(work.providers, draft.actions, measures)
     found = planner.judge(draft, measures)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
-    return Decided(placed, snapshot, record, seen, remembered)
+    return Decided(placed, snapshot, record, seen, remembered, given.mounted_elsewhere)
 
 
 def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.planning.findings import Finding
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
-    from reconciler.resources.mount import Mounts, Recoveries
+    from reconciler.resources.mount import MountedElsewhere, Mounts, Recoveries
     from reconciler.resources.owners import ResourceOwner
 
 
@@ -93,6 +93,8 @@ class PlanInput:
     """What the mountings take whose topics are not there yet."""
     detached: Mapping[Address, str] = field(default_factory=dict)
     """Where recorded topics lie that are gone, and that somebody unmounted by hand."""
+    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
+    """Where recorded topics are that are gone, and that somebody mounted by hand under another name."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """What is there and may not be seen by the process that plans: it is not among the observed."""
     lost: Mapping[str, str] = field(default_factory=dict)

@@ -205,6 +205,23 @@ class MountSource:
     """The mounting of this plan that detaches it."""
 
 
+@dataclass(frozen=True, slots=True)
+class MountedElsewhere:
+    """Where a topic is that a command mounted under another name, or on another cluster."""
+
+    location: str
+    topic: Address | None
+    """What it is called now; `None`: on a cluster that was not read."""
+    owner: str
+    """Id of that cluster."""
+    name: str
+    """What its owner calls it."""
+
+    def __str__(self) -> str:
+        """Say where."""
+        return self.topic or f"{self.name} on cluster {self.owner}"
+
+
 Mounts: TypeAlias = Mapping[Address, MountSource | UserError]
 """By the address of a mounting whose topic is not there yet: what it takes, or why that cannot be."""
 

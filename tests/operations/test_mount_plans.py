@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ import pytest
 
 from reconciler.applying.events import ActionDone, ActionFailed, Event
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.drift_patch import accept
 from reconciler.operations.plan import Planned
 from reconciler.operations.state_edit import Surgery, state_mv, state_rm
 from reconciler.operations.state_views import rollback_plan, state_list
@@ -478,6 +481,59 @@ class TestByHand:
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         with pytest.raises(UserError, match=f"it is detached at {location}"):
             shop.bench.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
+        assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_nor_of_one_mounted_under_another_name_by_hand(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.mount(Mount(location, "shop:later"))) is None
+        planned = shop.bench.plan()
+        assert planned.plan.actions == ()
+        assert [each.observed for each in planned.plan.drift] == ["mounted as topic/west/shop:later"]
+        (said,) = errors_of(planned)
+        assert "it was mounted outside reconciler, with its records, as topic/west/shop:later" in said
+        assert (
+            f"reconciler topic unmount topic/west/shop:later, then reconciler topic mount topic/west/{location}" in said
+        )
+
+        shop.say(orders=topic("newest", "west", more=', movedFrom: "shop:orders"'))
+        (said,) = errors_of(shop.bench.plan())
+        assert "topic/west/shop:orders, which it is moved from, was mounted outside reconciler" in said
+        shop.say(orders=topic("orders", "west"))
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:later")) is None
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it is detached at {location}" in said
+        assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_nor_of_one_mounted_on_another_cluster_by_hand(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        mounts = shop.opened("east").mounts
+        assert mounts.drive(mounts.mount(Mount(location, "shop:orders"))) is None
+        (said,) = errors_of(shop.bench.plan())
+        assert "with its records, as topic/east/shop:orders" in said
+
+    def test_a_new_one_is_made_where_what_was_mounted_under_another_name_is_gone(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.mount(Mount(location, "shop:later"))) is None
+        shop.opened("west").delete_topic("shop:later")
+        assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
+
+    def test_what_is_mounted_under_another_name_can_be_taken_into_the_files(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.mount(Mount(location, "shop:later"))) is None
+        accepted = accept(shop.bench.invocation, Select(), ["topic/west/shop:orders"])
+        assert "+kind: Mounting" in accepted.patch
+        assert f'+  source: "{location}"' in accepted.patch
+        subprocess.run(["git", "apply", "-"], cwd=shop.bench.folder, input=accepted.patch.encode(), check=True)
+        shop.apply()
+        assert shop.values("shop:later") == [b"v0", b"v1", b"v2"]
         assert "shop:orders" not in shop.opened("west").topics()
 
     def test_nor_where_its_mounting_left_the_files_meanwhile(self, shop: Shop) -> None:

@@ -29,7 +29,7 @@ from reconciler.resources.address import Address, address_of, cluster_address, c
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Overview
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mount import MIGRATING, Mounting, MountSource
+from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
@@ -348,6 +348,8 @@ class Looked:
 
     mounts: Mounts
     detached: Mapping[Address, str]
+    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
+    """Of those topics, which are mounted under another name."""
     lost: frozenset[Address] = frozenset()
     """Topics that leave their cluster, and are not its any more."""
 
@@ -400,7 +402,10 @@ class _Looking:
             for found in [self._resolved(address, mounting)]
             if found is not None
         }
-        return Looked(self._filled(mounts, asked), dict(self._detached(mountings)), frozenset(self._lost()))
+        gone = dict(self._gone(mountings))
+        detached = {address: lies for address, lies in gone.items() if isinstance(lies, str)}
+        elsewhere = {address: lies for address, lies in gone.items() if isinstance(lies, MountedElsewhere)}
+        return Looked(self._filled(mounts, asked), detached, elsewhere, frozenset(self._lost()))
 
     def _is_asked(self, mounting: Mounting) -> bool:
         topic, seen = mounted_by(mounting), self._seen
@@ -462,8 +467,8 @@ class _Looking:
                     found[address] = lies if isinstance(lies, UserError) else replace(source, found=lies)
         return found
 
-    def _detached(self, mountings: Mapping[Address, Mounting]) -> Iterator[tuple[Address, str]]:
-        """Yield recorded topics that are gone, and that their cluster was the last to detach."""
+    def _gone(self, mountings: Mapping[Address, Mounting]) -> Iterator[tuple[Address, str | MountedElsewhere]]:
+        """Yield recorded topics that are gone, and where they lie detached, or are mounted under another name."""
         gone = [
             address
             for address in sorted(self._record)
@@ -484,10 +489,37 @@ class _Looking:
             identity, listed = self._seen.identities.get(cluster), self._list(cluster)
             if identity is None or isinstance(listed, UserError):
                 continue  # Only what a mounting rests on has to be known.
-            mine = (each for each in listed if (each.owner, each.name) == (identity.cluster_id, full_name_of(address)))
-            location = next((each.location for each in mine if each.state == "detached"), None)
-            if location is not None:
-                yield address, location
+            lies = self._lies_now(address, identity.cluster_id, listed)
+            if lies is not None:
+                yield address, lies
+
+    def _lies_now(
+        self, address: Address, cluster_id: str, listed: Sequence[Mountable]
+    ) -> str | MountedElsewhere | None:
+        """Return where a topic is that its cluster detached last, or made: whatever it was called since."""
+        name = full_name_of(address)
+        mine = (each for each in listed if (each.owner, each.name) == (cluster_id, name))
+        location = next((each.location for each in mine if each.state == "detached"), None)
+        if location is not None:
+            return location
+        made = [each for each in listed if each.location.rpartition("/")[0] == f"{name}/{cluster_id}"]
+        if not made:
+            return None
+        last = max(made, key=lambda each: int(each.location.rpartition("/")[2]))
+        if last.state == "detached":
+            return last.location
+        found = (each for each in self._attached(cluster_of(address) or "") if each.location == last.location)
+        attached = next(found, None)
+        if attached is None:
+            is_read = any(each is not None and each.cluster_id == last.owner for each in self._seen.identities.values())
+            # Of a cluster that was read the topic was deleted since.
+            return None if is_read else MountedElsewhere(last.location, None, last.owner or "", last.name)
+        topic = address_of("topic", attached.cluster, attached.name)
+        known = [each.resource for each in self._record.values()] + [each.resource for each in self._desired.values()]
+        is_said = any(
+            each.address == topic or (isinstance(each, Mounting) and mounted_by(each) == topic) for each in known
+        )
+        return None if is_said else MountedElsewhere(last.location, topic, last.owner or "", attached.name)
 
     def _lost(self) -> Iterator[Address]:
         for address in leaving(self._desired, self._record, self._seen.inventory):

@@ -15,6 +15,7 @@ from reconciler.planning.diff.mount_changes import (
     decide_mounting,
     decide_moved_mounting,
     follow,
+    is_elsewhere,
     is_held,
     is_recovery,
     is_replaced,
@@ -158,6 +159,8 @@ def _decide_topic(
         decide_freed(sides, there, situation, decision)
     elif before is None and sides.address in situation.given.detached:
         lies_detached(sides, situation, decision)
+    elif before is None and sides.address in situation.given.mounted_elsewhere:
+        is_elsewhere(sides, situation, decision)
     else:
         converge(sides, situation, decision)
 

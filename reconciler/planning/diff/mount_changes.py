@@ -37,6 +37,7 @@ from reconciler.planning.plan import Waiting
 from reconciler.planning.plan_rows import plain
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
 from reconciler.planning.situation import mounted_by
+from reconciler.resources.address import cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
 from reconciler.resources.inventory import Observed, RemoteLegacy
@@ -51,10 +52,12 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
+    from reconciler.resources.mount import MountedElsewhere
     from reconciler.resources.tiering_policy import Configs
 
 
 DETACHED_AT: Final = "detached at "
+MOUNTED_AS: Final = "mounted as "
 """How drift begins that says where a topic lies that is gone from its cluster."""
 
 
@@ -89,6 +92,29 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
         f"one with state: unmounted. To make a new and empty one: reconciler state rm {sides.address}",
     )
+
+
+def is_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
+    """Refuse to make a topic anew that a command mounted under another name, and say where it is."""
+    there = situation.given.mounted_elsewhere[sides.address]
+    if sides.last is not None:
+        recorded = plain(sides.last.resource.to_json())
+        decision.drift.append(drifted(sides.address, "", recorded, f"{MOUNTED_AS}{there}"))
+    back = mount_back(sides.address, there)
+    keep = "" if there.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"it was mounted outside reconciler, with its records, as {there}",
+        f"{back} {keep}To make a new and empty one: reconciler state rm {sides.address}",
+    )
+
+
+def mount_back(address: Address, there: MountedElsewhere) -> str:
+    """Return what to type to have a topic under its name again."""
+    cluster = cluster_of(address)
+    away = "unmount it there" if there.topic is None else f"reconciler topic unmount {there.topic}"
+    return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{there.location}."
 
 
 def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:

@@ -23,6 +23,7 @@ from reconciler.planning.diff.converge import (
     state_precondition,
 )
 from reconciler.planning.diff.field_differences import Differences
+from reconciler.planning.diff.mount_changes import mount_back
 from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
@@ -250,8 +251,18 @@ def moved_from(action: Action) -> Address | None:
 
 def _lies_detached(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Refuse to make a topic empty whose records lie where somebody unmounted them, under its old name."""
-    location = situation.given.detached.get(old)
-    if location is None or sides.before is not None or sides.address in situation.mountings:
+    location, there = situation.given.detached.get(old), situation.given.mounted_elsewhere.get(old)
+    if sides.before is not None or sides.address in situation.mountings:
+        return False
+    if there is not None:
+        decision.refuse(
+            sides.address,
+            sides.wanted.source,
+            f"{old}, which it is moved from, was mounted outside reconciler, with its records, as {there}",
+            f"{mount_back(old, there)} To make a new and empty one: reconciler state rm {old}",
+        )
+        return True
+    if location is None:
         return False
     decision.refuse(
         sides.address,
