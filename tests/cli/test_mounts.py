@@ -631,3 +631,14 @@ def test_without_an_answer_nothing_is_unmounted_and_without_the_files_it_is(shop
     state = f"file://{shop.folder}/.state"
     assert "unmounted" in shop.said("topic", "unmount", address, "--yes", "--state", state)
     assert "mounted" in shop.said("topic", "mount", f"topic/east/{ORDERS}", "--yes", "--state", state, "--no-state")
+
+
+def test_a_mount_says_what_of_it_the_next_run_deletes(shop: Shop) -> None:
+    configs = {"remote.write": "true", "remote.read": "true", "retention.ms": "1000"}
+    shop.cluster("west").create_topic("shop:old", configs=configs)
+    with shop.cluster("west").producer() as producer:
+        producer.send("shop:old", b"v", timestamp_ms=1)
+    shop.said("topic", "unmount", "topic/west/shop:old", "--yes")
+    said = shop.said("topic", "mount", "topic/west/shop:old", "--dry-run")
+    assert "all of it is older than retention.ms (1s), and expires with the next run" in said
+    assert "apply a longer retention.ms of the topic before that" in said

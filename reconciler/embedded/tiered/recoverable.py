@@ -74,7 +74,11 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
         manifests = again
     if lost:
         message = f"{topic.location} is not whole, what it names is lost: {listed_losses(lost)}"
-        hint = "Restore it from a version or copy of the bucket, and try again: nothing is made of a part of a topic."
+        hint = (
+            "Restore it from a version or copy of the bucket, and try again: nothing is made of a part of a topic. To "
+            f"read what is left, declare a Topic with readReplicaOf: {topic.location} on another embedded cluster, "
+            "apply it, then: reconciler topic consume ADDRESS --skip-missing"
+        )
         raise UserError(message, hint=hint)
     return manifests
 

@@ -17,6 +17,7 @@ from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Work, clusters_meant
 from reconciler.planning.actions import Reason, Risk, RunJob
+from reconciler.planning.diff.mount_changes import expiring_text
 from reconciler.planning.resolve.limits import beyond
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -29,6 +30,7 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
+from reconciler.resources.mount import Recoverable
 from reconciler.resources.topic import Topic
 from reconciler.runtime.threads import side_by_side
 
@@ -405,6 +407,16 @@ class _Mounting:
         return self.site.loaded.desired[address].resource
 
     def _notes(self, moving: Moving) -> Iterator[str]:
+        if self.asked.verb == "mount" and self.asked.phase != "finish":
+            found = self.site.providers[moving.cluster].recoverable({moving.address: moving.location})[moving.address]
+            if isinstance(found, Recoverable):
+                configs = {key: (value, "") for key, value in found.configs.items()}
+                message = expiring_text(configs, found, self.site.invocation.now_ms())
+                if message is not None:
+                    yield (
+                        f"{message}. If it is to stay, apply a longer retention.ms of the topic before that; a "
+                        "Mounting and a Topic in the files do both in one apply"
+                    )
         mounting = Address("mounting/" + moving.address.partition("/")[2])
         for address in (moving.address, mounting):
             if self._declared(address) is None and address not in self.record:

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from reconciler.resources.tiering_policy import Configs
 
 
+_LONGER: Final = (
+    "If it is to stay, raise retention.ms in the Topic's manifest, or retention in its TieringPolicy, before you apply."
+)
 DETACHED_AT: Final = "detached at "
 MOUNTED_AS: Final = "mounted as "
 """How drift begins that says where a topic lies that is gone from its cluster."""
@@ -270,6 +273,13 @@ def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decisio
         decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
         return
     decision.actions.append(_transition(sides, mounting, None, source.location, situation, decision))
+    wanted = situation.wanted.get(mounted_by(mounting))
+    if source.found is not None:
+        own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
+        configs = {key: (value, "") for key, value in {**source.found.configs, **own}.items()}
+        message = expiring_text(configs, source.found, situation.given.now_ms)
+        if message is not None:
+            decision.warn(sides.address, sides.wanted.source, message, _LONGER)
 
 
 def _unmount(
@@ -448,17 +458,21 @@ def _warn_of_groups(sides: AddressView, found: Recoverable, decision: Decision) 
 
 
 def _warn_of_age(sides: AddressView, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:
-    """Say what of it `run` will delete soon: time went on while nobody kept it."""
+    message = expiring_text(configs, found, now_ms)
+    if message is not None:
+        decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
+
+
+def expiring_text(configs: Configs, found: Recoverable, now_ms: int) -> str | None:
+    """Return what of it `run` will delete soon: time went on while nobody kept it; `None`: nothing."""
     kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
-        return
+        return None
     expiring = sum(stored for newest_ms, stored in found.ages if newest_ms < now_ms - kept_ms)
-    if expiring:
-        share = "all" if expiring == found.bytes else f"about {format_size(expiring)}"
-        message = (
-            f"{share} of it is older than retention.ms ({format_duration(kept_ms)}), and expires with the next run"
-        )
-        decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
+    if not expiring:
+        return None
+    share = "all" if expiring == found.bytes else f"about {format_size(expiring)}"
+    return f"{share} of it is older than retention.ms ({format_duration(kept_ms)}), and expires with the next run"
 
 
 def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) -> None:
