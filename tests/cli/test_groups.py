@@ -10,6 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from reconciler.cli.text.topics_text import reset_text
+from reconciler.operations.clusters.groups import GroupReset
 from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"
@@ -33,6 +35,14 @@ def follows(schema: str, said: Said) -> Any:
     printed = json.loads(said.out)
     jsonschema.validate(printed, json.loads((SCHEMAS / f"{schema}.json").read_bytes()))
     return printed
+
+
+@pytest.mark.parametrize(("shift", "border"), [(-100, "first offset"), (5, "end")])
+def test_a_shift_that_goes_no_further_says_so(shift: int, border: str) -> None:
+    (said,) = reset_text(GroupReset("west", "g", (), shift))
+    told = "".join(span.text for span in said)
+    where = f"is at the {border} of its log already, and a shift goes no further"
+    assert told == f"Nothing moves: all that group g committed {where}"
 
 
 def test_groups_are_listed_described_reset_and_deleted(call: Call) -> None:

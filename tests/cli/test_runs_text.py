@@ -46,7 +46,7 @@ from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Create, Estimate, Forget, Reason
 from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Plan, Waiting
+from reconciler.planning.plan import DriftFinding, Plan, Waiting
 from reconciler.planning.plan_rows import plan_row
 from reconciler.planning.saved_plan import PlanDocument
 from reconciler.providers.protocol import Failed, Upkept
@@ -429,6 +429,20 @@ def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_
     after = f"waits for {WEST}: `run` finishes that one, then `apply` this one"
     assert f"… {EAST}  {after}\n" in said
     assert f"{EAST}: {after}" in [row.message for row in plan_remarks(waiting()).rows]
+
+
+def test_a_topic_on_its_way_may_wait_for_a_hand_and_its_status_says_so() -> None:
+    topic = Address("topic/west/shop:eu:clicks")
+    said = text_of(plan_text(replace(empty(), waiting=(Waiting(topic, "MIGRATING"),))))
+    assert "migrating: `run` finishes it, unless it waits to be told: reconciler mount status\n" in said
+
+
+def test_a_topic_that_lies_detached_is_not_said_to_be_made_again() -> None:
+    topic = Address("topic/west/shop:eu:clicks")
+    found = (DriftFinding(topic, "", {}, f"detached at {LOCATION}", "1"), DriftFinding(topic, "", {}, None, "2"))
+    said = text_of(plan_text(replace(empty(), drift=found)))
+    assert f"is missing, detached at {LOCATION} (is not made again, empty)" in said
+    assert "is missing on the cluster (will be made again)" in said
 
 
 def test_what_something_waits_for_is_kept_in_the_json_of_a_plan() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, ActionFailed, Event
+from reconciler.cli.text.markdown import plan_markdown
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import UserError
@@ -483,6 +484,15 @@ class TestByHand:
             shop.bench.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
         assert "shop:orders" not in shop.opened("west").topics()
 
+    def test_one_unmounted_and_mounted_again_by_hand_is_adopted_as_that(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.mount(Mount(location, "shop:orders"))) is None
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["adopt:topic/west/shop:orders"]
+        assert "mounted again, or deleted and created again outside" in plan_markdown(planned.plan)
+
     def test_nor_of_one_mounted_under_another_name_by_hand(self, shop: Shop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
@@ -492,14 +502,17 @@ class TestByHand:
         assert planned.plan.actions == ()
         assert [each.observed for each in planned.plan.drift] == ["mounted as topic/west/shop:later"]
         (said,) = errors_of(planned)
-        assert "it was mounted outside reconciler, with its records, as topic/west/shop:later" in said
+        assert "it is mounted with its records as topic/west/shop:later, and no Mounting says so" in said
         assert (
             f"reconciler topic unmount topic/west/shop:later, then reconciler topic mount topic/west/{location}" in said
         )
 
         shop.say(orders=topic("newest", "west", more=', movedFrom: "shop:orders"'))
         (said,) = errors_of(shop.bench.plan())
-        assert "topic/west/shop:orders, which it is moved from, was mounted outside reconciler" in said
+        assert (
+            "topic/west/shop:orders, which it is moved from, is mounted with its records as topic/west/shop:later"
+            in said
+        )
         shop.say(orders=topic("orders", "west"))
         mounts = shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:later")) is None
@@ -513,7 +526,7 @@ class TestByHand:
         mounts = shop.opened("east").mounts
         assert mounts.drive(mounts.mount(Mount(location, "shop:orders"))) is None
         (said,) = errors_of(shop.bench.plan())
-        assert "with its records, as topic/east/shop:orders" in said
+        assert "with its records as topic/east/shop:orders" in said
 
     def test_a_new_one_is_made_where_what_was_mounted_under_another_name_is_gone(self, shop: Shop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts

@@ -24,6 +24,7 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.resources.acls import rule_fields
+from reconciler.resources.address import kind_of
 from reconciler.resources.base import format_duration
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Resource
@@ -149,7 +150,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.RECOVERED:
             return _recovered(action)
         case Reason.RECREATED:
-            return "deleted and created again by someone else"
+            return _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
         case (
             Reason.DECLARED
             | Reason.CHANGED
@@ -172,6 +173,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
 
 
 _FEW_TOPICS: Final = 8
+_RECREATED: Final = "deleted and created again outside the plans of this workspace"
+_RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
 
 def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:

@@ -34,6 +34,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.base import NameOnly
 from reconciler.resources.inventory import RESOURCE, Resource
 from reconciler.resources.mirrors import Stretch
+from reconciler.resources.mount import MIGRATING
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.runtime.text import first_few
@@ -129,6 +130,8 @@ def waiting_text(each: Waiting) -> str:
         return f"waits for {each.after}: `run` finishes that one, then `apply` this one"
     # Of a role that changes hands both sides are shut: whoever reads this at night must not have to know that.
     shut = "takes no records until then, " if each.is_shut else ""
+    if each.state == MIGRATING:
+        return f"{each.state.lower()}: `run` finishes it, unless it waits to be told: reconciler mount status"
     return f"{each.state.lower()}: {shut}`run` finishes it"
 
 
@@ -199,7 +202,7 @@ def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Upda
     if finding.ignored is not None:
         return f"left as it is: {finding.ignored}"
     if not finding.path:
-        return "will be made again"
+        return "will be made again" if finding.observed is None else "is not made again, empty"
     found = by_field.get((finding.address, finding.path))
     if found is None:
         return "left as it is"

@@ -83,6 +83,10 @@ def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
 
 def reset_text(reset: GroupReset) -> list[Line]:
     """Return what moves from where to where."""
+    if not reset.moves and reset.shift:
+        border = "first offset" if reset.shift < 0 else "end"
+        where = f"is at the {border} of its log already, and a shift goes no further"
+        return [line(f"Nothing moves: all that group {reset.group} committed {where}")]
     if not reset.moves:
         return [line(f"Group {reset.group} is there already: nothing moves")]
     rows = [

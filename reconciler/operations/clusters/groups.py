@@ -61,6 +61,8 @@ class GroupReset:
     cluster: str
     group: str
     moves: tuple[OffsetMove, ...]
+    shift: int = 0
+    """By how many offsets it was asked to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def reset_group(
     groups = _groups(invocation, select, name, is_writing=True)
     change = replace(change, group=groups.called(change.group))
     moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
-    done = GroupReset(name, change.group, moves)
+    done = GroupReset(name, change.group, moves, reset.offsets if isinstance(reset, ByShift) else 0)
     if moves:
         if not change.force and any(move.before is not None for move in moves):
             found = groups.describe(change.group)

@@ -91,7 +91,7 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it was unmounted outside reconciler: it is detached at {location}",
+        f"it was unmounted, and no Mounting says so: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
         f"one with state: unmounted. To make a new and empty one: reconciler state rm {sides.address}",
     )
@@ -108,7 +108,7 @@ def is_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it was mounted outside reconciler, with its records, as {there}",
+        f"it is mounted with its records as {there}, and no Mounting says so",
         f"{back} {keep}To make a new and empty one: reconciler state rm {sides.address}",
     )
 
@@ -421,7 +421,10 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
     if changes:
         paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
         message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
-        hint = "Plan again when `reconciler run` has finished it. Its progress: reconciler mount status"
+        hint = (
+            "Plan again when it is done: `reconciler run` finishes it, unless it waits to be told. See how far it is, "
+            "and what it waits for: reconciler mount status"
+        )
         decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 

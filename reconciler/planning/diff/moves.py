@@ -258,7 +258,7 @@ def _lies_detached(sides: AddressView, old: Address, situation: Situation, decis
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"{old}, which it is moved from, was mounted outside reconciler, with its records, as {there}",
+            f"{old}, which it is moved from, is mounted with its records as {there}, and no Mounting says so",
             f"{mount_back(old, there)} To make a new and empty one: reconciler state rm {old}",
         )
         return True
@@ -267,7 +267,7 @@ def _lies_detached(sides: AddressView, old: Address, situation: Situation, decis
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"{old}, which it is moved from, was unmounted outside reconciler: it is detached at {location}",
+        f"{old}, which it is moved from, was unmounted, and no Mounting says so: it is detached at {location}",
         f"To have its records declare a Mounting of {full_name_of(sides.address)} with state: mounted and source: "
         f"{location}. To make a new and empty one: reconciler state rm {old}",
     )
