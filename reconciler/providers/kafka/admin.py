@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, StalePlanError, UserError
@@ -245,17 +246,25 @@ class Batch:
     def _change(self) -> None:
         """Change topics: first tried where an action is of several requests, so that it is done whole or not at all."""
         changed = [each for each in open_ones(self._asked) if each.changes and not each.is_namespace]
-        mixed = [each for each in changed if each.configs and each.partitions]
+        growing = [each for each in changed if each.partitions and not self._is_grown(each)]
+        mixed = [each for each in growing if each.configs]
         admin_requests.configure(self._client, mixed, is_trial=True)
         admin_requests.grow(self._client, open_ones(mixed), is_trial=True)
         self._do(admin_requests.configure, [each for each in changed if each.configs])
-        self._do(admin_requests.grow, [each for each in changed if each.partitions])
-        wait_until_changed(self._client, [each for each in open_ones(changed) if each.configs or each.partitions])
+        self._do(admin_requests.grow, growing)
+        at_once = [each for each in open_ones(changed) if each.configs or each.partitions]
+        # Replicas are moved below, so brokers cannot show them yet.
+        wait_until_changed(self._client, [replace(each, replicas=None) for each in at_once])
         moved = open_ones([each for each in changed if each.replicas])
         if moved:
             self._may_go_on()
             admin_requests.reassign(self._client, moved, self._may_go_on)
             wait_until_changed(self._client, open_ones(moved))
+
+    def _is_grown(self, each: PendingAction) -> bool:
+        """Tell whether a topic had its new partitions before: brokers refuse the number that a topic has already."""
+        seen = self._seen(each)
+        return seen is not None and len(seen.replicas) == each.partitions
 
     def _do(
         self,
