@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory, Record
-    from reconciler.resources.measures import Measures
+    from reconciler.resources.measures import Cuts, Measures
 
 
 Seen = TypeVar("Seen")
@@ -75,8 +74,11 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     return Draft(desired, situation, decision)
 
 
-def to_measure(draft: Draft) -> tuple[Address, ...]:
-    """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first."""
+def to_measure(draft: Draft) -> Cuts:
+    """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first.
+
+    Of each it gives the times before which records would be expired.
+    """
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_walk(MEASURED, _review(draft, judged, impact)), maxlen=0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.lifecycles.mount import MigrationState
 from reconciler.resources.address import Address, matches
+from reconciler.resources.measures import NO_CUTS
 from reconciler.resources.mount import Direction
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import Binding
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Capabilities, ClusterIdentity, ClusterMetadata, Inventory, Overview
-    from reconciler.resources.measures import Measures, TopicStorage, Vitals
+    from reconciler.resources.measures import Cuts, Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import (
         AccessRules,
         Diverged,
@@ -196,7 +197,7 @@ class Provider(Protocol):
         """
         ...
 
-    def measure(self, addresses: Sequence[Address]) -> Measures:
+    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return sizes of topics, without Spark; what could not be measured is absent."""
         ...
 

@@ -49,6 +49,14 @@ class Measure:
     """What it has from where its own mirror agrees with it last, by records; `None`: its offsets say it."""
     newest_ms: int | None = None
     """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
+    older: Mapping[int, int] = field(default_factory=dict)
+    """Time in ms → about how many bytes are older, where a platform tells it of the times that are asked for alone."""
+
+    def older_than(self, ms: int) -> int | None:
+        """Return about how many bytes are older than a time; `None`: we cannot tell."""
+        if ms in self.older:
+            return self.older[ms]
+        return sum(size for newest, size in self.ages if newest < ms) if self.ages else None
 
     def newest(self, size: int) -> Measure:
         """Return the measure of its newest `size` bytes."""
@@ -56,11 +64,17 @@ class Measure:
         for newest_ms, held in reversed(self.ages):
             ages.append((newest_ms, min(held, left)))
             left -= ages[-1][1]
-        return replace(self, bytes=size, records=self.records if size else 0, ages=tuple(reversed(ages)))
+        older = {ms: max(0, held - (self.bytes - size)) for ms, held in self.older.items()}
+        records = self.records if size else 0
+        return replace(self, bytes=size, records=records, ages=tuple(reversed(ages)), older=older)
 
 
 Measures: TypeAlias = Mapping[Address, Measure]
 """An address that is absent was not measured: we cannot tell."""
+
+Cuts: TypeAlias = Mapping[Address, Sequence[int]]
+"""Times in ms of which a measure is to tell how much of a topic is older."""
+NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
 # What topics take, tier by tier: what lies with the cluster, and what lies in object storage.

@@ -13,6 +13,7 @@ from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import canonical, fingerprint
+from reconciler.planning.planner import to_measure
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.same_or_less import Why, compare
 from reconciler.planning.saved_plan import to_document
@@ -414,6 +415,28 @@ def test_records_without_known_ages_may_all_expire() -> None:
     assert (aged.bytes, aged.is_known) == (4, True)
     assert (found + aged).is_known is False
     assert (found + aged).bytes == 4
+
+
+def test_what_is_older_than_the_new_retention_expires_where_a_platform_tells_of_that_time_alone() -> None:
+    def of(**older: int) -> tuple[int, bool]:
+        measure = Measure(9, 9, older={NOW - int(days.removeprefix("d")) * DAY: size for days, size in older.items()})
+        found = loss(keeping(), keeping(retention_ms=str(5 * DAY)), measure, 1, NOW)
+        return found.bytes, found.is_known
+
+    assert of(d5=7, d7=2) == (7, True)
+    assert of(d5=0) == (0, True)
+    assert of(d7=2, d3=8) == (0, False), "of five days nobody was asked"
+
+
+def test_a_plan_asks_how_much_is_older_than_each_new_retention() -> None:
+    row = {
+        "desired": [{"topic": "a", "configs": {"retention.ms": "5d"}}, {"topic": "b"}],
+        "recorded": [{"topic": "a", "configs": {"retention.ms": "30d"}}, {"topic": "c"}],
+        "observed": [{"topic": "a", "configs": {"retention.ms": "30d"}}, {"topic": "c"}],
+    }
+    world = Case("lowered", row).world
+    a, c = Address("topic/west/a"), Address("topic/west/c")
+    assert to_measure(world.draft()) == {a: (world.given.now_ms - 5 * DAY,), c: ()}
 
 
 # Which clusters a link may lie between, as their identities say.

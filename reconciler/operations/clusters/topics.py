@@ -98,7 +98,7 @@ def list_topics(
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
     if not sizes:
         return shown
-    measures = measure(work.providers, [topic.address for topic in shown])
+    measures = measure(work.providers, {topic.address: () for topic in shown})
     return [_measured(topic, measures.get(topic.address)) for topic in shown]
 
 
@@ -293,7 +293,9 @@ def _loss(provider: Provider, action: Update, observed: Inventory, now_ms: int) 
     if not will.is_stricter_than(was):
         return Loss()
     try:
-        size = provider.measure([action.address]).get(action.address)
+        cut = will.expired_before(now_ms)
+        cuts = {action.address: () if cut is None else (cut,)}
+        size = provider.measure([action.address], cuts).get(action.address)
     except ReconcilerError:
         size = None  # Who may not measure is asked all the same.
     return loss_of(was, will, size, before.spec.partitions or 1, now_ms)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.workspace import Site, Work
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Record
-    from reconciler.resources.measures import Measures
+    from reconciler.resources.measures import Cuts, Measures
     from reconciler.resources.mount import Mountable, Mounts, Recoverable, Recoveries
     from reconciler.state.snapshots import Snapshot
 
@@ -124,7 +124,7 @@ def observe(
 
 def measure(
     providers: Mapping[str, Provider],
-    addresses: Sequence[Address],
+    wanted: Cuts,
     *,
     with_groups: bool = False,
     committed: Collection[Address] = (),
@@ -133,12 +133,13 @@ def measure(
 ) -> Measures:
     """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent.
 
-    `committed`: the topics of which it counts up to where each group has read; `may_lack`: the clusters that may be
-    gone by now; `tell` is told which clusters are waited for.
+    `wanted`: topics, and the times of which it tells how much of each is older; `committed`: the topics of which it
+    counts up to where each group has read; `may_lack`: the clusters that may be gone by now; `tell` is told which
+    clusters are waited for.
     """
-    by_cluster: dict[str, list[Address]] = {}
-    for address in addresses:
-        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+    by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
+    for address, cuts in wanted.items():
+        by_cluster.setdefault(cluster_of(address) or "", {})[address] = cuts
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
         asked = {
             name: threads.submit(
@@ -146,7 +147,7 @@ def measure(
             )
             for name, here in sorted(by_cluster.items())
         }
-        _tell_of(asked, f"measuring {counted(len(addresses), 'topic')}: clusters", tell)
+        _tell_of(asked, f"measuring {counted(len(wanted), 'topic')}: clusters", tell)
         return {address: found for future in asked.values() for address, found in future.result().items()}
 
 
@@ -167,14 +168,14 @@ def _tell_of(asked: Mapping[str, Future[Any]], what: str, tell: Callable[[str], 
 
 def _measured(
     provider: Provider,
-    addresses: Sequence[Address],
+    wanted: Cuts,
     committed: Collection[Address],
     *,
     with_groups: bool,
     may_lack: bool,
 ) -> Measures:
     try:
-        found = provider.measure(addresses)
+        found = provider.measure(list(wanted), wanted)
     except (RetryableError, UserError):
         if may_lack:
             return {}

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Situation
-    from reconciler.resources.measures import Measure, Measures
+    from reconciler.resources.measures import Cuts, Measure, Measures
 
     Planned: TypeAlias = Mapping[Address, Mapping[str, str | None]]
     """The configs by which records go that a plan changes, by the topic, the namespace or the cluster that has them."""
@@ -97,12 +97,17 @@ class Impact:
         }
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
+        self._cuts: dict[Address, set[int]] = {}
         self._switching = Switching(situation, self.topics_below, self.measure, self._backlog_loss)
 
     @property
-    def unmeasured(self) -> tuple[Address, ...]:
-        """The topics that should be measured: sorted, those first on which a risk rests."""
-        return (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
+    def unmeasured(self) -> Cuts:
+        """The topics that should be measured, and the times before which records of each would be expired.
+
+        They are sorted, those first on which a risk rests.
+        """
+        found = (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
+        return {address: tuple(sorted(self._cuts.get(address, ()))) for address in found}
 
     def judge(self, action: Action) -> Action:
         """Return the action with its risk, its estimate and the reasons of both."""
@@ -152,7 +157,8 @@ class Impact:
         was, will = Keeping.of_sides(self._side(old, topic), Side(after, after), limits.configs, limits.defaults)
         if not will.is_stricter_than(was):
             return action
-        found = loss(was, will, self.measure(old), topic.spec.partitions or 1, self._situation.given.now_ms)
+        measured = self._measured_for(old, will)
+        found = loss(was, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)
         if found.risk is not Risk.DATA_LOSS:
             return action
         lowered = (Reason.RETENTION_LOWERED,) if found.expires else ()
@@ -254,7 +260,15 @@ class Impact:
         was, will = Keeping.of_sides(*sides, limits.configs, limits.defaults, beneath)
         if not will.is_stricter_than(was):
             return Loss()
-        return loss(was, will, self.measure(address), topic.spec.partitions or 1, self._situation.given.now_ms)
+        measured = self._measured_for(address, will)
+        return loss(was, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)
+
+    def _measured_for(self, address: Address, will: Keeping) -> Measure | None:
+        """Return what was measured of a topic, and ask how much of it is older than what will be kept."""
+        cut = will.expired_before(self._situation.given.now_ms)
+        if cut is not None:
+            self._cuts.setdefault(address, set()).add(cut)
+        return self.measure(address)
 
     def _backlog_loss(self, address: Address, topic: Topic) -> Loss:
         """Return what expires of what waited to be uploaded, once nothing is uploaded any more."""
@@ -264,7 +278,7 @@ class Impact:
         waits = replace(will, ms=math.inf, bytes=math.inf)
         if not will.is_stricter_than(waits):
             return Loss()
-        measured = self.measure(address)
+        measured = self._measured_for(address, will)
         if measured is not None:
             measured = measured.newest(measured.local_only_bytes)
         return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)

@@ -98,6 +98,10 @@ class Keeping:
         """Tell whether records may expire that do not in the other."""
         return self.deletes and (not other.deletes or self.ms < other.ms or self.bytes < other.bytes)
 
+    def expired_before(self, now_ms: int) -> int | None:
+        """Return the time in ms before which records are expired; `None`: none expires by its age."""
+        return None if self.ms == _FOREVER or not self.deletes else max(0, now_ms - int(self.ms))
+
     def begins_to_compact(self, other: Keeping) -> bool:
         """Tell whether records go that later ones of their keys supersede, and the other keeps them."""
         return self.compacts and not other.compacts
@@ -160,13 +164,13 @@ def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: i
         return Loss(is_compacted=is_compacted)
     if measure is None:
         return Loss(is_known=False, is_compacted=is_compacted)
-    expired = sum(size for newest, size in measure.ages if newest < now_ms - after.ms)
+    until = after.expired_before(now_ms)
+    expired = 0 if until is None else measure.older_than(until)
     # Bytes are limited per partition; how full each one is was not measured, so any may be beyond its share.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes
-    is_dated = bool(measure.ages) or after.ms == _FOREVER
-    is_known = is_dated and not (is_beyond and not excess)
-    return Loss(max(expired, int(excess)), is_known, is_compacted)
+    is_known = expired is not None and not (is_beyond and not excess)
+    return Loss(max(expired or 0, int(excess)), is_known, is_compacted)
 
 
 def config_at(path: str) -> str:

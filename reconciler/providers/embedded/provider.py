@@ -56,6 +56,7 @@ from reconciler.resources.inventory import (
     SeenStorage,
     TopicShown,
 )
+from reconciler.resources.measures import NO_CUTS
 from reconciler.resources.mirrors import status_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import Isolation, LostOffsets
     from reconciler.resources.acls import Binding
     from reconciler.resources.inventory import Inventory, Resource
-    from reconciler.resources.measures import Measures, TopicStorage, Vitals
+    from reconciler.resources.measures import Cuts, Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
     from reconciler.resources.owners import OwnerChange, ResourceOwner
@@ -378,7 +379,7 @@ class EmbeddedProvider:
         self._cluster().catalog.commit(decide)
         return refused
 
-    def measure(self, addresses: Sequence[Address]) -> Measures:
+    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:  # noqa: ARG002 - of the protocol
         """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""
         return measured(self._cluster(), addresses)
 

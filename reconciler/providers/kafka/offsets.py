@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.protocol import Standing
 from reconciler.records.log import Bounds
-from reconciler.resources.measures import Measure, PartitionStorage, TieredPartition, TierUsage, TopicStorage
+from reconciler.resources.measures import NO_CUTS, Measure, PartitionStorage, TieredPartition, TierUsage, TopicStorage
 from reconciler.resources.mirrors import Position
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.address import Address
-    from reconciler.resources.measures import Measures
+    from reconciler.resources.measures import Cuts, Measures
 
 
 Place: TypeAlias = tuple[str, int]
@@ -40,20 +40,20 @@ def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_st
 
     `is_stable`: the end is the last stable offset.
     """
-    found = _found_at(client, places, spec, is_stable=is_stable)
+    found = _found_at(client, dict.fromkeys(places, spec), is_stable=is_stable)
     return {place: answer.offset for place, answer in found.items()}
 
 
 def newest_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
     """Return the latest timestamp in each partition, in ms; one without a record is absent."""
-    found = _found_at(client, places, NEWEST)
+    found = _found_at(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in found.items() if answer.timestamp >= 0}
 
 
-def _found_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False) -> dict[Place, Any]:
+def _found_at(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
     from kafka.structs import TopicPartition  # noqa: PLC0415 - only who connects pays
 
-    asked = {TopicPartition(*place): spec for place in places}
+    asked = {TopicPartition(*place): spec for place, spec in specs.items()}
     if not asked:
         return {}
     isolation = "read_committed" if is_stable else "read_uncommitted"
@@ -129,15 +129,12 @@ def _sizes_in(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int
 MEASURED_PARTITIONS: Final = 1_000
 """How many partitions one `measure` looks at; what is beyond stays unmeasured. Topics without offsets hold nothing."""
 _NOTHING: Final = Measure(0, 0)
-_AGES_H: Final = (1, 3, 6, 12, 24, 48, 72, 168, 336, 720, 2_160, 8_760)
-"""Ages at which logs are cut into stretches: retentions people use."""
-_HOUR_MS: Final = 60 * 60 * 1000
 
 
-def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> Measures:
+def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
     """Return what topics hold, in their order as long as partitions are left to look at; sizes by age are estimates.
 
-    About 20 requests to each leader, however many topics.
+    Eight requests to each leader, and one for each cut of the topic with most of them, however many topics.
     """
     seen = client.topics(sorted(set(names.values())))
     there = {
@@ -153,9 +150,8 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
     if not places:
         return found
     sizes = sizes_of(client, {name for name, _ in places})
-    marks = [ms for hours in _AGES_H if (ms := now_ms - hours * _HOUR_MS) >= 0]
     filled = [place for place in places if bounds[place].end > bounds[place].start]
-    at, aged = {ms: offsets_at(client, filled, ms) for ms in marks}, set(filled)
+    at = _offsets_at_cuts(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
     newest = newest_of(client, filled)
     tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
     for address, topic in topics.items():
@@ -163,7 +159,12 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
         found[address] = Measure(
             sum(_held(bounds[place], sizes.get(place, 0)) for place in here),
             sum(_records(bounds[place]) for place in here),
-            ages=tuple(_ages([place for place in here if place in aged], bounds, sizes, at)),
+            older={
+                ms: sum(
+                    _older(at[place, ms], bounds[place], sizes.get(place, 0)) for place in here if (place, ms) in at
+                )
+                for ms in cuts.get(address, ())
+            },
             tiered=tuple(
                 _tiered(place, bounds[place], sizes.get(place, 0), tiered[place]) for place in here if place in tiered
             ),
@@ -232,25 +233,22 @@ def _bounded(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
     return found
 
 
-def _ages(
-    places: Sequence[Place],
-    bounds: Mapping[Place, Bounds],
-    sizes: Mapping[Place, int],
-    at: Mapping[int, Mapping[Place, int]],
-) -> list[tuple[int, int]]:
-    """Return stretches, oldest first: a log's bytes are spread evenly over its offsets."""
-    found = []
-    before = {place: bounds[place].start for place in places}
-    for ms, offsets in sorted(at.items()):
-        size = 0
-        for place in places:
-            # -1: none is so young, all of it is older.
-            reached = bounds[place].end if offsets[place] < 0 else max(offsets[place], bounds[place].start)
-            size += _share(bounds[place], sizes.get(place, 0), reached - before[place])
-            before[place] = max(reached, before[place])
-        if size:
-            found.append((ms - 1, size))
+def _offsets_at_cuts(
+    client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
+) -> dict[tuple[Place, int], int]:
+    """Return the first offset that is not older than each cut of its topic; -1: all of the partition is older."""
+    left = [(place, list(cuts.get(place[0], ()))) for place in places]
+    found: dict[tuple[Place, int], int] = {}
+    while specs := {place: times.pop() for place, times in left if times}:
+        found |= {(place, specs[place]): answer.offset for place, answer in _found_at(client, specs).items()}
     return found
+
+
+def _older(reached: int, bounds: Bounds, size: int) -> int:
+    """Return about how much of a partition lies below an offset: its bytes are spread evenly over its offsets."""
+    offsets = (bounds.end if reached < 0 else reached) - bounds.start
+    # What is too small to count, or has no size because whoever asks may not see it, is still something.
+    return max(1, _share(bounds, size, offsets)) if offsets > 0 else 0
 
 
 def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:

@@ -21,6 +21,7 @@ from reconciler.resources.address import Address, address_of, cluster_of, full_n
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import ClusterIdentity, ClusterMetadata, Observed, Overview, TopicShown
 from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.measures import NO_CUTS
 from reconciler.resources.owners import Owners
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import Binding
     from reconciler.resources.inventory import Capabilities, Inventory
-    from reconciler.resources.measures import Measures, TopicStorage, Vitals
+    from reconciler.resources.measures import Cuts, Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
     from reconciler.resources.owners import OwnerChange, ResourceOwner
@@ -342,12 +343,12 @@ class KafkaProvider:
                 if seen is not None:
                     Seals(self._client, self._ledger).take_off(seen.id)
 
-    def measure(self, addresses: Sequence[Address]) -> Measures:
+    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""
         from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - brings Arrow
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
-        found = measured(self._client, names, self._edge.now_ms())
+        found = measured(self._client, names, cuts)
         if not found or LEDGER not in self._client.topics([LEDGER]):
             return found
         kept = self._site().states().mirrors
