@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.planning.diff.converge import precondition
-from reconciler.planning.diff.retention_loss import Keeping, loss
+from reconciler.planning.diff.retention_loss import Keeping, Loss, loss
 from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Plan
@@ -21,6 +21,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import ClusterIdentity, Observed
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.measures import Measure
 from tests.planning.casefile import Case
 from tests.planning.short import resource
@@ -426,6 +427,24 @@ def test_what_is_older_than_the_new_retention_expires_where_a_platform_tells_of_
     assert of(d5=7, d7=2) == (7, True)
     assert of(d5=0) == (0, True)
     assert of(d7=2, d3=8) == (0, False), "of five days nobody was asked"
+
+
+def test_what_a_default_keeps_that_is_not_known_may_be_anything() -> None:
+    catalog = {**KAFKA_CONFIGS, "retention.ms": replace(KAFKA_CONFIGS["retention.ms"], default=None)}
+
+    def kept(**configs: str) -> Keeping:
+        return Keeping.read({key.replace("_", "."): value for key, value in configs.items()}.get, catalog)
+
+    full, day = Measure(9, 9, older={NOW - WEEK: 0, NOW - DAY: 0}), str(DAY)
+    assert kept().unknown == {"retention.ms"}
+    assert not loss(kept(retention_ms=day), kept(), full, 1, NOW).is_known
+    assert not loss(kept(), kept(retention_ms=str(WEEK)), full, 1, NOW).is_known
+    assert loss(kept(retention_ms=day), kept(), Measure(0, 0), 1, NOW) == Loss()
+    assert loss(kept(), kept(), full, 1, NOW) == Loss()
+    assert loss(kept(), kept(retention_ms="-1"), full, 1, NOW) == Loss()
+    assert loss(kept(retention_ms=day), kept(cleanup_policy="compact"), Measure(9, 9), 1, NOW) == Loss(
+        is_compacted=True
+    )
 
 
 def test_a_plan_asks_how_much_is_older_than_each_new_retention() -> None:

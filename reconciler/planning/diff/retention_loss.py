@@ -47,6 +47,8 @@ class Keeping:
     bytes: float
     deletes: bool
     compacts: bool
+    unknown: frozenset[str] = frozenset()
+    """The configs of these that nobody set and whose default is not known; the platform's usual one stands for it."""
 
     @classmethod
     def of_sides(
@@ -77,6 +79,10 @@ class Keeping:
         defaults: Mapping[str, str] = NO_DEFAULTS,
     ) -> Keeping:
         """Read it from effective configs; what is not set has the cluster's default, else the platform's."""
+        keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
+
+        def is_unknown(key: str) -> bool:
+            return key in catalog and not (look_up(key) or defaults.get(key) or catalog[key].default)
 
         def value(key: str, fallback: str) -> str:
             known = catalog.get(key)
@@ -88,6 +94,7 @@ class Keeping:
             bytes=_limit(value(RETENTION_BYTES, "-1")),
             deletes="delete" in policies,
             compacts="compact" in policies,
+            unknown=frozenset(filter(is_unknown, keys)),
         )
 
     def is_stricter_than(self, other: Keeping) -> bool:
@@ -96,11 +103,20 @@ class Keeping:
 
     def expires_before(self, other: Keeping) -> bool:
         """Tell whether records may expire that do not in the other."""
+        if self.unknown != other.unknown:
+            return not self.keeps_all
         return self.deletes and (not other.deletes or self.ms < other.ms or self.bytes < other.bytes)
 
     def expired_before(self, now_ms: int) -> int | None:
         """Return the time in ms before which records are expired; `None`: none expires by its age."""
         return None if self.ms == _FOREVER or not self.deletes else max(0, now_ms - int(self.ms))
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no record expires, whatever a default is that is not known."""
+        if not self.deletes and CLEANUP not in self.unknown:
+            return True
+        return self.ms == self.bytes == _FOREVER and not self.unknown
 
     def begins_to_compact(self, other: Keeping) -> bool:
         """Tell whether records go that later ones of their keys supersede, and the other keeps them."""
@@ -162,7 +178,7 @@ def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: i
         return Loss()
     if not after.expires_before(before):
         return Loss(is_compacted=is_compacted)
-    if measure is None:
+    if measure is None or after.unknown != before.unknown:
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
     expired = 0 if until is None else measure.older_than(until)

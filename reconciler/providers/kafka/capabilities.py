@@ -10,6 +10,7 @@ from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.providers.kafka.client import read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
+from reconciler.providers.kafka.metadata import OWN
 from reconciler.providers.kafka.translate import OPERATIONS
 from reconciler.resources.acls import is_about_writing
 from reconciler.resources.configs import canonical_value
@@ -71,7 +72,17 @@ _COPY_SWITCH: Final = "remote.log.copy.disable"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
 _UNTRIED: Final = "reconciler-defaults"
-"""Name of a topic that is never made: the broker is asked what it would be."""
+"""Name of a topic that is never made: the controller is asked what it would be."""
+_OFFSETS: Final = "__consumer_offsets"
+"""A topic that nearly every cluster has, and that leaves how long records are kept to the brokers."""
+_SAMPLE: Final = 20
+"""How many topics brokers are asked about, to find one that does not set a config itself."""
+_KEPT_BY: Final[Mapping[str, Mapping[str, int | None]]] = {
+    "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
+    "retention.bytes": {"log.retention.bytes": None},
+    "cleanup.policy": {"log.cleanup.policy": None},
+}
+"""Topic configs by which records go, and the broker properties they come from, the first that is set, with its unit."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -109,16 +120,18 @@ KAFKA: Final = Capabilities(
 """What every version can; the rest is asked of the brokers."""
 
 
-def capabilities_of(look: ClusterLook) -> Capabilities:
-    """Return the limits of a cluster.
+def capabilities_of(look: ClusterLook, known: Sequence[str] = ()) -> Capabilities:
+    """Return the limits of a cluster; `known`: topics that are likely there.
 
     `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.
     """
     seen, (bindings, acl_code) = look.cluster, look.bindings
     # Nothing where whoever acts may not see what a broker says of itself.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
-    topic = _topic_configs(look.client)
-    configs = kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0")
+    topic = _topic_configs(look, known)
+    configs = dict(kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
+    # What the brokers do not say is not Kafka's own default: they may be set to keep less.
+    configs |= {key: replace(configs[key], default=None) for key in _KEPT_BY if key in configs and topic[key] is None}
     lacks = {"max_replication_factor": _alive(len(seen.brokers)), **_lacks_of_tiering(broker, topic)}
     if acl_code:
         lacks["acls"] = (
@@ -170,8 +183,70 @@ def _alive(brokers: int) -> str:
     return "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"
 
 
-def _topic_configs(client: KafkaClient) -> dict[str, str | None]:
-    """Return every topic config this version knows, and what a topic that sets none of them has here."""
+def _topic_configs(look: ClusterLook, known: Sequence[str]) -> dict[str, str | None]:
+    """Return every topic config this version knows, and what a topic that does not set it has here; `None`: not known.
+
+    A controller says it of a topic that is to be, but by its own properties. How long records are kept the brokers
+    decide by theirs, and say it of topics that are there: those that are `known`, else some that show.
+    """
+    client = look.client
+    said = _said_by_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
+    if not said:
+        shown = [name for name, topic in client.topics().items() if not topic.error]
+        said = _said_by_brokers(look, shown[:_SAMPLE]) if shown else {}
+    by_controller = _said_by_controller(client)
+    found = {
+        key: value if value is not None or key in _KEPT_BY else by_controller.get(key) for key, value in said.items()
+    }
+    return found or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
+
+
+def _said_by_brokers(look: ClusterLook, names: Sequence[str]) -> dict[str, str | None]:
+    """Return what topics have by the brokers' defaults; how long records are kept is known where all brokers agree."""
+    found: list[dict[str, str | None]] = []
+    is_known = True
+    for broker in look.cluster.brokers:
+        try:
+            found.append(_said_by(look.client, broker, names))
+        except RetryableError:
+            is_known = False  # It has just died, or hangs.
+    if not any(found):
+        return {}
+    differing = {key for key in _KEPT_BY if not is_known or len({each.get(key) for each in found}) > 1}
+    return {**next(filter(None, found)), **dict.fromkeys(differing)}
+
+
+def _said_by(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
+    """Return what topics have by the defaults of one broker; nothing where none of these topics may be described."""
+    found: dict[str, str | None] = {}
+    for _, configs in client.configs(names, node=broker):
+        if not isinstance(configs, int):
+            for key, each in configs.items():
+                if found.get(key) is None:
+                    found[key] = each.value if each.source != OWN else None
+    if found and any(found.get(key) is None for key in _KEPT_BY):
+        found.update(_kept_by(client, broker))
+    return found
+
+
+def _kept_by(client: KafkaClient, broker: int) -> dict[str, str]:
+    """Return how long a broker keeps records where a topic does not say it; nothing where that may not be seen."""
+    try:
+        said, _ = client.both_broker_configs(broker)
+    except NotAuthorizedError:
+        return {}
+    found = {}
+    for key, names in _KEPT_BY.items():
+        for name, unit_ms in names.items():
+            value = said[name].value if name in said else None
+            if value is not None:
+                found[key] = value if unit_ms is None else str(max(-1, int(value) * unit_ms))
+                break
+    return found
+
+
+def _said_by_controller(client: KafkaClient) -> Mapping[str, str | None]:
+    """Return what a new topic would have; nothing where whoever acts may make none."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     asked = CreateTopicsRequest.CreatableTopic(
@@ -179,21 +254,7 @@ def _topic_configs(client: KafkaClient) -> dict[str, str | None]:
     )
     request = CreateTopicsRequest(topics=[asked], timeout_ms=10_000, validate_only=True, min_version=5)
     (answer,) = client.send(request, doing="asking for the defaults of topics").topics
-    if not answer.error_code and answer.configs:
-        return {each.name: each.value for each in answer.configs}
-    return _seen_on_topics(client)
-
-
-def _seen_on_topics(client: KafkaClient) -> dict[str, str | None]:
-    """Return the same as far as a topic that is there shows it: where whoever acts may make none."""
-    found: dict[str, str | None] = {}
-    names = [name for name, topic in client.topics().items() if not topic.error][:3]
-    for _, configs in client.configs(names):
-        if isinstance(configs, dict):
-            for key, each in configs.items():
-                if each.source != 1 or key not in found:
-                    found[key] = each.value if each.source != 1 else None
-    return found or dict.fromkeys(KAFKA_CONFIGS)
+    return {} if answer.error_code else {each.name: each.value for each in answer.configs or ()}
 
 
 def _property(name: str, seen: ConfigSeen) -> ConfigKey:

@@ -239,8 +239,14 @@ class KafkaProvider:
         if self._capabilities is None:
             from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands ask no limits
 
-            self._capabilities = replace(capabilities_of(self._look), principal=principal_of(self._declared))
+            self._capabilities = replace(
+                capabilities_of(self._look, self._declared_topics()), principal=principal_of(self._declared)
+            )
         return self._capabilities
+
+    def _declared_topics(self) -> list[str]:
+        here = (each for each in sorted(self._known) if cluster_of(each) == self._client.name)
+        return [self._naming.physical(full_name_of(each)) for each in here if kind_of(each) == "topic"]
 
     def identify(self) -> ClusterIdentity:
         """Return which cluster answers.
