@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import SEALED
+from reconciler.planning.fields import equal
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import OnCluster
 from reconciler.resources.mirror_link import KEPT, MirrorLink, MirrorLinkSpec, MirrorTopic
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Change, Value
     from reconciler.resources.address import Address
+    from reconciler.resources.kafka_configs import ConfigKey
     from reconciler.resources.mirrors import MirrorEntry, Named
 
 
+NO_CATALOG: Final[Mapping[str, ConfigKey]] = MappingProxyType({})
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
@@ -150,15 +154,22 @@ def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Move
     return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
 
 
-def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, Value]) -> None:
+def check_unmoved(
+    address: Address,
+    changes: Sequence[Change],
+    current: Mapping[str, Value],
+    catalog: Mapping[str, ConfigKey] = NO_CATALOG,
+) -> None:
     """Refuse changes decided on values that somebody has changed since; what stands as wanted already is no change.
+
+    Values of configs that are in `catalog` are compared by what they mean.
 
     Raises:
         StalePlanError: Names the first of them.
     """
     for change in changes:
         found = current.get(change.path)
-        if found not in (change.before, change.after):
+        if not any(equal(change.path, found, each, catalog) for each in (change.before, change.after)):
             now, before = ("unset" if value is None else repr(value) for value in (found, change.before))
             message = f"{address}: {change.path} is {now} now, not {before}"
             raise StalePlanError(message, hint="It was changed after the plan read it: plan again.")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, StalePlanError, UserError
-from reconciler.planning.fields import CONFIGS
+from reconciler.planning.fields import CONFIGS, equal
 from reconciler.providers.kafka import admin_requests
 from reconciler.providers.kafka.admin_requests import (
     ABSENT,
@@ -27,6 +27,7 @@ from reconciler.providers.kafka.translate import placed
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.acls import ACLS, rule_fields
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
@@ -99,7 +100,16 @@ def _shows(asked: PendingAction, seen: TopicSeen, configs: Mapping[str, ConfigSe
     if asked.replicas is not None and any(len(each) != asked.replicas for each in seen.replicas):
         return False
     own = own_values(configs) if isinstance(configs, Mapping) else {}
-    return all(own.get(key) == value for key, value in asked.configs.items())
+    return all(_is_same(key, own.get(key), value) for key, value in asked.configs.items())
+
+
+def _is_same(key: str, left: str | None, right: str | None) -> bool:
+    """Tell whether two values of a config mean the same: brokers write some in another way, such as 2.0E-4."""
+    return equal(CONFIGS + key, left, right, KAFKA_CONFIGS)
+
+
+def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
+    return left.keys() == right.keys() and all(_is_same(key, value, right[key]) for key, value in left.items())
 
 
 def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
@@ -197,7 +207,7 @@ class Batch:
         each.incarnation = seen.id
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
         current |= {"partitions": len(seen.replicas), "replicationFactor": admin_requests.factor_of(seen), **rules}
-        check_unmoved(each.action.address, each.changes, current)
+        check_unmoved(each.action.address, each.changes, current, KAFKA_CONFIGS)
         if each.partitions is not None and each.partitions < len(seen.replicas):
             message = f"{each.action.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
@@ -237,7 +247,7 @@ class Batch:
             seen, found = topics.get(each.name), configs.get(each.name)
             own = own_values(found) if isinstance(found, dict) else {}
             wanted = each.spec
-            if seen is None or len(seen.replicas) != wanted.partitions or own != dict(wanted.configs):
+            if seen is None or len(seen.replicas) != wanted.partitions or not _are_same(own, wanted.configs):
                 message = f"topic {each.name} exists and differs from what was to be created"
                 each.error = UserError(message, hint="It was created after the plan: plan again.")
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Final
 
 import pytest
@@ -87,6 +88,15 @@ def test_each_config_alone_is_set_changed_and_taken_back(either: Desk) -> None:
     either.apply()
     either.settled()
     assert [either.own(f"{either.prefix}.{name}") for name in ("c0", "c1")] == [{}, {}]
+
+
+def test_a_small_fraction_is_changed_without_a_wait_though_brokers_write_it_in_another_way(desk: Desk) -> None:
+    for ratio in (0.0001, 0.0002):
+        desk.topic("orders", configs={"min.cleanable.dirty.ratio": ratio})
+        began = time.monotonic()
+        assert "✗" not in desk.apply().out
+        assert time.monotonic() - began < 20
+        desk.settled()
 
 
 @pytest.mark.fact("F-K-081")

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from reconciler.errors import RetryableError
+from reconciler.errors import RetryableError, StalePlanError
+from reconciler.planning.actions import Change
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingAction
 from reconciler.providers.kafka.metadata import OWN, ConfigSeen, TopicSeen
+from reconciler.providers.models import check_unmoved
+from reconciler.resources.address import Address
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +51,7 @@ def test_brokers_that_show_nothing_more_are_given_up() -> None:
 SEEN = TopicSeen("orders", "id", is_internal=False, replicas=((1, 2), (2, 3)))
 CONFIGS = {
     "retention.ms": ConfigSeen("60000", OWN, is_read_only=False, is_sensitive=False),
+    "min.cleanable.dirty.ratio": ConfigSeen("2.0E-4", OWN, is_read_only=False, is_sensitive=False),
     "segment.ms": ConfigSeen("3600000", OWN + 4, is_read_only=False, is_sensitive=False),
 }
 
@@ -56,6 +61,9 @@ CONFIGS = {
     [
         ({"configs": {"retention.ms": "60000"}}, True),
         ({"configs": {"retention.ms": "90000"}}, False),
+        ({"configs": {"min.cleanable.dirty.ratio": "0.0002"}}, True),
+        ({"configs": {"min.cleanable.dirty.ratio": "0.0003"}}, False),
+        ({"configs": {"min.cleanable.dirty.ratio": None}}, False),
         ({"configs": {"segment.ms": None}}, True),
         ({"configs": {"segment.ms": "3600000"}}, False),
         ({"partitions": 2}, True),
@@ -67,3 +75,18 @@ CONFIGS = {
 def test_brokers_show_a_change_once_every_part_of_it_is_there(asked: dict[str, Any], *, shows: bool) -> None:
     action = cast("ControlAction", None)  # Only what is asked of the topic counts.
     assert admin._shows(PendingAction(action, "orders", **asked), SEEN, CONFIGS) is shows
+
+
+def test_a_topic_is_as_it_was_asked_for_where_its_values_mean_the_same() -> None:
+    own = {"min.cleanable.dirty.ratio": "2.0E-4", "cleanup.policy": "delete,compact"}
+    assert admin._are_same(own, {"min.cleanable.dirty.ratio": "0.0002", "cleanup.policy": "compact,delete"})
+    assert not admin._are_same(own, {**own, "min.cleanable.dirty.ratio": "0.0003"})
+    assert not admin._are_same(own, {**own, "segment.ms": "1"})
+
+
+def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> None:
+    ratio = "configs.min.cleanable.dirty.ratio"
+    address = Address("topic/west/orders")
+    check_unmoved(address, [Change(ratio, "1.0E-4", "0.0002")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
+    with pytest.raises(StalePlanError):
+        check_unmoved(address, [Change(ratio, "1.0E-4", "0.0003")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
