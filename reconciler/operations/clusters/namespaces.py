@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory, Observed, Record, Resource
-    from reconciler.resources.measures import Measure, Measures
+    from reconciler.resources.measures import Cuts, Measure, Measures
 
 
 # What lies on a cluster below a namespace, and the errors for names that lead nowhere.
@@ -487,9 +487,9 @@ def _written(target: str, old: str) -> str:
     return f"write namespace: {json.dumps(target)} and {moved}" if target else f"leave out namespace and write {moved}"
 
 
-def _measured(provider: Provider, topics: Sequence[Address]) -> Measures:
+def _measured(provider: Provider, wanted: Cuts) -> Measures:
     try:
-        return provider.measure(topics) if topics else {}
+        return provider.measure(list(wanted), wanted) if wanted else {}
     except ReconcilerError:
         return {}  # What is not measured counts as lost.
 
