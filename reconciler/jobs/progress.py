@@ -29,11 +29,6 @@ class JobProgress:
     """How many there are; 0 where the job does not go by partitions."""
 
     @property
-    def records_per_second(self) -> float:
-        """How fast it goes, over all the job; 0 until anything is done."""
-        return self.records / self.seconds if self.seconds > 0 else 0.0
-
-    @property
     def seconds_left(self) -> float | None:
         """How long it will take at this rate; `None` until a rate is known.
 

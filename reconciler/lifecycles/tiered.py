@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.lifecycles.table import Lifecycle, Move
-
-if TYPE_CHECKING:
-    from reconciler.lifecycles.table import State
 
 
 class TieringState(StrEnum):
@@ -122,12 +119,3 @@ PARTITION_DELETION: Final = Lifecycle(
         Move(PartitionDeletion.STARTED, "deleted", PartitionDeletion.FINISHED, by_itself=True),
     ),
 )
-
-
-def advanced(lifecycle: Lifecycle[State], state: State, end: State) -> State:
-    """Return `end` where `state` leads there, or is there already: a transition that is repeated is accepted.
-
-    Raises:
-        UserError: It does not lead there.
-    """
-    return end if end == state else lifecycle.follow(state, end)

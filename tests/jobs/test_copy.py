@@ -78,7 +78,7 @@ def test_dozens_of_small_partitions_are_one_round(
 
 
 @pytest.mark.usefixtures("filled")
-def test_progress_ends_where_its_total_is_and_tells_rate_and_time_left(
+def test_progress_ends_where_its_total_is_and_tells_the_time_left(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
     seen: list[JobProgress] = []
@@ -87,7 +87,6 @@ def test_progress_ends_where_its_total_is_and_tells_rate_and_time_left(
     last = seen[-1]
     assert (last.records, last.bytes) == (last.records_total, last.bytes_total) == (240, last.bytes)
     assert last.bytes > 0
-    assert last.records_per_second == 240 / last.seconds
     assert last.seconds_left == 0
 
 

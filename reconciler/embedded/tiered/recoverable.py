@@ -196,18 +196,11 @@ def _lost(storage: ObjectStore, number: int, manifest: Manifest, sizes: Mapping[
 _NAMED: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Lying:
-    """What lies at one location, by its names alone."""
+def manifests_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], int]:
+    """Return how many partitions of each topic have a manifest there, by cluster id and initial revision.
 
-    is_described: bool
-    """Whether there is a `topic.json`: without it, nobody knows what topic it was."""
-    manifests: int
-    """Of so many partitions."""
-
-
-def lying_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], Lying]:
-    """Return what lies there, by cluster id and initial revision, or what one cluster made of it: one listing."""
+    One listing, of all clusters or of one. A topic with a `topic.json` alone is there too, with none.
+    """
     prefix = REMOTE_TOPICS if cluster_id is None else f"{REMOTE_TOPICS}{cluster_id}/"
     described: set[tuple[str, int]] = set()
     manifests: Counter[tuple[str, int]] = Counter()
@@ -217,7 +210,7 @@ def lying_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[
             described.add(topic)
         elif place is not None and partition_of_manifest(listed.key) is not None:
             manifests[place[:2]] += 1
-    return {each: Lying(each in described, manifests[each]) for each in sorted(described | manifests.keys())}
+    return {each: manifests[each] for each in sorted(described | manifests.keys())}
 
 
 def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
@@ -306,7 +299,7 @@ def _named(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
 
 
 def _called(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:
-    for cluster_id, revision in lying_in(storage):
+    for cluster_id, revision in manifests_in(storage):
         found = read_topic_manifest(storage, cluster_id, revision)
         if found is not None and full_name in {found.name, found.location.topic}:
             yield found.location

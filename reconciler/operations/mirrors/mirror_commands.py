@@ -29,7 +29,7 @@ from reconciler.providers.protocol import Scope
 from reconciler.resources.address import address_of, cluster_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
-from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
+from reconciler.resources.mirrors import PROMOTE, RESTORE
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 
@@ -343,11 +343,6 @@ def ask_mirrors(  # noqa: PLR0913 - each is an option of a verb, and has a defau
     clusters = {named.cluster for named in asking.ready}
     undone = emergency.carry_out_each(asking.site, clusters, asking.decide) if asking.ready else {}
     return Answers(verb, asking.answers(which.names, undone))
-
-
-def is_dangerous(verb: Verb) -> bool:
-    """Tell whether a verb interrupts or loses something that no other verb gives back."""
-    return verb in {"failover", PROMOTE, RESTORE, *REVERSALS}
 
 
 def _check_owned(mirror: MirrorTopic, record: Record) -> None:

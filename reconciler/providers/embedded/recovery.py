@@ -17,7 +17,7 @@ from reconciler.embedded.tiered.cluster_metadata import (
     read_cluster_metadata,
 )
 from reconciler.embedded.tiered.ownership import Owning, ownerships
-from reconciler.embedded.tiered.recoverable import location_named, lying_in, recoverable
+from reconciler.embedded.tiered.recoverable import location_named, manifests_in, recoverable
 from reconciler.embedded.tiered.replicas import followable
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
@@ -120,16 +120,16 @@ def archived_in(
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
     cluster_id = cluster_id or _only_one(storage)
-    lying = lying_in(storage, cluster_id)
+    manifests = manifests_in(storage, cluster_id)
     mounted = dict(_mounted_on(cluster_id, storage))
-    if not (lying or mounted or _is_kept(storage, cluster_id)) or cluster_id is None:
-        _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in lying or lying_in(storage)}))
-    for (made_by, revision), there in lying.items():
+    if not (manifests or mounted or _is_kept(storage, cluster_id)) or cluster_id is None:
+        _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in manifests or manifests_in(storage)}))
+    for (made_by, revision), count in manifests.items():
         place = topic_manifest_key(made_by, revision)
         try:
             found = read_topic_manifest(storage, made_by, revision)
-            if found is None and there.manifests:
-                raise _undescribed(storage, place, there.manifests)
+            if found is None and count:
+                raise _undescribed(storage, place, count)
             if found is not None:
                 yield place, recoverable(storage, found.location, None)
         except UserError as error:
@@ -139,7 +139,7 @@ def archived_in(
 
 def _only_one(storage: ObjectStore) -> str | None:
     """Return the one cluster that has topics or metadata in an object storage; `None`: there are several, or none."""
-    found = {made_by for made_by, _ in lying_in(storage)} | set(kept_clusters(storage))
+    found = {made_by for made_by, _ in manifests_in(storage)} | set(kept_clusters(storage))
     return found.pop() if len(found) == 1 else None
 
 

@@ -13,7 +13,7 @@ from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.embedded.tiered.manifest import Manifest, manifest_register
-from reconciler.embedded.tiered.recoverable import lying_in
+from reconciler.embedded.tiered.recoverable import manifests_in
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.jobs.verify import verify
@@ -451,7 +451,7 @@ def test_a_mounted_topic_that_is_deleted_takes_its_objects_along_where_it_says_s
     bucket.east.delete_topic(CLICKS)
     bucket.east.finish_deletions()
     revision = int(location.rpartition("/")[2])
-    assert ((bucket.west.cluster_id, revision) in lying_in(bucket.storage)) == left
+    assert ((bucket.west.cluster_id, revision) in manifests_in(bucket.storage)) == left
     assert len(bucket.values("shop:kept")) == 3
     assert [each.state for each in bucket.west.mounts.mountable()] == (["mounted"] if left else [])
     if left:

@@ -15,7 +15,7 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.lifecycles.tiered import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState, advanced
+from reconciler.lifecycles.tiered import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,
@@ -195,7 +195,7 @@ def test_a_remote_segment_goes_through_the_states_of_the_table() -> None:
             watched.setdefault(key, SegmentState.COPY_STARTED)
         for each, before in watched.items():
             after = segment_state(it, each)
-            assert advanced(SEGMENT, before, after) == after
+            assert after in {before, *SEGMENT.by_itself(before)}, "a transition that is repeated is accepted"
             seen.add((before, after))
             watched[each] = after
             # Only a finished copy is read.
@@ -251,7 +251,7 @@ def advanced_far(state: PartitionDeletion, end: PartitionDeletion) -> PartitionD
     path = PARTITION_DELETION.path(state, end)
     assert path is not None
     for move in path:
-        state = advanced(PARTITION_DELETION, state, move.end)
+        state = PARTITION_DELETION.follow(state, move.end)
     return state
 
 

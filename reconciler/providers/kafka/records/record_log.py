@@ -124,11 +124,6 @@ def lent_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator
         _pool.give_back(key, lent)
 
 
-def close_consumers() -> None:
-    """Close what is kept open. Another reading opens it again."""
-    _pool.close()
-
-
 # Reading a range of one partition to exactly its end, whatever lies there: records, markers, gaps, nothing at all.
 
 

@@ -168,7 +168,7 @@ def test_a_reading_that_ends_early_leaves_nothing_to_the_next(kafka: Kafka, topi
         assert next(iter(reading)).column("offset")[0].as_py() == start
         reading.close()  # type: ignore[attr-defined]  # it is a generator
     assert [row["offset"] for row in read(log, 0, 4_990)] == list(range(4_990, 5_000))
-    record_log.close_consumers()
+    record_log._pool.close()
     assert len(read(log)) == 5_000
 
 
@@ -184,7 +184,7 @@ def test_brokers_that_come_back_are_waited_for(start_kafka: Callable[..., Kafka]
     for batch in reading:
         offsets += batch.column("offset").to_pylist()
     assert offsets == list(range(3_000))
-    record_log.close_consumers()
+    record_log._pool.close()
 
 
 def truncate(kafka: Kafka, topic: str, offset: int) -> None:
