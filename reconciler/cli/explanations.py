@@ -263,9 +263,9 @@ CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
 """What `reconciler explain` takes for a code; no address looks like it."""
 
 
-def wrapped(text: str, width: int = 100) -> str:
-    """Return a text in lines of at most so many characters; what is indented keeps its line."""
-    return "\n".join(each if each.startswith(" ") else fill(each, width) for each in text.split("\n"))
+def wrapped(text: str) -> str:
+    """Return a text in lines of at most 100 characters; what is indented keeps its line."""
+    return "\n".join(each if each.startswith(" ") else fill(each, 100) for each in text.split("\n"))
 
 
 def explanation_of(message: str) -> Explanation | None:

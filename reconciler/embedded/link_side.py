@@ -46,13 +46,12 @@ from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.mirror_link import is_never_made, takes_name
 from reconciler.resources.mirrors import (
-    AUTO_CREATE,
     FAILOVER,
     AccessRules,
     Offered,
     TransitionRequest,
+    auto_create_filters,
     brought,
-    filters_of,
     mirror_name,
 )
 from reconciler.runtime.threads import all_side_by_side, side_by_side
@@ -263,7 +262,7 @@ def make_mirrors(
         UserError: There is no such link.
     """
     link = link_named(draft, link_name)
-    filters = filters_of(link, AUTO_CREATE)
+    filters = auto_create_filters(link)
     found: dict[str, ReconcilerError | None] = {}
     for source, of in sorted(sources.items()):
         name = mirror_name(source, link)

@@ -14,8 +14,6 @@ from reconciler.resources.address import Address, address_of
 from reconciler.resources.measures import (
     GROUPS_MEASURED,
     LAGS_MEASURED,
-    PARTITIONS_MEASURED,
-    TOPICS_MEASURED,
     GroupLag,
     PartitionVitals,
     RemoteVitals,
@@ -71,7 +69,7 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
 
 def _chosen(catalog: Catalog) -> dict[str, TopicEntry]:
     sizes = {name: entry.partitions for name, entry in catalog.topics.items()}
-    names = measured_names(sizes, topics=TOPICS_MEASURED, most=PARTITIONS_MEASURED)
+    names = measured_names(sizes)
     return {name: catalog.topics[name] for name in names}
 
 

@@ -13,7 +13,7 @@ from reconciler.errors import UserError
 from reconciler.manifests.files import label_of, read_bounded
 from reconciler.manifests.positions import ManifestError, Problem, kind_of_value, path_text, spots
 from reconciler.manifests.references import CATALOGS
-from reconciler.manifests.yaml_documents import PARSER, parse
+from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Declared
@@ -382,7 +382,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse(raw, label, may_merge=True)
         problems += _explained(parsed.problems, raw)
-        where = spots(raw, PARSER)
+        where = spots(raw)
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             found.append(Document(label, path, merged(document.content), document.line, at))

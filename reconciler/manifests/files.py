@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.manifests.positions import Problem, Spot, excerpt_of, path_text, spots
-from reconciler.manifests.yaml_documents import PARSER
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
@@ -318,7 +317,7 @@ class Findings:
         """Return every place of one document; the file is read again, once."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
-            self._known[place.file] = () if isinstance(raw, Problem) else spots(raw, PARSER)
+            self._known[place.file] = () if isinstance(raw, Problem) else spots(raw)
         documents = self._known[place.file]
         return documents[place.number] if place.number < len(documents) else {}
 

@@ -20,8 +20,8 @@ from yaml.events import (
 )
 
 from reconciler.errors import BrokenInvariantError
-from reconciler.manifests.positions import ManifestError
-from reconciler.manifests.yaml_documents import PARSER, parse
+from reconciler.manifests.positions import PARSER, ManifestError
+from reconciler.manifests.yaml_documents import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.errors import UsageError, UserError
 from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Place, environments, label_of, read_bounded
 from reconciler.manifests.positions import Problem, Spot, kind_of_value, resolve, spots
-from reconciler.manifests.yaml_documents import PARSER, parse
+from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.base import Complaint
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
@@ -136,7 +136,7 @@ def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dic
         problems.append(Problem(label, line, 1, "", message, "For example `partitions: 12`"))
         return {}
     wrong = {name: complaint for name, value in content.items() if (complaint := _complaint(name, value))}
-    places = spots(raw, PARSER)[0] if wrong else {}
+    places = spots(raw)[0] if wrong else {}
     for name, (message, hint) in wrong.items():
         spot = places.get((name,), Spot(line, 1))
         problems.append(Problem(label, spot.line, spot.column, name, message, hint))

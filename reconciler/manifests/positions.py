@@ -199,14 +199,18 @@ class Spot(NamedTuple):
     column: int
 
 
-def spots(raw: bytes, parser: Any) -> tuple[Mapping[FieldPath, Spot], ...]:
+# The wheels of PyYAML hold libyaml; without it the same events come from Python, more slowly.
+PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+def spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
     """Return, for each document that is not empty, where each key and each entry of a list begins.
 
     Of a key written twice it is the first. Stops without an error where the file stops being YAML.
     """
     walker = _Walker()
     try:
-        events = parser(raw)
+        events = PARSER(raw)
         while (event := events.get_event()) is not None:
             walker.take(event)
     except (yaml.YAMLError, UnicodeError):

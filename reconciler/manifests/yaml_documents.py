@@ -23,7 +23,7 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
-from reconciler.manifests.positions import Problem, kind_of_value, path_text, resolve, spots
+from reconciler.manifests.positions import PARSER, Problem, kind_of_value, path_text, resolve, spots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,9 +168,6 @@ MAX_NODES: Final = 1_000_000
 """Values in one document."""
 MAX_ALIASED: Final = 100_000
 """Values that aliases of one file stand for, all together."""
-
-# The wheels of PyYAML hold libyaml; without it the same events come from Python, more slowly.
-PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()
@@ -359,7 +356,7 @@ class _Builder:
 
     def repetitions(self, raw: bytes) -> Iterator[Problem]:
         """Yield a problem for each key that is written twice, naming both places."""
-        known = spots(raw, PARSER) if self._repeated else ()
+        known = spots(raw) if self._repeated else ()
         for number, path, mark in self._repeated:
             first = known[number].get(path) if number < len(known) else None
             where = f", first on line {first.line}" if first is not None else ""

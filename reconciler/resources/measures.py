@@ -346,19 +346,19 @@ class GroupLag(NamedTuple):
     lag: int
 
 
-TOPICS_MEASURED: Final = 1_000
-PARTITIONS_MEASURED: Final = 10_000
+_TOPICS_MEASURED: Final = 1_000
+_PARTITIONS_MEASURED: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
 """What is measured of a cluster at most; the first by name."""
 
 
-def measured_names(partitions: Mapping[str, int], *, topics: int, most: int) -> list[str]:
-    """Return the topics that are measured: the first by name, as many as `topics` and `most` partitions allow. Pure."""
+def measured_names(partitions: Mapping[str, int]) -> list[str]:
+    """Return the topics that are measured: the first by name, as many as the bounds above allow. Pure."""
     chosen: list[str] = []
-    left = most
+    left = _PARTITIONS_MEASURED
     for name, count in sorted(partitions.items()):
-        if len(chosen) == topics:
+        if len(chosen) == _TOPICS_MEASURED:
             break
         if count <= left:
             chosen.append(name)

@@ -732,9 +732,9 @@ AUTO_CREATE: Final = "autoCreate"
 OFFSETS: Final = "consumerOffsetSync"
 
 
-def filters_of(link: LinkEntry, task: str) -> tuple[NameFilter, ...]:
-    """Return the filters of one thing a link does (`autoCreate`); none where it does not do it."""
-    declared = link.declared.get(task) or {}
+def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
+    """Return which topics a link makes mirrors of; none where it makes none."""
+    declared = link.declared.get(AUTO_CREATE) or {}
     if not declared.get("enabled", False):
         return ()
     return tuple(NameFilter.model_validate(each) for each in declared.get("filters", ()))

@@ -19,6 +19,7 @@ from reconciler.providers.kafka import vitals as kafka_vitals
 from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
+from reconciler.resources import measures
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
@@ -408,8 +409,10 @@ def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(gro
 
 def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     module = kafka_vitals if grouped.capabilities.platform == "kafka" else embedded_vitals
-    for name, bound in (("TOPICS", 2), ("PARTITIONS", 4), ("GROUPS", 1), ("LAGS", 1)):
-        monkeypatch.setattr(module, f"{name}_MEASURED", bound)
+    for name, bound in (("TOPICS", 2), ("PARTITIONS", 4)):
+        monkeypatch.setattr(measures, f"_{name}_MEASURED", bound)
+    for name in ("GROUPS", "LAGS"):
+        monkeypatch.setattr(module, f"{name}_MEASURED", 1)
     done(grouped, create(topic("a", partitions=1)), create(topic("z", partitions=1)))
     grouped.groups.commit("other", {("a", 0): 0})
     found = grouped.vitals()

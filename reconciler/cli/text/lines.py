@@ -39,6 +39,8 @@ class Span:
 Line: TypeAlias = tuple[Span, ...]
 
 EMPTY: Line = ()
+_GAP: Final = "  "
+"""Between two columns."""
 
 _NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓▁-█]*")
 """Letters and signs that take one cell each, our own among them."""
@@ -49,9 +51,9 @@ def line(*pieces: str | Span) -> Line:
     return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
 
 
-def joined(spans: Sequence[Span], gap: str = "  ") -> Line:
+def joined(spans: Sequence[Span]) -> Line:
     """Return spans one behind the other with a gap between."""
-    return tuple(piece for position, span in enumerate(spans) for piece in ([Span(gap)] if position else []) + [span])
+    return tuple(piece for position, span in enumerate(spans) for piece in ([Span(_GAP)] if position else []) + [span])
 
 
 def text_of(lines: Iterable[Line]) -> str:
@@ -77,9 +79,7 @@ def cut(text: str, width: int) -> str:
     return f"{text}…"
 
 
-def aligned(
-    rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "", gap: int = 2
-) -> list[Line]:
+def aligned(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
     """Return rows as lines with their columns one under the other.
 
     `limits`: beyond so many cells a cell no longer widens its column for the others; it is never cut.
@@ -92,22 +92,19 @@ def aligned(
             width = width_of(cell.text)
             if column >= len(limits) or width <= limits[column]:
                 widths[column] = max(widths[column], width)
-    return [_padded(row, widths, indent, gap) for row in rows]
+    return [_padded(row, widths, indent) for row in rows]
 
 
-def _padded(row: Sequence[Span], widths: Sequence[int], indent: str, gap: int) -> Line:
+def _padded(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
     last = max((column for column, cell in enumerate(row) if cell.text), default=-1)
     spans = [Span(indent)] if indent else []
     for column, cell in enumerate(row[: last + 1]):
-        blanks = max(0, widths[column] - width_of(cell.text)) + gap if column < last else 0
+        blanks = max(0, widths[column] - width_of(cell.text)) + len(_GAP) if column < last else 0
         spans.append(Span(cell.text + " " * blanks, cell.tone) if blanks else cell)
     return tuple(spans)
 
 
 # Tables without lines: a quiet heading, columns one under the other, numbers to the right.
-
-
-_GAP: Final = "  "
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()) -> list[Line]:

@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.tables import names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.pages import read_page, read_pages
+from reconciler.embedded.segments.pages import TAIL, read_page, read_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -104,10 +104,10 @@ class Rebuilding:
         kept = {entry.key for one in self.holding for entry in one.added}
         return [entry for one in self.holding for entry in self._found[one] if entry.key not in kept]
 
-    def rebuilt(self, leaves: Leaves, *, tail: int) -> tuple[list[PageRef], tuple[Entry, ...]]:
+    def rebuilt(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
         """Return pages and entries with the runs that hold replaced; neighbouring opened pages become fewer.
 
-        At most `tail` entries are taken back from pages.
+        At most `TAIL` entries are taken back from pages.
         """
         runs = _Runs(self.holding)
         pages: list[PageRef] = []
@@ -122,7 +122,7 @@ class Rebuilding:
                 case _:
                     assert_never(row)
         entries = _replaced(self._entries, runs)
-        if len(loose) + len(entries) <= tail:
+        if len(loose) + len(entries) <= TAIL:
             loose, entries = [], [*loose, *entries]
         return [*pages, *(leaves(loose) if loose else ())], tuple(entries)
 

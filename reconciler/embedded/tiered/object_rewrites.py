@@ -139,7 +139,7 @@ class _Change:
             return None
         if self._rewrite.is_whole and manifest.epochs[-1][0] > self._rewrite.epoch:
             return None
-        pages, entries = rebuilding.rebuilt(self._leaves, tail=TAIL)
+        pages, entries = rebuilding.rebuilt(self._leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
         # The head is told only by a later swap, and whoever cuts the log in between has to know of it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
@@ -341,7 +341,7 @@ class _Replacement:
         return replace(head, compacted_to=max(head.compacted_to, compacted_to))
 
     def _rebuilt(self) -> Head:
-        pages, entries = self._rebuilding.rebuilt(self._leaves, tail=TAIL)
+        pages, entries = self._rebuilding.rebuilt(self._leaves)
         return replace(self._head, pages=self._spill.packed(pages), entries=entries)
 
     def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:

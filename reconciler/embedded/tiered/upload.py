@@ -293,9 +293,9 @@ class Controller:
         return max(self.min_shares, min(self.max_shares, wanted))
 
 
-def error_of(backlog_bytes: int, free_bytes: int, *, cores: int = 1) -> float:
+def error_of(backlog_bytes: int, free_bytes: int) -> float:
     """Return how far a backlog is from none, in thousandths of the disk space that is free: never above 0."""
-    return -backlog_bytes * _WHOLE * cores / max(free_bytes, 1)
+    return -backlog_bytes * _WHOLE / max(free_bytes, 1)
 
 
 def free_bytes(store: ObjectStore) -> int:

@@ -182,9 +182,9 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return None
 
 
-def note_refused(links: LinksOfCluster, mirror: MirrorSeen, error: ReconcilerError, now_ms: int = 0) -> None:
+def note_refused(links: LinksOfCluster, mirror: MirrorSeen, error: ReconcilerError) -> None:
     """Keep that a copy is refused, whoever copied; all else is judged by rounds, which know how long it was waited."""
-    trouble = trouble_of(error, now_ms, is_gone=False)
+    trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.trouble(mirror.name, trouble)
 

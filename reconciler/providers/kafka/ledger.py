@@ -69,10 +69,10 @@ _READING: Final = {
 
 
 class Tail:
-    """Reads one partition from where it stopped before, up to its end of now, as far as it is committed."""
+    """Reads the ledger from where it stopped before, up to its end of now, as far as it is committed."""
 
-    def __init__(self, settings: Mapping[str, Any], topic: str, cluster: str, start: int = 0) -> None:
-        self._settings, self._topic, self._cluster = settings, topic, cluster
+    def __init__(self, settings: Mapping[str, Any], cluster: str, start: int = 0) -> None:
+        self._settings, self._cluster = settings, cluster
         self._consumer: Any = None
         self._next = start
 
@@ -97,7 +97,7 @@ class Tail:
             stable = self._stable()
         if stable == _MISSING:
             return
-        self._consumer.assign([TopicPartition(self._topic, 0, self._next)])
+        self._consumer.assign([TopicPartition(TOPIC, 0, self._next)])
         try:
             yield from self._to_the_end()
         finally:
@@ -125,9 +125,9 @@ class Tail:
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 pass  # The library asks for a coordinator that is not needed: nothing is committed.
             elif not error.retriable() and error.code() not in LEADERLESS:
-                raise told(error, self._settings, f"reading {self._topic}", self._cluster)
+                raise told(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
-                message = f"{self._topic} of cluster {self._cluster} is not readable from offset {self._next} on"
+                message = f"{TOPIC} of cluster {self._cluster} is not readable from offset {self._next} on"
                 hint = "A transaction is open there, or brokers are gone: it is over within a minute. Try again then."
                 raise RetryableError(message, hint=hint)
 
@@ -138,7 +138,7 @@ class Tail:
         """
         from confluent_kafka import TopicPartition
 
-        place = TopicPartition(self._topic, 0)
+        place = TopicPartition(TOPIC, 0)
         return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
 
     def _stable(self) -> int:
@@ -148,14 +148,14 @@ class Tail:
         if self._consumer is None:
             self._consumer = Consumer(revealed({**self._settings, **_READING}))
         try:
-            place = TopicPartition(self._topic, 0)
+            place = TopicPartition(TOPIC, 0)
             return watermarks(self._consumer, place, self._settings)[1]
         except KafkaException as error:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             if error.args[0].code() in missing:
                 self.close()  # It would go on believing that.
                 return _MISSING
-            raise told(error.args[0], self._settings, f"reading {self._topic}", self._cluster) from error
+            raise told(error.args[0], self._settings, f"reading {TOPIC}", self._cluster) from error
 
 
 def starts_of(
@@ -383,7 +383,7 @@ class Ledger:
         with self._reading:
             known = self._reads.get(large)
             if known is None:
-                known = self._reads[large] = _Read(Tail(self.settings, TOPIC, self.cluster))
+                known = self._reads[large] = _Read(Tail(self.settings, self.cluster))
             if known.done <= begun:  # Else another thread has read all that was there when this one asked.
                 known.begun += 1
                 self._read_on(known, _LARGE - large)

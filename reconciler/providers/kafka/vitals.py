@@ -15,8 +15,6 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import (
     GROUPS_MEASURED,
     LAGS_MEASURED,
-    PARTITIONS_MEASURED,
-    TOPICS_MEASURED,
     PartitionVitals,
     TopicVitals,
     Vitals,
@@ -95,7 +93,7 @@ def _chosen(topics: Mapping[str, TopicSeen], naming: Naming) -> dict[str, TopicS
     """Return the topics that are measured. Of a partition without a leader nobody tells offsets."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
-    measured = measured_names(sizes, topics=TOPICS_MEASURED, most=PARTITIONS_MEASURED)
+    measured = measured_names(sizes)
     return {names[full_name]: topics[names[full_name]] for full_name in measured}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import pages, rewrites
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Partition, read_head
 from reconciler.embedded.segments.pages import all_entries
@@ -156,6 +156,7 @@ def test_pages_and_pages_of_pages_are_written_anew(
 ) -> None:
     monkeypatch.setattr(pages, "TAIL", 2)
     monkeypatch.setattr(object_rewrites, "TAIL", 2)
+    monkeypatch.setattr(rewrites, "TAIL", 2)
     monkeypatch.setattr(pages, "BRANCHES", 2)
     cluster.create_topic("eu:orders")
     produce(cluster, "eu:orders", *[f"v{number}" for number in range(23)])
@@ -285,6 +286,7 @@ def moved(cluster: EmbeddedCluster) -> None:
 def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "TAIL", 2)
     monkeypatch.setattr(object_rewrites, "TAIL", 2)
+    monkeypatch.setattr(rewrites, "TAIL", 2)
     left = 0
     for store in crashes(written, moved):
         left += 1

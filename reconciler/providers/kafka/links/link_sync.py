@@ -16,7 +16,7 @@ from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_c
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirror_link import is_never_made, takes_name
-from reconciler.resources.mirrors import AUTO_CREATE, SOURCE_TOPIC_ID_CHANGED, filters_of, mirror_name, troubled
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, auto_create_filters, mirror_name, troubled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -138,7 +138,7 @@ class KafkaSyncs:
             return {}
         states = self.site.states()
         found, there = states.link(link), self.site.client.topics().keys() - states.announced(link)
-        filters = filters_of(found, AUTO_CREATE)
+        filters = auto_create_filters(found)
         names = {
             mirror_name(source, found): New(source, of, {}, is_automatic=True)
             for source, of in sorted(wanted.items())

@@ -11,7 +11,6 @@ from reconciler.providers.kafka.ledger import (
     MAP,
     MIRROR_ENTRY,
     PROGRESS,
-    TOPIC,
     Tail,
     map_key,
     message,
@@ -187,4 +186,4 @@ class Ledgers:
 
 def opened(settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0) -> Ledgers:
     """Return a reader of the ledger from an offset on."""
-    return Ledgers(Tail(settings, TOPIC, cluster, start), topic, link)
+    return Ledgers(Tail(settings, cluster, start), topic, link)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.ledger import REKEYED, TOPIC, Ledger, Tail, entry_of, message
+from reconciler.providers.kafka.ledger import REKEYED, Ledger, Tail, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import Followed
 from reconciler.providers.kafka.records.copy_sink import Target, Way, transactions_of
 from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
@@ -141,7 +141,7 @@ class KafkaRekeySink:
     def looked(self) -> tuple[dict[int, Reached], int]:
         """Return what the ledger says now, and up to where it was read."""
         target = self.target
-        tail, found = Tail(target.settings, TOPIC, target.cluster, self.read_to), dict(self.known)
+        tail, found = Tail(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
             for name, content in tail.news(found.clear):
                 key, document = entry_of(name, content)
