@@ -29,7 +29,7 @@ from reconciler.providers.protocol import Scope
 from reconciler.resources.address import address_of, cluster_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
-from reconciler.resources.mirrors import PROMOTE, RESTORE
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 
