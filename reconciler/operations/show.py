@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from reconciler.errors import UserError
 from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.manifests.load import explain_origin
-from reconciler.operations.clusters.mounts import sleeping_topics
+from reconciler.operations.clusters.mounts import unmounted_topics
 from reconciler.operations.plan import decide_unlocked
 from reconciler.operations.steps.approval import read_plan_file
 from reconciler.operations.steps.effective import AclRow, acting_acls, acting_tiering, afterwards, configs_on
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.errors import NotAuthorizedError
-    from reconciler.operations.clusters.mounts import Asleep
+    from reconciler.operations.clusters.mounts import UnmountedTopic
     from reconciler.operations.plan import Decided
     from reconciler.operations.steps.effective import ConfigRow, TieringRow
     from reconciler.operations.steps.invocation import Invocation, Select
@@ -59,7 +59,7 @@ class Shown:
     hidden: NotAuthorizedError | None = None
     """Why whoever asks may not see what is on the cluster; then `observed` is `None`, and yet it is there."""
 
-    asleep: Asleep | None = None
+    unmounted: UnmountedTopic | None = None
     """Of a topic that is not there: that a mounting has unmounted it."""
     owner: ResourceOwner | None = None
     """The workspace that owns it, as its cluster says; `None`: nobody does."""
@@ -126,7 +126,7 @@ def sides_of(
     desired: Desired,
     recorded: Record,
     seen: ObservedClusters,
-    sleeping: Mapping[Address, Asleep],
+    unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
 ) -> Shown:
     """Return one address in all three inventories."""
@@ -140,7 +140,7 @@ def sides_of(
         seen.inventory.get(address),
         item.source if item else None,
         seen.hidden.get(address),
-        None if is_there else sleeping.get(address),
+        None if is_there else unmounted.get(address),
         owner,
         owner is not None and owner.is_same(me),
     )
@@ -162,9 +162,9 @@ def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     recorded = remembered.settled(seen)
     desired = declared(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
-    sleeping = sleeping_topics(desired, recorded)
+    unmounted = unmounted_topics(desired, recorded)
     me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
-    return tuple(sides_of(address, desired, recorded, seen, sleeping, me) for address in addresses)
+    return tuple(sides_of(address, desired, recorded, seen, unmounted, me) for address in addresses)
 
 
 # `explain`: where each value of one address comes from, how it acts, and why something is planned for it.
@@ -203,9 +203,9 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     decided = decide_unlocked(work)
     asked = Address(address)
     desired = declared(work.loaded.desired)
-    sleeping = sleeping_topics(desired, decided.recorded)
+    unmounted = unmounted_topics(desired, decided.recorded)
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    shown = sides_of(asked, desired, decided.recorded, decided.seen, sleeping, me)
+    shown = sides_of(asked, desired, decided.recorded, decided.seen, unmounted, me)
     plan = decided.plan
     if not shown.is_known and not any(action.address == asked for action in plan.actions):
         raise unknown_address(address)

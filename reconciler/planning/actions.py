@@ -76,7 +76,7 @@ class Estimate:
     unreadable: tuple[Unreadable, ...] = ()
     """What lies in object storage alone, and would be deleted there."""
     location: str | None = None
-    """Where the remote objects of a topic lie that is deleted, mounted, unmounted, or forgotten while it sleeps."""
+    """Where the remote objects of a topic lie that is deleted, mounted or unmounted, or forgotten while unmounted."""
     partitions: int = 0
     """Of a topic that is mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0

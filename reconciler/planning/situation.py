@@ -179,7 +179,7 @@ class Situation:
         )
 
     @cached_property
-    def asleep(self) -> Mapping[Address, str]:
+    def unmounted(self) -> Mapping[Address, str]:
         """Return where records lie that no cluster has: of topics unmounted, and of the mountings that did it."""
         found = dict(self.given.detached)
         for address, last in self.recorded.items():

@@ -520,7 +520,7 @@ class MigrationsOfCluster(Protocol):
     """The mounts and unmounts of one cluster, and who owns what lies in its object storage."""
 
     @property
-    def by_jobs(self) -> Hibernation | None:
+    def by_jobs(self) -> StorageMoves | None:
         """What jobs ask of the cluster to mount and unmount; `None`: it does so by itself."""
         ...
 
@@ -693,7 +693,7 @@ class LiveTopic:
     archived: ArchivedTopic
 
 
-class Hibernation(Protocol):
+class StorageMoves(Protocol):
     """The moves of one cluster between its brokers and its object storage."""
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import UserError
 from reconciler.planning.resolve.mount_sources import (
     Attached,
-    Lying,
+    SharedStorage,
     elsewhere,
     found_detached,
     found_source,
@@ -42,17 +42,17 @@ def mounting(name: str = "shop:clicks", state: str = "mounted", **spec: Any) -> 
     return found
 
 
-def lying(*mountables: Mountable, attached: Sequence[Attached] = ()) -> Lying:
-    return Lying(URL, EAST, mountables, attached, {WEST: "west", EAST: "east"})
+def lying(*mountables: Mountable, attached: Sequence[Attached] = ()) -> SharedStorage:
+    return SharedStorage(URL, EAST, mountables, attached, {WEST: "west", EAST: "east"})
 
 
-def taken(wanted: Mounting, there: Lying, kept: str | None = None) -> MountSource:
+def taken(wanted: Mounting, there: SharedStorage, kept: str | None = None) -> MountSource:
     found = found_source(wanted, kept, there)
     assert isinstance(found, MountSource), found
     return found
 
 
-def refused(wanted: Mounting, there: Lying, kept: str | None = None) -> str:
+def refused(wanted: Mounting, there: SharedStorage, kept: str | None = None) -> str:
     found = found_source(wanted, kept, there)
     assert isinstance(found, UserError), found
     return str(found) if found.hint in str(found) else f"{found.message}. {found.hint}"

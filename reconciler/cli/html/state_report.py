@@ -68,7 +68,7 @@ def _of_shown(shown: Shown, part: ShownPart) -> Entry:
     sides = [part.desired, part.recorded.resource if part.recorded else None]
     sides.append(part.observed.resource if part.observed else None)
     fields = tuple(_sides(shown))
-    standing = _standing(part, fields, is_asleep=shown.asleep is not None)
+    standing = _standing(part, fields, is_unmounted=shown.unmounted is not None)
     sign, tone, _ = _STANDINGS[standing]
     named = next((side for side in sides if side is not None), {})
     differing = [path for mark, path, *_ in fields if mark == "~" and path]
@@ -100,7 +100,7 @@ def _sides(shown: Shown) -> Iterator[Cells]:
         yield cells(path, [value_text(path, side[path]) if path in side else None for side in sides])
 
 
-def _standing(part: ShownPart, fields: Sequence[Cells], *, is_asleep: bool) -> str:
+def _standing(part: ShownPart, fields: Sequence[Cells], *, is_unmounted: bool) -> str:
     if part.hidden:
         return "hidden"
     if part.desired is None:
@@ -108,7 +108,7 @@ def _standing(part: ShownPart, fields: Sequence[Cells], *, is_asleep: bool) -> s
     if part.recorded is None:
         return "not applied"
     if part.observed is None:
-        return "in step" if is_asleep or part.address.startswith(("cluster/", "policy/")) else "missing"
+        return "in step" if is_unmounted or part.address.startswith(("cluster/", "policy/")) else "missing"
     return "differs" if any(mark == "~" for mark, *_ in fields) else "in step"
 
 

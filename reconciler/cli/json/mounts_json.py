@@ -8,7 +8,7 @@ from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
 from reconciler.lifecycles.mount import MigrationState
-from reconciler.operations.clusters.mounts import Lying
+from reconciler.operations.clusters.mounts import MountableState
 from reconciler.resources.address import full_name_of, split_name
 from reconciler.resources.mount import Direction, Phase
 
@@ -52,7 +52,7 @@ class MountPart(Part):
     location: str = Field(description=_LOCATION)
     name: str = Field(description="What its owner calls it; of a mountable one, the name it was made with.")
     namespace: str = Field(description=_NAMESPACE)
-    state: Lying
+    state: MountableState
     owner: str | None = Field(description="Id of the cluster that owns it or is mounting it. Null: no cluster owns it.")
     owner_cluster: str | None = Field(description="What the workspace calls the owner. Null: it is not one of it.")
     partitions: int | None = Field(description="Null: not known.")

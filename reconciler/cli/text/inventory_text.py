@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _ABSENT: Final = "·"
-_ASLEEP: Final = "it is unmounted, and compared once it is mounted"
+_UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -75,7 +75,7 @@ def explain_text(explained: Explained) -> list[Line]:
     lines += [line("  waiting  ", waiting_text(each)) for each in explained.waiting]
     lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
     if not (explained.actions or explained.drift or explained.waiting or explained.errors):
-        agree = "files, state and cluster agree" if explained.shown.asleep is None else _ASLEEP
+        agree = "files, state and cluster agree" if explained.shown.unmounted is None else _UNMOUNTED
         lines += [EMPTY, line(f"Nothing is planned: {agree}.")]
     return lines
 
@@ -171,8 +171,8 @@ def _owner_name(shown: Shown) -> str:
 def _seen(shown: Shown) -> str:
     if shown.hidden is not None:
         return f"there, but hidden: {shown.hidden.message}"
-    if shown.asleep is not None:
-        return f"{shown.asleep.said}; compared once it is mounted"
+    if shown.unmounted is not None:
+        return f"{shown.unmounted.said}; compared once it is mounted"
     return (shown.observed.state or "there") if shown.observed else "not there"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.tables import is_closed
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.maintenance.survey import Lying, Survey
+from reconciler.embedded.maintenance.survey import Survey, SurveyedPartition
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import (
     Expired,
@@ -85,17 +85,17 @@ class Trimming:
             survey.notes |= {"at_ms": now_ms, "capacity": capacity}
         survey.end()
 
-    def _may_leave(self, lying: Lying, closed: Container[str]) -> bool:
+    def _may_leave(self, lying: SurveyedPartition, closed: Container[str]) -> bool:
         """Tell whether anything of a partition may; of what is being mounted or unmounted nothing does."""
         is_held = lying.partition.topic_id in closed
         return lying.policy.evicts and not is_held and self.is_wanted(lying.partition.full_name)
 
-    def _used(self, lying: list[Lying], survey: Survey, tended: MaintenanceResult) -> int:
+    def _used(self, lying: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
         """Return how many bytes all partitions take locally; only heads that have changed are read."""
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 
-        def used(one: Lying) -> int:
+        def used(one: SurveyedPartition) -> int:
             row = before.get(one.key)
             if row is not None and row[0] == one.hint:
                 return int(row[1])
@@ -112,10 +112,10 @@ class Trimming:
         }
         return sum(found)
 
-    def _freed(self, lying: list[Lying], excess: int, tended: MaintenanceResult) -> int:
+    def _freed(self, lying: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
         """Evict what is oldest, and return how many bytes that freed."""
 
-        def look(one: Lying) -> Evictable:
+        def look(one: SurveyedPartition) -> Evictable:
             try:
                 head = self.heads.read(self.retaining.store, one)
                 return Evictable() if head is None else self.retaining.evictable(one, head)
@@ -130,7 +130,7 @@ class Trimming:
             if count
         ]
 
-        def leave(each: tuple[Lying, Sequence[Segment]]) -> int:
+        def leave(each: tuple[SurveyedPartition, Sequence[Segment]]) -> int:
             one, segments = each
             try:
                 gone = evict(self.retaining.store, one.partition, segments)
@@ -162,13 +162,13 @@ class _Policies:
         tiered = (name for name, entry in self._catalog.topics.items() if entry.tiering is not None)
         return any(self._of(name).evicts for name in tiered)
 
-    def lying(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[Lying]:
+    def lying(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[SurveyedPartition]:
         """Yield the partitions of topics that are there."""
         for key, hint, is_changed in listed:
             topic_id, number = partition_of_head(key)
             name = self._names.get(topic_id)
             if name is not None:
-                yield Lying(Partition(name, topic_id, number), self._of(name), key, hint, is_changed)
+                yield SurveyedPartition(Partition(name, topic_id, number), self._of(name), key, hint, is_changed)
 
     def _of(self, full_name: str) -> CleanupPolicy:
         if full_name not in self._known:
@@ -190,7 +190,7 @@ class Retaining:
     """As it was last read."""
     now_ms: Callable[[], int]
 
-    def look(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
+    def look(self, lying: SurveyedPartition, head: Head) -> tuple[Expired | None, int | None]:
         """Let go of what has expired of a partition; return what went, or when to look again.
 
         Raises:
@@ -207,7 +207,7 @@ class Retaining:
             return None, next_expiry_ms(self.store, head, lying.policy)
         return retain(self.store, lying.partition, lying.policy, now_ms=now_ms), now_ms
 
-    def evictable(self, lying: Lying, head: Head) -> Evictable:
+    def evictable(self, lying: SurveyedPartition, head: Head) -> Evictable:
         """Return what may leave the local tier of a partition."""
         if lying.policy.tiering is None:
             return Evictable()
@@ -215,7 +215,7 @@ class Retaining:
         head, manifest = tier.sound(head)
         return evictable(self.store, head, lying.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms())
 
-    def _tiered(self, lying: Lying, tiering: Tiering) -> TieredPartition:
+    def _tiered(self, lying: SurveyedPartition, tiering: Tiering) -> TieredPartition:
         cluster = self.catalog.known().cluster
         check_given(self.storage, cluster.storage_id)
         remote = remote_tier(self.storage, self.cluster_id, cluster)

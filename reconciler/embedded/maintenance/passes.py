@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.maintenance.chores import ChoreTask, Job
     from reconciler.embedded.maintenance.roll import MergeLimits, Run
-    from reconciler.embedded.maintenance.survey import Lying
+    from reconciler.embedded.maintenance.survey import SurveyedPartition
     from reconciler.embedded.maintenance.uploads import Uploads
     from reconciler.embedded.segments.head import Head, Partition
     from reconciler.embedded.segments.retention import CleanupPolicy
@@ -64,7 +64,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    Look: TypeAlias = Callable[[Lying, Head], tuple[T | None, int | None]]
+    Look: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
     """Finds something in a partition, or when to look again although nothing was written; `None`: never."""
 
 
@@ -142,7 +142,7 @@ class Upkeep:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
         with self.tidying.turn("compact", self.catalog.read().cluster.properties) as may_tidy:
 
-            def look(lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
+            def look(lying: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
                 is_local = head.start == head.local_start
                 return self._to_compact(lying, head) if is_local or may_tidy() else (None, self.now_ms())
 
@@ -190,13 +190,13 @@ class Upkeep:
         found = _all_of(self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin))
         self._spread("merge", spread, found, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
-    def _to_roll(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
+    def _to_roll(self, lying: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         from reconciler.embedded.tiered.object_rewrites import bytes_to_roll  # noqa: PLC0415 - brings Arrow
 
         stored = bytes_to_roll(self.store, head, lying.policy)
         return None if stored is None else Chore(lying.partition, stored), None
 
-    def _to_compact(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
+    def _to_compact(self, lying: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         now_ms, remote = self.now_ms(), self.remote
         if not is_reached(head, lying.policy, remote):
             return None, now_ms
@@ -266,7 +266,7 @@ class Upkeep:
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
 
-        def looked(lying: Lying) -> T | None:
+        def looked(lying: SurveyedPartition) -> T | None:
             if self.is_stopped():
                 return None
             try:
@@ -399,7 +399,7 @@ class _Scrubs:
             survey.rows.clear()
         due = list(survey.due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
 
-        def scrubbed(lying: Lying) -> list[ScrubFinding] | None:
+        def scrubbed(lying: SurveyedPartition) -> list[ScrubFinding] | None:
             next_ms = done_ms.setdefault(lying.key, now_ms - _phase_ms(lying.key)) + EVERY_MS
             if next_ms > now_ms and not is_named:
                 survey.remember(lying, next_ms)
@@ -437,7 +437,7 @@ class _Scrubs:
     def _asks(self, full_name: str, policy: CleanupPolicy) -> bool:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)
 
-    def _of(self, lying: Lying) -> list[ScrubFinding] | None:
+    def _of(self, lying: SurveyedPartition) -> list[ScrubFinding] | None:
         """Return what was found; `None`: it could not be looked at."""
         tiering, partition = lying.policy.tiering, lying.partition
         try:
@@ -451,7 +451,7 @@ class _Scrubs:
             self._tended.fail(partition, error)
             return None
 
-    def _count(self, lying: Lying, findings: list[ScrubFinding]) -> None:
+    def _count(self, lying: SurveyedPartition, findings: list[ScrubFinding]) -> None:
         for finding in findings:
             if not finding.is_mended:
                 self._tended.fail(lying.partition, finding.error)
@@ -506,7 +506,7 @@ class Merges:
         """Tell whether anything of a topic may be merged."""
         return merges(policy, self._remote)
 
-    def due(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+    def due(self, lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what of a partition is to be merged; `None`: nothing, until more is uploaded.
 
         What a merge that died has left as garbage is deleted.

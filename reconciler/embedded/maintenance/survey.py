@@ -62,7 +62,7 @@ _REMEMBERED: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class SurveyedPartition:
     """A partition that was ever written, and what its topic's configs ask of upkeep."""
 
     partition: Partition
@@ -108,7 +108,7 @@ class HeadCache:
         key = head_key(partition.topic_id, partition.number)
         self._changes[key] = self._changes.get(key, 0) + 1
 
-    def read(self, store: ObjectStore, lying: Lying) -> Head | None:
+    def read(self, store: ObjectStore, lying: SurveyedPartition) -> Head | None:
         """Return the head as it was listed, or newer; `None`: it is gone."""
         known = (lying.key, lying.hint)
         if known in self._read:
@@ -141,7 +141,7 @@ class Survey:
 
     def due(
         self, catalog: Catalog, heads: HeadCache, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int
-    ) -> Iterator[Lying]:
+    ) -> Iterator[SurveyedPartition]:
         """Yield the partitions to look at now, of topics for which `asks` tells that the job has something to do."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
@@ -165,9 +165,9 @@ class Survey:
             if row is not None and is_known and (row[2] is None or row[2] > now_ms):
                 self._kept[key] = row
                 continue
-            yield Lying(Partition(name, topic_id, number), policy, key, hint, is_changed=is_changed)
+            yield SurveyedPartition(Partition(name, topic_id, number), policy, key, hint, is_changed=is_changed)
 
-    def remember(self, lying: Lying, due_ms: int | None) -> None:
+    def remember(self, lying: SurveyedPartition, due_ms: int | None) -> None:
         """Remember that, while the head stays as it was listed, there is nothing to do before `due_ms`."""
         if not lying.is_changed:  # What it will be listed as is not known yet.
             self._kept[lying.key] = [lying.hint, _fingerprint(lying.policy), due_ms]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.maintenance.survey import Lying
+    from reconciler.embedded.maintenance.survey import SurveyedPartition
     from reconciler.embedded.segments.head import Head, Partition
     from reconciler.embedded.segments.retention import CleanupPolicy
     from reconciler.embedded.tiered.manifest import Manifest
@@ -70,7 +70,7 @@ class Uploads:
     takes_open: bool = False
     """Whether what is stable of the open segment is uploaded whatever the interval."""
 
-    def due(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+    def due(self, lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what a partition has to upload, or when to look again although nothing was written.
 
         Raises:
@@ -98,7 +98,7 @@ class Uploads:
         """Tell whether what is compacted of a topic is uploaded once more."""
         return reuploads(policy, self.remote)
 
-    def outdated(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+    def outdated(self, lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what of a partition was compacted since it was uploaded; `None`: nothing, until its head changes."""
         tiering = lying.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:

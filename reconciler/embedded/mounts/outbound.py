@@ -17,7 +17,7 @@ from reconciler.embedded.catalog.tables import name_with_id, names_by_id, sealed
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.clients.transactions import abort, finish
 from reconciler.embedded.keys import head_key
-from reconciler.embedded.maintenance.survey import Lying, MaintenanceResult
+from reconciler.embedded.maintenance.survey import MaintenanceResult, SurveyedPartition
 from reconciler.embedded.mounts.handover import Handing, check_current, until_overtaken
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.entries import Entry
@@ -152,7 +152,7 @@ class Flush:
             raise _lost_in_both(self.full_name, lost)
         return stored
 
-    def _lost(self, lying: Mapping[int, tuple[Lying, Head]]) -> list[Loss]:
+    def _lost(self, lying: Mapping[int, tuple[SurveyedPartition, Head]]) -> list[Loss]:
         """Return what readers have and object storage lacks, compared as a mount does."""
         tiering = next((one.policy.tiering for one, _ in lying.values()), None)
         if tiering is None:
@@ -160,7 +160,7 @@ class Flush:
         lost = losses_of(self.remote.storage, tiering.location, list(lying))
         return [each for each in lost if each.last >= lying[each.partition][1].start]
 
-    def _finish(self, one: Lying, head: Head) -> Manifest:
+    def _finish(self, one: SurveyedPartition, head: Head) -> Manifest:
         tiering = one.policy.tiering
         if tiering is None:
             raise _not_tiered(self.full_name)
@@ -194,7 +194,7 @@ class Flush:
             )
         return manifest
 
-    def _lying(self) -> Iterator[tuple[Lying, Head]]:
+    def _lying(self) -> Iterator[tuple[SurveyedPartition, Head]]:
         """Yield the partitions ever written, with their heads as they are now."""
         catalog = self.upkeep.catalog.read()
         if topic_with_id(catalog, self.topic_id, self.full_name) is None:
@@ -205,7 +205,7 @@ class Flush:
             raise _not_tiered(name)
         for number, head in sorted(read_heads(self.upkeep.store, self.topic_id).items()):
             partition = Partition(name, self.topic_id, number)
-            yield Lying(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
+            yield SurveyedPartition(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
 
 
 def pending_bytes(store: ObjectStore, topic_id: str) -> int:
@@ -213,7 +213,7 @@ def pending_bytes(store: ObjectStore, topic_id: str) -> int:
     return sum(map(_pending, read_heads(store, topic_id).values()))
 
 
-def _outdated(uploads: Uploads, lying: Lying, head: Head) -> list[Chore] | None:
+def _outdated(uploads: Uploads, lying: SurveyedPartition, head: Head) -> list[Chore] | None:
     return uploads.outdated(lying, head)[0] if uploads.reuploads(lying.policy) else None
 
 

@@ -50,7 +50,7 @@ _BYTES_IN_NAME: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class ListedFile:
     """A file of the cache."""
 
     path: str
@@ -77,9 +77,9 @@ class Trim:
     """Path of a segment → first byte of a chunk → how many readers of this process will come to it."""
     evicted: list[str] = field(default_factory=list)
 
-    def run(self, lying: list[Lying]) -> None:
+    def run(self, lying: list[ListedFile]) -> None:
         """Let the strategy have its part of each segment, the one used longest ago first; then whatever is oldest."""
-        segments: defaultdict[str, list[Lying]] = defaultdict(list)
+        segments: defaultdict[str, list[ListedFile]] = defaultdict(list)
         for each in lying:
             segments[each.segment].append(each)
         by_age = sorted(segments, key=lambda name: (max(each.used_ns for each in segments[name]), name))
@@ -96,7 +96,7 @@ class Trim:
             if each.path not in gone:
                 self._evict(each)
 
-    def _chosen(self, segment: str, files: list[Lying]) -> Iterator[Lying]:
+    def _chosen(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
         """Yield what the strategy takes of a segment's chunks."""
         chunks = {int(name): each for each in files if (name := Path(each.path).name).isdecimal()}
         needed = self.needs(segment)
@@ -107,7 +107,7 @@ class Trim:
         total = max(len(hydrated), -(-stored_bytes_in(segment) // self.chunk_bytes))
         yield from (chunks[each.start] for each in self.rule.evicted(hydrated, total))
 
-    def _forget_index(self, files: list[Lying]) -> None:
+    def _forget_index(self, files: list[ListedFile]) -> None:
         """Evict what stands beside a segment of which nothing is left."""
         gone = set(self.evicted)
         rest = [each for each in files if each.path not in gone]
@@ -115,7 +115,7 @@ class Trim:
             for each in rest:
                 self._evict(each)
 
-    def _evict(self, each: Lying) -> None:
+    def _evict(self, each: ListedFile) -> None:
         if evict(each.path):
             self.evicted.append(each.path)
             self.left = Usage(self.left.bytes - each.bytes, self.left.objects - 1)
@@ -135,9 +135,9 @@ def stored_bytes_in(segment: str) -> int:
     return int(pieces[_BYTES_IN_NAME]) if is_named else 0
 
 
-def walk(folder: str, at_once: int = 1) -> list[Lying]:
+def walk(folder: str, at_once: int = 1) -> list[ListedFile]:
     """Return every file of a cache; so many folders are listed at once."""
-    found: list[Lying] = []
+    found: list[ListedFile] = []
     folders = [folder]
     with ThreadPoolExecutor(at_once, thread_name_prefix="walk") as pool:
         while folders:
@@ -147,10 +147,10 @@ def walk(folder: str, at_once: int = 1) -> list[Lying]:
     return found
 
 
-def _listed(folder: str) -> tuple[list[str], list[Lying]]:
+def _listed(folder: str) -> tuple[list[str], list[ListedFile]]:
     """Return the folders and the files in a folder; neither where it is gone."""
     folders: list[str] = []
-    files: list[Lying] = []
+    files: list[ListedFile] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -158,11 +158,11 @@ def _listed(folder: str) -> tuple[list[str], list[Lying]]:
             else:
                 with suppress(OSError):
                     seen = entry.stat(follow_symlinks=False)
-                    files.append(Lying(entry.path, seen.st_size, seen.st_mtime_ns))
+                    files.append(ListedFile(entry.path, seen.st_size, seen.st_mtime_ns))
     return folders, files
 
 
-def usage_of(lying: list[Lying]) -> Usage:
+def usage_of(lying: list[ListedFile]) -> Usage:
     """Sum up what files take."""
     return Usage(sum(each.bytes for each in lying), len(lying))
 
@@ -218,7 +218,7 @@ class Room:
         self._lock = threading.Lock()
         self._used: Usage | None = None
         self._walked_ns = 0
-        self._carried: list[Lying] = []
+        self._carried: list[ListedFile] = []
         """What the last walk listed and its trim left, those first that were used longest ago."""
 
     @property
@@ -251,7 +251,7 @@ class Room:
     def _written_ns(self) -> int:
         return Path(self._place.drafts).stat().st_mtime_ns
 
-    def _walked(self) -> list[Lying]:
+    def _walked(self) -> list[ListedFile]:
         self._walked_ns = self._written_ns()
         return walk(str(self._place.folder), self._at_once)
 
@@ -293,7 +293,7 @@ class Room:
         count_of_cache(name)
         note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
 
-    def _carry(self, listed: list[Lying], trim: Trim) -> None:
+    def _carry(self, listed: list[ListedFile], trim: Trim) -> None:
         """Keep what is left of a listing for the next trim, as far as its memory goes."""
         gone, room = set(trim.evicted), self._most_carried
         for each in listed:
@@ -304,7 +304,7 @@ class Room:
                 self._carried.append(each)
 
 
-def _is_as_listed(each: Lying) -> bool:
+def _is_as_listed(each: ListedFile) -> bool:
     """Tell whether a file is still as it was listed: nobody has used it since."""
     try:
         return Path(each.path).stat(follow_symlinks=False).st_mtime_ns == each.used_ns

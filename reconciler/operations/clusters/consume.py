@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import cluster_named
-from reconciler.operations.clusters.mounts import told_asleep
+from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
@@ -411,7 +411,7 @@ def consume(
     form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
     work = open_work(invocation, select)
     source, where = _source(work, address, options)
-    named = nullcontext() if options.regex is not None else told_asleep(work, source.address)
+    named = nullcontext() if options.regex is not None else told_unmounted(work, source.address)
     with named, opened(invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
         progress = _progress(work, source, options, stream)
         reading = Reading(source, options, progress, stop)
@@ -528,7 +528,7 @@ def produce(
     topic = topic_address(address)
     refuse_another_cluster(work, cluster_of(topic) or "", read_state(work))
     records = size = 0
-    with told_asleep(work, topic):
+    with told_unmounted(work, topic):
         producer = provider_of(work, topic).producer(topic)
     with _opened(invocation, options, stdin) as given:
         for batch in read_input(given):

@@ -299,10 +299,10 @@ def _given(cluster: str | None) -> tuple[str, ...]:
     return () if cluster is None else (cluster,)
 
 
-Lying: TypeAlias = Literal["mountable", "mounting", "mounted", "unmounting"]
+MountableState: TypeAlias = Literal["mountable", "mounting", "mounted", "unmounting"]
 
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
-_STATES: Final[Mapping[str, Lying]] = {"detached": "mountable", "claimed": "mounting", "mounted": "mounted"}
+_STATES: Final[Mapping[str, MountableState]] = {"detached": "mountable", "claimed": "mounting", "mounted": "mounted"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +312,7 @@ class MountRow:
     location: str
     name: str
     """What its owner calls it; of a mountable one, the name it was made with."""
-    state: Lying
+    state: MountableState
     storage: str
     clusters: tuple[str, ...]
     """Those of the workspace that share the object storage: it can be mounted on any of them."""
@@ -375,7 +375,7 @@ def list_mounts(reach: MountSite, clusters: Sequence[str], states: Sequence[str]
         UsageError: There is no such state.
         UserError: One is not in this workspace, or has no object storage.
     """
-    known = (*get_args(Lying), *(state.value for state in MigrationState if is_under_way(state)))
+    known = (*get_args(MountableState), *(state.value for state in MigrationState if is_under_way(state)))
     for state in states:
         if state not in known:
             hint = did_you_mean(nearest(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
@@ -587,11 +587,11 @@ def _blocked(release: Release) -> BlockedError:
     return BlockedError(message, hint=f"Where that cluster is gone for good, allow it once with: {command}")
 
 
-# Topics that somebody looks for, and that were unmounted: where they lie, and what wakes them.
+# Topics that somebody looks for, and that were unmounted: where they lie, and how to mount them again.
 
 
 @dataclass(frozen=True, slots=True)
-class Asleep:
+class UnmountedTopic:
     """A topic that a mounting has unmounted, or shall."""
 
     mounting: Address
@@ -604,26 +604,26 @@ class Asleep:
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
-def sleeping_topics(desired: Desired, record: Record) -> dict[Address, Asleep]:
+def unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
     """Return the topics that mountings have unmounted or shall, as the state and the files say it."""
     declared = [each.resource for each in desired.values()]
     wanted = [each for each in declared if isinstance(each, Mounting) and each.spec.state == "unmounted"]
-    found = {mounted_by(each): Asleep(each.address, None) for each in wanted}
+    found = {mounted_by(each): UnmountedTopic(each.address, None) for each in wanted}
     for address, last in record.items():
         if isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted":
-            found[mounted_by(last.resource)] = Asleep(address, last.physical_name)
+            found[mounted_by(last.resource)] = UnmountedTopic(address, last.physical_name)
     return found
 
 
 @contextmanager
-def told_asleep(work: Work, topic: Address) -> Iterator[None]:
-    """Say of a topic that is not there that it sleeps, if it does, in place of that it does not exist."""
+def told_unmounted(work: Work, topic: Address) -> Iterator[None]:
+    """Say of a topic that is not there that it is unmounted, if it is, in place of that it does not exist."""
     try:
         yield
     except NotAuthorizedError:
         raise  # who may not see it is not told where it lies
     except UserError as error:
-        found = None if _is_there(work, topic) else _asleep(work, topic)
+        found = None if _is_there(work, topic) else _unmounted(work, topic)
         if found is None:
             raise
         raise found from error
@@ -635,9 +635,9 @@ def _is_there(work: Work, topic: Address) -> bool:
     return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
 
 
-def _asleep(work: Work, topic: Address) -> UserError | None:
+def _unmounted(work: Work, topic: Address) -> UserError | None:
     desired, record = work.loaded.desired, _recorded(work)
-    known = sleeping_topics(desired, record).get(topic)
+    known = unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
         return None  # nobody speaks of it: a slip of the pen is not looked for in object storage
     lying = _lying(work, topic, known)
@@ -647,7 +647,7 @@ def _asleep(work: Work, topic: Address) -> UserError | None:
     by = "" if known is None else f" by {known.mounting}"
     if lying is None or lying.state == "detached":
         place = f" at {location}" if location is not None else ""
-        return UserError(f"{topic} lies detached{place}{by}", hint=_waking(topic, known, location))
+        return UserError(f"{topic} lies detached{place}{by}", hint=_mount_hint(topic, known, location))
     clusters = {
         each.incarnation: cluster_of(address) for address, each in record.items() if kind_of(address) == "cluster"
     }
@@ -668,7 +668,7 @@ def _recorded(work: Work) -> Record:
     return snapshot.record if snapshot is not None else {}
 
 
-def _lying(work: Work, topic: Address, known: Asleep | None) -> Mountable | None:
+def _lying(work: Work, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
     """Return what object storage has of a topic; `None` where it has nothing, or cannot be asked."""
     provider = provider_of(work, topic)
     try:
@@ -681,7 +681,7 @@ def _lying(work: Work, topic: Address, known: Asleep | None) -> Mountable | None
     return next((each for each in listed if each.state == "detached" and (each.owner, each.name) == own), None)
 
 
-def _waking(topic: Address, known: Asleep | None, location: str | None) -> str:
+def _mount_hint(topic: Address, known: UnmountedTopic | None, location: str | None) -> str:
     if known is not None:
         return f"To have it back: state: mounted in {known.mounting}, and reconciler apply"
     source = f" and source: {location}" if location is not None else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import MissingSparkError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.lifecycles.tiered import TieringState
-from reconciler.operations.clusters.mounts import told_asleep
+from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import AT_ONCE, check_answers, look_over, measure
 from reconciler.operations.steps.runner import require_confirmation
@@ -112,7 +112,7 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
     topic = topic_address(address)
     provider = provider_of(work, topic)
     check_answers(work, cluster_of(topic) or "")
-    with told_asleep(work, topic):
+    with told_unmounted(work, topic):
         found, observed = find_topic(provider, topic)
     standing = provider.standing(topic)
     return TopicDescription(
@@ -488,7 +488,7 @@ def profile_topic(invocation: Invocation, select: Select, address: str, retentio
     topic = topic_address(address)
     provider = provider_of(work, topic)
     check_answers(work, cluster_of(topic) or "")
-    with told_asleep(work, topic):
+    with told_unmounted(work, topic):
         found, _ = find_topic(provider, topic)
     log = provider.log(found)
     _check_spark(work, invocation.environ)

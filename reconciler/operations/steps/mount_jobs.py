@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.mirror_copy import Copier
     from reconciler.planning.actions import RunJob, Transition
-    from reconciler.providers.protocol import CopyMove, CopyMoves, Hibernation, LiveTopic, Provider
+    from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, Provider, StorageMoves
     from reconciler.records.log import TopicLog, TransactionalSink
     from reconciler.resources.mirrors import MirrorSeen
 
@@ -154,7 +154,7 @@ class MountPorts:
     """Asked before each step; may raise."""
 
     @property
-    def by_jobs(self) -> Hibernation:
+    def by_jobs(self) -> StorageMoves:
         """What the cluster does for jobs."""
         found = self.provider.migrations.by_jobs
         if found is None:

@@ -15,7 +15,7 @@ from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
 from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
     Attached,
-    Lying,
+    SharedStorage,
     elsewhere,
     found_beside,
     found_detached,
@@ -383,7 +383,7 @@ class _Looking:
         }
         self._listed: dict[str, Sequence[Mountable] | UserError] = {}
         self._by_location: dict[str, Mapping[str, Mountable]] = {}
-        self._lying: dict[str, Lying | UserError] = {}
+        self._lying: dict[str, SharedStorage | UserError] = {}
         self._leaving = {
             mounted_by(declared.resource): address
             for address, declared in desired.items()
@@ -440,7 +440,7 @@ class _Looking:
         if found is not None:
             return found
         others = [(name, lying) for name in self._others(mounting.cluster) for lying in [self._storage(name)]]
-        known = [(name, there) for name, there in others if isinstance(there, Lying)]
+        known = [(name, there) for name, there in others if isinstance(there, SharedStorage)]
         return elsewhere(mounting, lying.url, known) or nothing_there(mounting, lying.url, self._leaves_by(mounting))
 
     def _leaves_by(self, mounting: Mounting) -> Address | None:
@@ -550,16 +550,16 @@ class _Looking:
                 self._listed[cluster] = error
         return self._listed[cluster]
 
-    def _storage(self, cluster: str) -> Lying | UserError:
+    def _storage(self, cluster: str) -> SharedStorage | UserError:
         if cluster not in self._lying:
             listed = self._list(cluster)
             self._lying[cluster] = listed if isinstance(listed, UserError) else self._lies(cluster, listed)
         return self._lying[cluster]
 
-    def _lies(self, cluster: str, listed: Sequence[Mountable]) -> Lying:
+    def _lies(self, cluster: str, listed: Sequence[Mountable]) -> SharedStorage:
         identities = {name: each.cluster_id for name, each in self._seen.identities.items() if each is not None}
         storage = self._clusters[cluster].spec.object_storage
-        return Lying(
+        return SharedStorage(
             storage.url if storage is not None else "",
             identities.get(cluster),
             listed,

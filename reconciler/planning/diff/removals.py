@@ -86,7 +86,7 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
     name = address.partition("/")[2]
     if any(Address(f"{kind}/{name}") in situation.observed for kind in ("topic", "mirror")):
         return False
-    return address not in situation.asleep and address not in situation.left_names
+    return address not in situation.unmounted and address not in situation.left_names
 
 
 def _unproven(situation: Situation) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
             return
         before = destroyed_as_mirror(address, last, situation)
     reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
-    kept = Estimate(location=situation.asleep.get(address))
+    kept = Estimate(location=situation.unmounted.get(address))
     if before is not None and isinstance(before.resource, Mounting):
         _say_under_way(address, before, before.resource, decision)
     elif _is_only_forgotten(address, last, before, situation):
@@ -324,10 +324,10 @@ class Holding:
         if delete is None and kind_of(address) == "mirror":
             twin = self._deletes.get(Address("topic/" + address.partition("/")[2]))
             delete = twin if twin is not None and isinstance(twin.before, MirrorTopic) else None
-        is_taken = address in self._moved or address in self._detached or self._is_asleep(address)
+        is_taken = address in self._moved or address in self._detached or self._is_unmounted(address)
         return is_taken or (delete is not None and delete.blocked is None)
 
-    def _is_asleep(self, address: Address) -> bool:
+    def _is_unmounted(self, address: Address) -> bool:
         """Tell whether it is a mounting whose topic is not to be here: that needs no namespace to lie in."""
         wanted = self._situation.wanted.get(address)
         resource = wanted.resource if wanted is not None else None

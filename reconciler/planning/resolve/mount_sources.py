@@ -34,7 +34,7 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class Lying:
+class SharedStorage:
     """One object storage as the clusters that share it see it."""
 
     url: str
@@ -75,46 +75,46 @@ class Lying:
         return found
 
 
-def found_source(mounting: Mounting, kept: str | None, lying: Lying) -> MountSource | UserError | None:
+def found_source(mounting: Mounting, kept: str | None, storage: SharedStorage) -> MountSource | UserError | None:
     """Return what a mounting takes, or why it cannot; `None`: this object storage knows of no such topic.
 
     `kept` is the location that this very mounting detached last, which its name means before any other.
     """
     source = mounting.spec.source
-    if source is None and kept is not None and _is_free(kept, lying):
+    if source is None and kept is not None and _is_free(kept, storage):
         source = kept
     if source is not None and "/" in source:
-        return _at(source, lying)
-    return _named(wanted_name(mounting), lying)
+        return _at(source, storage)
+    return _named(wanted_name(mounting), storage)
 
 
-def found_beside(mounting: Mounting, lying: Lying) -> MountSource | None:
+def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
     """Return what a mounting would take by name alone, were there not a topic that has its name on the cluster."""
-    attached, called = lying.called.get(wanted_name(mounting), ((), ()))
+    attached, called = storage.called.get(wanted_name(mounting), ((), ()))
     leaving = (MountSource(each.location, None, each.leaves_by) for each in attached if each.leaves_by is not None)
     free = (MountSource(each.location, None) for each in called if each.state == "detached")
     return next(free, next(leaving, None))
 
 
-def found_detached(mounting: Mounting, lying: Lying) -> MountSource | UserError | None:
+def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
     """Return where the topic of an unmounted mounting lies that is not there; `None`: it cannot be told.
 
     A topic that never was is a slip: nothing could ever be unmounted.
     """
     last = [
         each.location
-        for each in lying.mountables
-        if (each.state, each.owner, each.name) == ("detached", lying.cluster_id, mounting.topic_name)
+        for each in storage.mountables
+        if (each.state, each.owner, each.name) == ("detached", storage.cluster_id, mounting.topic_name)
     ]
     if len(last) == 1:
         return MountSource(last[0], None)
-    match found_source(mounting, None, lying):
+    match found_source(mounting, None, storage):
         case MountSource() as found:
             return found
         case UserError():
             return None
         case None:
-            message = f"there is no topic {mounting.topic_name}, and none of that name lies detached in {lying.url}"
+            message = f"there is no topic {mounting.topic_name}, and none of that name lies detached in {storage.url}"
             return UserError(message, hint="Correct its name, or remove the Mounting: there is nothing to unmount.")
 
 
@@ -124,18 +124,18 @@ def is_same_place(one: str, other: str) -> bool:
     return (_place(one), name) == (_place(other), other_name) and (here == there or not here or not there)
 
 
-def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, Lying]]) -> UserError | None:
+def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]) -> UserError | None:
     """Return that what a mounting asks for lies in the object storage of other clusters, by their names."""
-    for cluster, lying in others:
-        match found_source(mounting, None, lying):
+    for cluster, storage in others:
+        match found_source(mounting, None, storage):
             case None:
                 pass
             case MountSource() as found:
-                message = f"{found.location} lies in {lying.url}, the objectStorage of cluster {cluster}"
+                message = f"{found.location} lies in {storage.url}, the objectStorage of cluster {cluster}"
                 hint = f"Mount it on a cluster with that objectStorage: this one has {url}."
                 return UserError(message, hint=hint)
             case UserError() as error:
-                message = f"{error.message}, in {lying.url}, the objectStorage of cluster {cluster}"
+                message = f"{error.message}, in {storage.url}, the objectStorage of cluster {cluster}"
                 return UserError(message, hint=f"This cluster has another one, {url}. {error.hint}")
     return None
 
@@ -166,47 +166,47 @@ def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None
     return UserError(message, hint=f"{_SEE}, or correct source.")
 
 
-def _at(location: str, lying: Lying) -> MountSource | UserError | None:
-    attached, mountables = lying.at.get(_place(location), ((), ()))
+def _at(location: str, storage: SharedStorage) -> MountSource | UserError | None:
+    attached, mountables = storage.at.get(_place(location), ((), ()))
     for leaving in attached:
         if is_same_place(location, leaving.location):
             return _taken_from(leaving)
     for found in mountables:
         if is_same_place(location, found.location):
-            return MountSource(found.location, None) if found.state == "detached" else _owned(found, lying)
+            return MountSource(found.location, None) if found.state == "detached" else _owned(found, storage)
     for other in mountables:
-        message = f"at {location} in {lying.url} lies topic {other.full_name}"
+        message = f"at {location} in {storage.url} lies topic {other.full_name}"
         return UserError(message, hint=f"Write {other.location}, or correct the cluster id and revision.")
     return None
 
 
-def _named(full_name: str, lying: Lying) -> MountSource | UserError | None:
-    attached, called = lying.called.get(full_name, ((), ()))
+def _named(full_name: str, storage: SharedStorage) -> MountSource | UserError | None:
+    attached, called = storage.called.get(full_name, ((), ()))
     leaving = [each for each in attached if each.leaves_by is not None]
     free = [each.location for each in called if each.state == "detached"]
     found = sorted({*free, *(each.location for each in leaving)})
     if len(found) > 1:
-        message = f"{len(found)} topics called {full_name} lie in {lying.url}: {_some(found)}"
+        message = f"{len(found)} topics called {full_name} lie in {storage.url}: {_some(found)}"
         return UserError(message, hint="Write the location of the one that is meant as source.")
     if leaving:
         return _taken_from(leaving[0])
     if free:
         return MountSource(free[0], None)
     if called:
-        return _owned(called[0], lying)
-    return _taken_from(attached[0]) if attached else _called_otherwise(full_name, lying)
+        return _owned(called[0], storage)
+    return _taken_from(attached[0]) if attached else _called_otherwise(full_name, storage)
 
 
-def _called_otherwise(full_name: str, lying: Lying) -> UserError | None:
+def _called_otherwise(full_name: str, storage: SharedStorage) -> UserError | None:
     """Return where a topic lies that somebody may mean by a name that it was not made with."""
-    free = [each for each in lying.mountables if each.state == "detached"]
+    free = [each for each in storage.mountables if each.state == "detached"]
     renamed = sorted(each.location for each in free if each.name == full_name)
     own = split_name(full_name)[1]
     found = renamed or sorted(each.location for each in free if split_name(each.full_name)[1] == own)
     if not found:
         return None
     why = "what was called so last lies" if renamed else "in another namespace that name lies"
-    message = f"no detached topic {full_name} lies in {lying.url}; {why} at {_some(found)}"
+    message = f"no detached topic {full_name} lies in {storage.url}; {why} at {_some(found)}"
     return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 
@@ -218,22 +218,22 @@ def _taken_from(attached: Attached) -> MountSource | UserError:
     return UserError(message, hint=hint)
 
 
-def _owned(found: Mountable, lying: Lying) -> UserError:
+def _owned(found: Mountable, storage: SharedStorage) -> UserError:
     word = "mounted on" if found.state == "mounted" else "being mounted on"
     release = f"reconciler mount release {found.location} --owner {found.owner} --allow release:{found.location}"
-    if found.owner is not None and found.owner == lying.cluster_id and found.state == "mounted":
+    if found.owner is not None and found.owner == storage.cluster_id and found.state == "mounted":
         message = (
             f"{found.location} was mounted on this cluster as {found.name}, and was deleted there outside reconciler"
         )
         hint = f"Make what is left of it mountable again: {release}"
         return UserError(message, hint=hint)
-    message = f"{found.location} is {word} {lying.whose(found.owner)} as {found.name}"
+    message = f"{found.location} is {word} {storage.whose(found.owner)} as {found.name}"
     hint = f"Unmount it there first. Where that cluster is gone for good: {release}"
     return UserError(message, hint=hint)
 
 
-def _is_free(location: str, lying: Lying) -> bool:
-    _, mountables = lying.at.get(_place(location), ((), ()))
+def _is_free(location: str, storage: SharedStorage) -> bool:
+    _, mountables = storage.at.get(_place(location), ((), ()))
     return any(each.location == location and each.state == "detached" for each in mountables)
 
 

@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.clusters.mounts import Underway
 from reconciler.providers.kafka.admin import configure
-from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
+from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import SITES, read_all, unnumbered
@@ -139,15 +139,15 @@ def test_records_that_the_client_library_cannot_read_or_write_come_back_as_they_
 def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = KafkaHibernation.keep
+    keep = KafkaStorageMoves.keep
 
-    def keeping(self: KafkaHibernation, move: MountJob) -> None:
+    def keeping(self: KafkaStorageMoves, move: MountJob) -> None:
         keep(self, move)
         if move.state == "cut_over":
             configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=90)
 
-    monkeypatch.setattr(KafkaHibernation, "keep", keeping)
+    monkeypatch.setattr(KafkaStorageMoves, "keep", keeping)
     site.declare("live", "unmounted")
     verdict = str(site.bench.apply().verdict)
     assert "producers were allowed to write to it while it was about to be deleted" in verdict
@@ -173,7 +173,7 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     def refused(*_: object) -> None:
         raise RetryableError("the cluster is away", hint="Wait.")
 
-    monkeypatch.setattr(KafkaHibernation, "finish", refused)
+    monkeypatch.setattr(KafkaStorageMoves, "finish", refused)
     assert site.bench.apply().verdict is not None
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
@@ -209,32 +209,32 @@ def rarely(*step: object) -> object:
 
 
 UNMOUNTING = [
-    rarely(CLUSTER, "KafkaHibernation.keep", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.keep", 1),
     rarely(WRITING, "begin", 1),
-    (CLUSTER, "KafkaHibernation.keep", 2),
+    (CLUSTER, "KafkaStorageMoves.keep", 2),
     rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
     ("reconciler.providers.kafka.ledger", "Ledger.change", 4),
     ("reconciler.providers.kafka.admin", "configure", 1),
     rarely("reconciler.providers.kafka.seal", "Seals.put", 1),
     rarely("reconciler.jobs.archive", "archive", 1),
     rarely(WRITING, "describe", 1),
-    rarely(CLUSTER, "KafkaHibernation.keep", 3),
-    (CLUSTER, "KafkaHibernation.remove", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.keep", 3),
+    (CLUSTER, "KafkaStorageMoves.remove", 1),
     (WRITING, "detach", 1),
     rarely(WRITING, "tidy", 1),
-    rarely(CLUSTER, "KafkaHibernation.end", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.end", 1),
 ]
 MOUNTING = [
-    rarely(CLUSTER, "KafkaHibernation.keep", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.keep", 1),
     rarely(TAKING, "claim", 1),
-    (CLUSTER, "KafkaHibernation.make", 1),
-    rarely(CLUSTER, "KafkaHibernation.keep", 2),
+    (CLUSTER, "KafkaStorageMoves.make", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.keep", 2),
     ("reconciler.jobs.archive", "restore", 1),
-    rarely(CLUSTER, "KafkaHibernation.keep", 3),
-    rarely(CLUSTER, "KafkaHibernation.keep", 4),
-    rarely(CLUSTER, "KafkaHibernation.finish", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.keep", 3),
+    rarely(CLUSTER, "KafkaStorageMoves.keep", 4),
+    rarely(CLUSTER, "KafkaStorageMoves.finish", 1),
     (TAKING, "settle", 1),
-    rarely(CLUSTER, "KafkaHibernation.end", 1),
+    rarely(CLUSTER, "KafkaStorageMoves.end", 1),
 ]
 
 

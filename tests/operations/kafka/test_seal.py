@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
-from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
+from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
@@ -61,12 +61,12 @@ def sealed(warnings: Iterable[Finding]) -> set[str]:
 
 
 def seals(site: Site) -> Seals:
-    hibernation = site.live.migrations.hibernation
-    return Seals(hibernation.client, hibernation.ledger)
+    moves = site.live.migrations.storage_moves
+    return Seals(moves.client, moves.ledger)
 
 
 def topic_id(site: Site) -> str:
-    topic = site.live.migrations.hibernation.topic(site.topic)
+    topic = site.live.migrations.storage_moves.topic(site.topic)
     assert topic is not None
     return topic.id
 
@@ -177,7 +177,7 @@ def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(site: Site, m
     def broken(*_: object) -> bool:
         raise RetryableError("the cluster is away", hint="Wait.")
 
-    monkeypatch.setattr(KafkaHibernation, "is_shut_out", broken)
+    monkeypatch.setattr(KafkaStorageMoves, "is_shut_out", broken)
     site.declare("live", "unmounted")
     assert "the cluster is away" in str(site.bench.apply().verdict)
     monkeypatch.undo()

@@ -140,7 +140,7 @@ def test_what_is_written_to_the_old_name_after_somebody_broke_its_seal_keeps_it_
         site.bench.events.append(event)  # type: ignore[arg-type]
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:") and not written:
             written.append(event)
-            client = site.live.migrations.hibernation.client
+            client = site.live.migrations.storage_moves.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
 

@@ -14,7 +14,7 @@ from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.admin import seen
 from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.mounts.mount_ledger import KINDS, SEALED, cluster_uuid, moves_in, places_in, seals_in
-from reconciler.providers.kafka.mounts.mounts import KafkaHibernation
+from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
 from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
 from reconciler.providers.kafka.seal import Seals, refusal
 from reconciler.providers.migration_views import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Ledger
     from reconciler.providers.kafka.mounts.mount_ledger import Seal
     from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import Edge, GroupsOfCluster, Hibernation, MountJob
+    from reconciler.providers.protocol import Edge, GroupsOfCluster, MountJob, StorageMoves
     from reconciler.records.log import TopicLog
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
@@ -56,25 +56,25 @@ _CLOSED: Final = "inbound"
 class KafkaMigrations:
     """The moves of one cluster. Only an apply goes on with one: it takes jobs."""
 
-    hibernation: KafkaHibernation
+    storage_moves: KafkaStorageMoves
     now_ms: Callable[[], int]
 
     @property
-    def by_jobs(self) -> Hibernation:
+    def by_jobs(self) -> StorageMoves:
         """What jobs ask of the cluster."""
-        return self.hibernation
+        return self.storage_moves
 
     @property
     def copies(self) -> KafkaCopyMoves:
         """What jobs ask of the cluster to move a topic by copying it."""
-        here = self.hibernation
+        here = self.storage_moves
         return KafkaCopyMoves(here.client, here.naming, here.ledger, here.groups, here.capabilities, here.log)
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves the ledger keeps; their ids are the moments in which they began."""
-        entries = self.hibernation.ledger.read(*KINDS, SEALED)
+        entries = self.storage_moves.ledger.read(*KINDS, SEALED)
         seals = seals_in(entries)
-        name = self.hibernation.client.name
+        name = self.storage_moves.client.name
         return [_migration(move, seals.get(move.topic_id or ""), name) for move in moves_in(entries)]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
@@ -82,7 +82,7 @@ class KafkaMigrations:
 
         Of an unmount producers are let in again.
         """
-        moves = moves_in(self.hibernation.ledger.read(*KINDS))
+        moves = moves_in(self.storage_moves.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
             message = f"migration {migration}: Data migration does not exist"
@@ -97,7 +97,7 @@ class KafkaMigrations:
 
     def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
         """Return why topics cannot be moved: one that is gone, a name that is taken, a move that is under way."""
-        here = self.hibernation
+        here = self.storage_moves
         moves = {move.topic: move for move in moves_in(here.ledger.read(*KINDS))}
         found: dict[str, ReconcilerError] = {}
         for name in topics:
@@ -120,18 +120,18 @@ class KafkaMigrations:
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers of the object storage say."""
-        return detached_in(self.hibernation.storage)
+        return detached_in(self.storage_moves.storage)
 
     def releasable(self, location: str, owner: str) -> Mountable:
         """Return what a release would make mountable."""
-        return releasable_in(self.hibernation.storage, location, owner)
+        return releasable_in(self.storage_moves.storage, location, owner)
 
     def release(self, location: str, owner: str) -> Mountable:
         """Take a topic from an owner that will not come back."""
-        return released_in(self.hibernation.storage, location, owner, now_ms=self.now_ms())
+        return released_in(self.storage_moves.storage, location, owner, now_ms=self.now_ms())
 
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
-        here = self.hibernation
+        here = self.storage_moves
         if move.direction == "inbound":
             if move.topic_id is not None:
                 here.remove(move.topic, move.topic_id)
@@ -217,7 +217,7 @@ class Mountings:
     ) -> KafkaMigrations:
         """Return the mounts and unmounts of the cluster."""
         name = self.declared.metadata.name
-        hibernation = KafkaHibernation(
+        moves = KafkaStorageMoves(
             self.declared.address,
             self.client,
             naming,
@@ -228,7 +228,7 @@ class Mountings:
             lambda full_name: log(address_of("topic", name, full_name)),
             self.edge.now_ms,
         )
-        return KafkaMigrations(hibernation, self.edge.now_ms)
+        return KafkaMigrations(moves, self.edge.now_ms)
 
     def laid_over(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None

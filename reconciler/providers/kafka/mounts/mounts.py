@@ -53,7 +53,7 @@ _DEFAULT: Final = 5
 
 
 @dataclass(frozen=True)
-class KafkaHibernation:
+class KafkaStorageMoves:
     """One cluster: its brokers, its ledger, and its object storage."""
 
     address: Address
