@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -16,9 +17,15 @@ from reconciler.objectstore.base import PROBE
 from reconciler.objectstore.register import create, cut_off, is_cut_off
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reconciler.objectstore.base import ObjectStore
 
 
+T = TypeVar("T")
+
+_LOOKS: Final = 3
+"""How often a head or manifest is read that names an object which is not there, before that is believed."""
 RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 
@@ -46,6 +53,20 @@ def missing_offsets(store: ObjectStore, key: str, first: int, last: int) -> Miss
     error = missing(store, key, f"what lies at offsets {first} to {last}")
     error.key, error.url, error.offsets = key, store.url, (first, last)
     return error
+
+
+def look_again(look: Callable[[], T]) -> T:
+    """Return what `look` returns: it looks anew, three times in all, where an object that was named is not there.
+
+    Maintenance may have put another object in its place and deleted it: the head or manifest, read again, tells.
+
+    Raises:
+        MissingObjectError: It was not there the last time either.
+    """
+    for _ in range(_LOOKS - 1):
+        with suppress(MissingObjectError):
+            return look()
+    return look()
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from reconciler.embedded.catalog.tables import name_with_id, topic_named
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.keys import fresh_mark
-from reconciler.embedded.objects import missing_offsets
+from reconciler.embedded.objects import look_again, missing_offsets
 from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.gate import delete_named, writer_of
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_head
@@ -27,7 +27,7 @@ from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_p
 from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.tiered.remote_retention import settle
 from reconciler.embedded.tiered.remote_tier import check_given, check_storage, remote_partition, remote_tier
-from reconciler.errors import MissingObjectError, RetryableError, UserError
+from reconciler.errors import RetryableError, UserError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import Truncated
 from reconciler.runtime.threads import side_by_side
@@ -267,20 +267,15 @@ class Cutting:
             MissingObjectError: A page, or the part across the cut, is not there.
             LostRaceError: Others were faster every time.
         """
-        for look in range(1, _LOOKS + 1):
-            try:
-                # What an earlier operation left is cut first: the head tells of the last one only.
-                self._settle(partition)
-                head = self._cut(partition, at)
-                self._settle(partition)
-                if self._is_too_short(partition, head):
-                    head = self._cut(partition, at)
-            except MissingObjectError:
-                # Upkeep may have put other objects in the place of those: the head tells.
-                if look == _LOOKS:
-                    raise
-            else:
-                break
+
+        def cut() -> Head:
+            # What an earlier operation left is cut first: the head tells of the last one only.
+            self._settle(partition)
+            head = self._cut(partition, at)
+            self._settle(partition)
+            return self._cut(partition, at) if self._is_too_short(partition, head) else head
+
+        head = look_again(cut)
         self._settle(partition)
         done = head.truncated or {}
         return Truncated(int(done["offset"]), int(done["records"]))

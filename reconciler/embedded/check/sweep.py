@@ -18,13 +18,13 @@ import orjson
 from reconciler.embedded.catalog.commits import catalog_register, lost_catalog, named_by, trace_of_catalog
 from reconciler.embedded.check.stored import IMMUTABLE, Headless, list_store
 from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
-from reconciler.embedded.objects import read_cluster_id
+from reconciler.embedded.objects import look_again, read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import NOBODY, read_head
 from reconciler.embedded.segments.pages import all_pages, read_page
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import remote_tier
-from reconciler.errors import MissingObjectError, UserError
+from reconciler.errors import UserError
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
 _AT_ONCE: Final = 16
-_LOOKS: Final = 3
 _BATCH: Final = 1000
 
 
@@ -154,16 +153,12 @@ def _named_by_catalog(store: ObjectStore) -> list[str]:
 
 def _named_by_head(store: ObjectStore, key: str) -> list[str]:
     topic_id, partition = partition_of_head(key)
-    look = 1
-    while True:
+
+    def named() -> list[str]:
         head = read_head(store, topic_id, partition)
-        try:
-            return [] if head is None else _named_in(store, head)
-        except MissingObjectError:
-            # Upkeep may have put another page in its place: the head tells.
-            if look == _LOOKS:
-                raise
-        look += 1
+        return [] if head is None else _named_in(store, head)
+
+    return look_again(named)
 
 
 def _named_in(store: ObjectStore, head: Head) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, 
 
 from reconciler.embedded.maintenance.compaction import Compaction
 from reconciler.embedded.maintenance.roll import Merge
-from reconciler.embedded.objects import check_shared, read_cluster_id
+from reconciler.embedded.objects import check_shared, look_again, read_cluster_id
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.segments.retention import cleanup_policy
@@ -16,7 +16,7 @@ from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.object_rewrites import rolled
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.embedded.tiered.upload import Upload, reuploaded
-from reconciler.errors import MissingObjectError, ReconcilerError
+from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,7 +79,6 @@ class Refused:
 # What a task does with partitions that are to be rolled, uploaded, compacted or merged, wherever it runs.
 
 
-_LOOKS: Final = 3
 _THREADS: Final = 4
 """Arrow decodes and encodes beside Python; more would only take memory."""
 _ROUND_BYTES: Final = 256 * 1024 * 1024
@@ -157,16 +156,12 @@ class ChoreTask:
 
     def _done(self, catalog: Catalog, full_name: str, chore: Chore) -> Rewritten | Uploaded | None:
         policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
-        look = 1
-        while True:
+
+        def done() -> Rewritten | Uploaded | None:
             head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
-            try:
-                return None if head is None else self._of(head, chore, policy, rules)
-            except MissingObjectError:
-                # Others may have put another object in its place and deleted it: the head tells.
-                if look == _LOOKS:
-                    raise
-            look += 1
+            return None if head is None else self._of(head, chore, policy, rules)
+
+        return look_again(done)
 
     def _of(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
         match self.job:

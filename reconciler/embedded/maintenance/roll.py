@@ -341,5 +341,4 @@ class Merge:
             offsets = f"{self.partition}, offsets {run[0].base} to {run[-1].last}"
             message = f"{storage.url}: {offsets}: its records are not those whose digest the manifest keeps"
             raise UserError(message, hint="`reconciler run --only scrub` says what is wrong; nothing was changed.")
-        horizons = [entry.horizon_ms for entry in run if entry.horizon_ms is not None]
-        return replace(written, epoch=run[0].epoch, is_segment=True, horizon_ms=max(horizons) if horizons else None)
+        return written.as_segment(run, run[0].epoch)

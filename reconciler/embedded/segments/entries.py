@@ -9,7 +9,7 @@ from reconciler.objectstore.base import check_numbers, check_shape, check_texts
 from reconciler.records.log import Digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from reconciler.records.log import OffsetRange
 
@@ -52,6 +52,11 @@ class Entry:
     def is_dense(self) -> bool:
         """Tell whether every offset between its ends has a record."""
         return self.digest.records == self.last - self.base + 1
+
+    def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
+        """Return it, written of other parts, as a closed segment: its tombstones may go once the last of theirs may."""
+        horizon_ms = max((each.horizon_ms for each in parts if each.horizon_ms is not None), default=None)
+        return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
     def is_within(self, offsets: OffsetRange) -> bool:
         """Tell whether all of it lies in a range."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.keys import fresh_mark, head_key, heads_prefix, partition_of_head
-from reconciler.embedded.objects import damaged
+from reconciler.embedded.objects import damaged, look_again
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.errors import MissingObjectError
 from reconciler.objectstore.register import Register
 from reconciler.records.log import Bounds
 from reconciler.resources.mirrors import NEVER_FETCHED, Position
@@ -362,10 +361,6 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
 # the head again.
 
 
-_LOOKS: Final = 3
-"""How often a head is read again that names a page which is not there, before that is believed."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
     """One partition of a topic; `full_name` is what the topic was called when it was looked at."""
@@ -402,13 +397,5 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
         is_changed = after is not None
         return None if after is None else after.to_json()
 
-    for look in range(1, _LOOKS + 1):
-        try:
-            register.update(changed, mark=fresh_mark())
-        except MissingObjectError:
-            # Other upkeep may have put other pages in the place of those: the head tells.
-            if look == _LOOKS:
-                raise
-        else:
-            break
+    look_again(lambda: register.update(changed, mark=fresh_mark()))
     return is_changed

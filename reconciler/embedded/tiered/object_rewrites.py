@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from reconciler.embedded.keys import index_key, segment_key
+from reconciler.embedded.objects import look_again
 from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.head import swap_head
 from reconciler.embedded.segments.pages import TAIL, Spill
@@ -21,7 +22,7 @@ from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
 from reconciler.embedded.segments.retention import live_entries, segments_of
 from reconciler.embedded.segments.rewrites import Gain, Rebuilding, Replacement
 from reconciler.embedded.tiered.manifest import Garbage, ManifestSpill, ManifestSwap, purge
-from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
+from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.retention import CleanupPolicy, Segment
     from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
-
-
-_LOOKS: Final = 3
-"""How often a manifest is read again that names a page which is not there, before that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +97,7 @@ def publish_remote(
     """
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
     change = _Change(storage, rewrite, lambda: now_ms() - put_ms > STALE_MS)
-    for look in range(1, _LOOKS + 1):
-        try:
-            after = swap(rewrite.partition, change)
-        except MissingObjectError:
-            # Others may have put another page in its place: the manifest tells.
-            if look == _LOOKS:
-                raise
-        else:
-            break
+    after = look_again(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
     storage.delete([*change.superfluous(after), *keys_of(dropped)])
@@ -390,8 +379,7 @@ def _one_file(store: ObjectStore, segment: Segment, partition: Partition, writer
         offsets = f"{partition}, offsets {segment.base} to {segment.last}"
         message = f"{store.url}: {offsets}: its records are not those whose digest the head keeps"
         raise UserError(message, hint="Restore its parts from a copy of the store; nothing was changed.")
-    horizons = [entry.horizon_ms for entry in segment.entries if entry.horizon_ms is not None]
-    return replace(written, epoch=segment.epoch, is_segment=True, horizon_ms=max(horizons) if horizons else None)
+    return written.as_segment(segment.entries, segment.epoch)
 
 
 def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.objects import look_again
 from reconciler.embedded.segments.entries import PageRef
 from reconciler.embedded.segments.head import read_head, swap_head
 from reconciler.embedded.segments.pages import Spill, entries_within, read_page
@@ -39,7 +40,6 @@ from reconciler.embedded.tiered.manifest import (
 )
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.errors import MissingObjectError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import property_of
 
@@ -209,10 +209,6 @@ def marked(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry],
 # is written anew. A manifest that knows a newer epoch than whoever would add to it was cut meanwhile: nothing is added.
 
 
-_LOOKS: Final = 3
-"""How often a manifest is read again that names an object which is not there, before that is believed."""
-
-
 def is_uncut(manifest: Manifest, head: Head) -> bool:
     """Tell whether a head was cut and its manifest does not know yet."""
     return manifest.epochs[-1][0] < head.truncated_in
@@ -235,15 +231,7 @@ def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: boo
     if found is not None and not is_uncut(found, head):
         return None if found.tiered_epoch > swap.tiering.epoch else found
     cut = _RemoteCut(swap, place, head)
-    for look in range(1, _LOOKS + 1):
-        try:
-            after = swap(place, cut)
-        except MissingObjectError:
-            # Others may have put another object in its place: the manifest tells.
-            if look == _LOOKS:
-                raise
-        else:
-            break
+    after = look_again(lambda: swap(place, cut))
     cut.clear(after)
     after = after or read_manifest(swap.storage, place)
     if after is None or is_uncut(after, head):

@@ -24,6 +24,7 @@ from reconciler.embedded.keys import (
     remote_place_of,
     topic_manifest_key,
 )
+from reconciler.embedded.objects import look_again
 from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.segments.pages import read_page
 from reconciler.embedded.tiered.manifest import (
@@ -135,7 +136,6 @@ def _partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[Remot
 OLD_MS: Final = 24 * 60 * 60 * 1000
 """By the storage's own clock. A writer names what it put within the hour, or puts it again."""
 _BATCH: Final = 1000
-_LOOKS: Final = 3
 
 Location = tuple[str, int]
 """Cluster id and initial revision."""
@@ -293,22 +293,14 @@ class _Look:
         """Return what no manifest names there; `None`: somebody is at work on the topic."""
         if folder.location in self.known.busy:
             return None
-        look = 1
-        while True:
-            manifest = read_manifest(self.remote.storage, folder.partition)
-            if manifest is None:
-                return _Found(folder, folder.objects, has_manifest=False)
-            if manifest.owner != self.remote.cluster_id:
-                return _Found(folder, [], has_manifest=True, is_foreign=True)
-            try:
-                return self._judged(folder, manifest)
-            except MissingObjectError:
-                # Upkeep may have put another page in its place: the manifest tells.
-                if look == _LOOKS:
-                    raise
-            look += 1
+        return look_again(lambda: self._judged(folder))
 
-    def _judged(self, folder: _Folder, manifest: Manifest) -> _Found:
+    def _judged(self, folder: _Folder) -> _Found:
+        manifest = read_manifest(self.remote.storage, folder.partition)
+        if manifest is None:
+            return _Found(folder, folder.objects, has_manifest=False)
+        if manifest.owner != self.remote.cluster_id:
+            return _Found(folder, [], has_manifest=True, is_foreign=True)
         tiering = self.known.tierings.get(folder.location)
         if tiering is not None:
             purge(

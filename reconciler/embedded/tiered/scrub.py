@@ -198,11 +198,7 @@ class Scrub:
         written = writer.write_one(
             batch for part in parts for batch in read_part(self.store, part, self.number, offsets)
         )
-        horizons = [part.horizon_ms for part in parts if part.horizon_ms is not None]
-        if written is None:
-            return []
-        horizon_ms = max(horizons) if horizons else None
-        return [replace(written, epoch=entry.epoch, is_segment=True, horizon_ms=horizon_ms)]
+        return [] if written is None else [written.as_segment(parts, entry.epoch)]
 
 
 def _entries(storage: ObjectStore, manifest: Manifest) -> Iterator[Entry]:

@@ -163,9 +163,7 @@ class Upload:
             where = f"{self.partition}, offsets {segment.base} to {segment.last}"
             message = f"{self.store.url}: {where}: its records are not those whose digest the head keeps"
             raise UserError(message, hint="Restore its parts from a copy of the store; nothing was uploaded.")
-        horizons = [entry.horizon_ms for entry in segment.entries if entry.horizon_ms is not None]
-        horizon_ms = max(horizons) if horizons else None
-        return replace(written, epoch=segment.epoch, is_segment=True, horizon_ms=horizon_ms)
+        return written.as_segment(segment.entries, segment.epoch)
 
 
 # What a manifest names and the head does not know as uploaded: an upload that died in between, or others' records.
