@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never
 
@@ -17,6 +16,7 @@ from reconciler.operations.steps.workspace import open_work
 from reconciler.resources.address import cluster_of, full_name_of
 from reconciler.resources.measures import COUNTED, LEVELS
 from reconciler.resources.mirrors import ACL_SYNC, AUTO_CREATE_MIRROR, CONSUMER_OFFSET_SYNC, TASKS, TOPIC_CONFIGS_SYNC
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -215,7 +215,6 @@ def of_remote(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: 
         yield metric
 
 
-_AT_ONCE: Final = 16
 MIRROR: Final = "mirror"
 
 
@@ -238,8 +237,7 @@ class Instruments:
     def read(self) -> list[Measured]:
         """Read every cluster, side by side. One that was never made is left out."""
         recorded = recorded_clusters(self._work)
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="metrics") as threads:
-            found = list(threads.map(lambda name: self._measured(name, recorded), self._work.to_read))
+        found = side_by_side(lambda name: self._measured(name, recorded), self._work.to_read, name="metrics")
         return [each for each in found if each is not None]
 
     def _measured(self, name: str, recorded: Mapping[Address, str | None]) -> Measured | None:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from reconciler.errors import StoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 
     from reconciler.runtime.effects import Effects
 
 
 A = TypeVar("A")
+E = TypeVar("E", bound=Exception)
 R = TypeVar("R")
 
 _AT_ONCE: Final = 16
@@ -56,6 +57,18 @@ def side_by_side(call: Callable[[A], R], given: Iterable[A], *, name: str) -> It
     """Yield what `call` returns of each, in their order, from a pool of its own; threads are called `name`."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=name) as threads:
         yield from SideBySide(threads, _WAITING).over(call, given)
+
+
+def settled(asked: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
+    """Wait for each call; return by name what it returned, and the errors of those that raised what is expected."""
+    found: dict[str, R] = {}
+    lost: dict[str, E] = {}
+    for name, future in asked.items():
+        try:
+            found[name] = future.result()
+        except expected as error:
+            lost[name] = error
+    return found, lost
 
 
 class Memo:

@@ -9,7 +9,6 @@ of the catalog and heads of topics that are gone is ever looked at.
 from __future__ import annotations
 
 import gzip
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +24,7 @@ from reconciler.embedded.segments.pages import all_pages, read_page
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import UserError
-from reconciler.runtime.threads import SideBySide
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +41,6 @@ OLD_MS: Final = 24 * 60 * 60 * 1000
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
-_AT_ONCE: Final = 16
 _BATCH: Final = 1000
 
 
@@ -77,10 +75,9 @@ def sweep(
     if contents.storages:
         raise _shared(store, contents.storages[0])
     heads = list(store.list(HEADS))
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as threads:
-        stored.name(_named_by_catalog(store))
-        for named in SideBySide(threads, 4 * _AT_ONCE).over(lambda listed: _named_by_head(store, listed.key), heads):
-            stored.name(named)
+    stored.name(_named_by_catalog(store))
+    for named in side_by_side(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
+        stored.name(named)
     partitions = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects = size = 0
     # Where a head was removed, its parts are all there is of acknowledged records.

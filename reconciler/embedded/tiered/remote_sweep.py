@@ -7,7 +7,6 @@ to the sweep. A partition that belongs to another cluster by now is left alone.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +43,7 @@ from reconciler.embedded.tiered.ownership import Ownership, Owning, forget_topic
 from reconciler.embedded.tiered.remote_tier import check_given, check_storage
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import MissingObjectError
-from reconciler.runtime.threads import SideBySide
+from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import Listed, ObjectStore
     from reconciler.objectstore.register import ReadRegister
-
-
-_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +79,7 @@ class RemoteDeletion:
         if topic is not None and topic.owner != self.cluster_id:
             return
         storage.delete([key])
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="delete") as threads:
-            for _ in SideBySide(threads, 4 * _AT_ONCE).over(self._delete, list(_partitions(storage, location))):
-                pass
+        all_side_by_side(self._delete, list(_partitions(storage, location)), name="delete")
         storage.delete([key])  # Somebody may have described the topic again, who read the catalog before.
         forget_topic(storage, location, self.cluster_id)
 
@@ -175,13 +169,12 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
     known = _Known.of(catalog.read(), remote.cluster_id)
     described: set[Location] = set()
     look = _Look(store, remote, known)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as threads:
-        folders = (
-            folder
-            for prefix in known.prefixes(remote.cluster_id)
-            for folder in _folders(storage, prefix, old_ms, described)
-        )
-        found = [one for one in SideBySide(threads, 4 * _AT_ONCE).over(look, folders) if one is not None]
+    folders = (
+        folder
+        for prefix in known.prefixes(remote.cluster_id)
+        for folder in _folders(storage, prefix, old_ms, described)
+    )
+    found = [one for one in side_by_side(look, folders, name="sweep") if one is not None]
     # Read again: what was made since the listing began is in it by now.
     now = _Known.of(catalog.read(), remote.cluster_id)
     foreign = {one.folder.location for one in found if one.is_foreign}

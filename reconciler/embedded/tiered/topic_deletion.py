@@ -7,7 +7,6 @@ Every step may be repeated: a run that died is finished by the next process.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
@@ -15,7 +14,7 @@ from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.errors import ReconcilerError
-from reconciler.runtime.threads import SideBySide
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 Failure: TypeAlias = ReconcilerError | None
 
-_AT_ONCE: Final = 16
-_WAITING: Final = 256
 _MANY: Final = 100
 """From here on one listing of all heads is cheaper than one for each topic."""
 
@@ -87,10 +84,9 @@ def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str
             return head[0], False, error
 
     failed: dict[str, Failure] = {}
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tend") as threads:
-        for topic_id, is_done, error in SideBySide(threads, _WAITING).over(tended, heads):
-            if not is_done:
-                failed[topic_id] = failed.get(topic_id) or error
+    for topic_id, is_done, error in side_by_side(tended, heads, name="tend"):
+        if not is_done:
+            failed[topic_id] = failed.get(topic_id) or error
     return failed
 
 

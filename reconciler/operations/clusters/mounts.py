@@ -34,6 +34,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import counted, did_you_mean, nearest
+from reconciler.runtime.threads import settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -134,15 +135,8 @@ def storage_of(site: Site, cluster: str) -> str:
 
 def ask_each(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
     """Return what `call` says of each, and why it says nothing of the others; all at once."""
-    found: dict[str, A] = {}
-    lost: dict[str, ReconcilerError] = {}
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
-        for name, future in {name: threads.submit(call, name) for name in names}.items():
-            try:
-                found[name] = future.result()
-            except ReconcilerError as error:
-                lost[name] = error
-    return found, lost
+        return settled({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
 def verdict_on(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:

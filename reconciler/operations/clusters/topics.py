@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ from reconciler.lifecycles.mount import is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
-from reconciler.operations.steps.observe import AT_ONCE, check_answers, look_over, measure
+from reconciler.operations.steps.observe import check_answers, look_over, measure
 from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Risk, Update
@@ -38,6 +37,7 @@ from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import CLUSTER, RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -450,13 +450,9 @@ def _of(work: Work, addresses: Iterable[Address]) -> list[TopicStorage]:
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="storage") as threads:
-        answers = threads.map(lambda item: list(work.providers[item[0]].storages(item[1])), _items(by_cluster))
-        return [each for answer in answers for each in answer]
-
-
-def _items(by_cluster: Mapping[str, list[Address]]) -> list[tuple[str, list[Address]]]:
-    return sorted(by_cluster.items())
+    items = sorted(by_cluster.items())
+    answers = side_by_side(lambda item: list(work.providers[item[0]].storages(item[1])), items, name="storage")
+    return [each for answer in answers for each in answer]
 
 
 # `topic profile`: what a topic holds, as Spark reads it.

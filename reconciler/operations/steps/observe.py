@@ -33,6 +33,7 @@ from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, Mo
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.threads import settled
 from reconciler.state.snapshots import read_incarnations
 
 if TYPE_CHECKING:
@@ -99,16 +100,11 @@ def observe(
         RetryableError: Some cannot be reached; names them all and how to go on without them.
         UserError: Some may not be read.
     """
-    answers: dict[str, Answer] = {}
-    lost: dict[str, RetryableError | UserError] = {}
+    lost: dict[str, RetryableError | UserError]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
         asked = {name: threads.submit(_ask, providers, name, recorded) for name in clusters}
         _tell_of(asked, "observing clusters", tell)
-        for name, future in asked.items():
-            try:
-                answers[name] = future.result()
-            except (RetryableError, UserError) as error:
-                lost[name] = error
+        answers, lost = settled(asked, RetryableError, UserError)
     found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
     if lost and not lost.keys() <= set(may_lack(found)):
         raise _unreadable(lost, can_exclude=can_exclude)
@@ -674,15 +670,9 @@ def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
         RetryableError: Some cannot be reached; a recorded one that is gone is one of them.
     """
     recorded = recorded_clusters(work)
-    found: dict[str, Overview] = {}
-    lost: dict[str, RetryableError] = {}
     with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         asked = {name: threads.submit(_look, work, name, recorded) for name in clusters}
-        for name, future in asked.items():
-            try:
-                found[name] = future.result()
-            except RetryableError as error:
-                lost[name] = error
+        found, lost = settled(asked, RetryableError)
     if lost:
         raise unreachable(lost, can_exclude=False)
     return found

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.tables import is_served
 from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
-from reconciler.embedded.check import sweep
 from reconciler.embedded.clients.transactions import State, decide
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import chores
 from reconciler.embedded.segments import head
-from reconciler.embedded.tiered import recoverable, topic_deletion, upload
-from reconciler.embedded.tiered import remote_sweep as remote_deletion
-from reconciler.embedded.tiered import remote_sweep as remote_sweeping
+from reconciler.embedded.tiered import recoverable, upload
 from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
 from reconciler.embedded.tiered.ownership import Owning, read_ownership
 from reconciler.embedded.tiered.remote_tier import remote_partition
@@ -64,7 +61,7 @@ class Inline(Executor):
 
 def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is done side by side be done one after the other; nothing is damaged here, so none is sought."""
-    for module in (threads, chores, head, upload, recoverable, sweep, remote_sweeping, topic_deletion, remote_deletion):
+    for module in (threads, chores, head, upload, recoverable):
         monkeypatch.setattr(module, "ThreadPoolExecutor", Inline)
     for module in (register, commits):
         monkeypatch.setattr(module, "check_shape", lambda _found, _shape: None)
