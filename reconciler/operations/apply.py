@@ -28,7 +28,7 @@ from reconciler.operations.steps.approval import (
     check_approvers,
     check_file_digest,
     options_of,
-    read_approved,
+    read_plan,
     rest_of,
     resumable,
     select_of,
@@ -41,6 +41,7 @@ from reconciler.operations.steps.transitions import halted_of
 from reconciler.operations.steps.workspace import open_state, open_work
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
+from reconciler.planning.saved_plan import read_saved
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
@@ -128,7 +129,8 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
         raise UsageError("--only-drift cannot be combined with a plan file", hint="Give either FILE or --only-drift.")
     if select != Select():
         raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
-    approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
+    plan = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
+    approved = Approved(plan, is_strict=options.strict)
     select = options_of(approved.document, workspace_folder(invocation))
     work = _open_again(invocation, select, approved.document.back_to)
     approved.check_place(work)

@@ -10,7 +10,7 @@ from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.manifests.load import explain_origin
 from reconciler.operations.clusters.mounts import unmounted_topics
 from reconciler.operations.plan import decide_unlocked
-from reconciler.operations.steps.approval import read_plan_file
+from reconciler.operations.steps.approval import read_plan
 from reconciler.operations.steps.effective import AclRow, acting_acls, acting_tiering, afterwards, configs_on
 from reconciler.operations.steps.invocation import load_files
 from reconciler.operations.steps.observe import observe
@@ -86,22 +86,12 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
 
 
 def show_plan(path: Path) -> PlanDocument:
-    """Return a saved plan."""
-    return read_plan(path, str(path))
-
-
-def read_plan(path: Path, shown: str) -> PlanDocument:
-    """Return a saved plan; what is wrong with it is said with the name it was given by.
+    """Return a saved plan.
 
     Raises:
         UserError: It cannot be read, is no plan, of another version, or was changed.
     """
-    try:
-        return read_document(read_plan_file(path))
-    except UserError as error:
-        if shown not in error.message:
-            error.message = f"{shown}: {error.message}"
-        raise
+    return read_plan(path, str(path), read_document)
 
 
 def unknown_address(address: str) -> UserError:

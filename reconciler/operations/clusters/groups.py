@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import BlockedError, UserError
 from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
+from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import open_work
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
@@ -108,7 +109,7 @@ def reset_group(
         if not change.force and any(move.before is not None for move in moves):
             found = groups.describe(change.group)
             _refuse_reading(found, found.topics_read(invocation.now_ms()) & {move.topic for move in moves})
-        _confirmed(confirm(done))
+        require_confirmation(confirm(done))
         groups.move(change.group, moves, force=change.force)
     return done
 
@@ -132,7 +133,7 @@ def delete_group(
         _refuse_reading(found, {offset.topic for offset in found.offsets})
     if not change.force and topic is not None:
         _refuse_reading(found, found.topics_read(invocation.now_ms()) & {topic})
-    _confirmed(confirm(deletion))
+    require_confirmation(confirm(deletion))
     groups.delete(change.group, topic, force=change.force)
     return deletion
 
@@ -203,8 +204,3 @@ def _refuse_reading(found: ConsumerGroup, topics: frozenset[str] | set[str]) -> 
             f"group {found.name} is reading {', '.join(sorted(topics)[:5])}: it committed within the last 24 hours",
             hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
         )
-
-
-def _confirmed(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is all there is
-    if not is_confirmed:
-        raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")

@@ -28,7 +28,7 @@ from reconciler.planning.same_or_less import (
     refuse_other_state,
     whys_of,
 )
-from reconciler.planning.saved_plan import AGAIN, read_action, read_saved, to_row
+from reconciler.planning.saved_plan import AGAIN, read_action, to_row
 from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted, first_few
 from reconciler.state.journal import StateAdvance, advance_since, read_run, require_run
@@ -36,7 +36,7 @@ from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import history, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.applying.recovery import Settled
     from reconciler.applying.run import Basis
@@ -361,21 +361,21 @@ _LARGEST_BYTES: Final = 1 << 30
 _FIRST_BYTES: Final = 4096
 
 
-def read_approved(path: Path, shown: str) -> PlanDocument:
-    """Return a plan that `--out` saved; what is wrong with it is said with the name it was given by.
+def read_plan(path: Path, shown: str, read: Callable[[bytes], PlanDocument]) -> PlanDocument:
+    """Return a plan as `read` has it from a file; what is wrong with it is said with the name it was given by.
 
     Raises:
-        UserError: It cannot be read, is no saved plan, of another format, or was changed after it was written.
+        UserError: It cannot be read, is no plan, of another format, or was changed after it was written.
     """
     try:
-        return read_saved(read_plan_file(path))
+        return read(_plan_file(path))
     except UserError as error:
         if shown not in error.message:
             error.message = f"{shown}: {error.message}"
         raise
 
 
-def read_plan_file(path: Path) -> bytes:
+def _plan_file(path: Path) -> bytes:
     """Return the bytes of what may be a saved plan; of what begins otherwise no more than its first ones.
 
     Raises:
