@@ -23,7 +23,7 @@ from reconciler.planning.actions import Adopt, Create, RunJob
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.findings import Finding
-from reconciler.planning.plan_rows import fingerprint, moves_of, plain
+from reconciler.planning.plan_rows import fingerprint, moves_of
 from reconciler.planning.resolve.mirror_sources import commanded
 from reconciler.planning.situation import is_live, taken_over
 from reconciler.resources.address import (
@@ -35,7 +35,7 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, first_few, plain
 from reconciler.state.lockfile import KEY
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
-from reconciler.planning.plan_rows import moves_of, plain
+from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, commanded, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
@@ -44,6 +44,7 @@ from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -14,12 +14,12 @@ from reconciler.manifests.files import OVERLAYS, label_of, manifest_files
 from reconciler.manifests.load import explain_origin
 from reconciler.manifests.positions import path_text
 from reconciler.planning.fields import CONFIGS, PROPERTIES
-from reconciler.planning.plan_rows import plain
 from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
 from reconciler.resources.address import kind_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.configs import canonical_value, show_value
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import orjson
@@ -20,11 +19,12 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from reconciler.planning.actions import RoleCost, Value
+    from reconciler.planning.actions import RoleCost
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import Plan
     from reconciler.resources.mirrors import Stretch
@@ -41,17 +41,6 @@ def canonical(value: object) -> bytes:
 def fingerprint(value: object) -> str:
     """Return `sha256:…` of the canonical JSON of a value."""
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
-
-
-def plain(value: Value | object) -> Any:
-    """Return a value as JSON has it: mappings as objects, tuples as lists."""
-    match value:
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
-        case tuple() | list():
-            return [plain(item) for item in value]
-        case _:
-            return value
 
 
 # Plans and actions as plain values, in the words of the plan's JSON.

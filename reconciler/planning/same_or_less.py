@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Adopt, Block, Reason, is_dangerous
-from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of, plain
+from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
 from reconciler.planning.saved_plan import AGAIN
 from reconciler.resources.address import Address
-from reconciler.runtime.text import bytes_text, counted
+from reconciler.runtime.text import bytes_text, counted, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,11 +21,10 @@ from reconciler.planning.plan_rows import (
     digest_of_rows,
     name_of,
     parameters_of,
-    plain,
     plan_row,
 )
 from reconciler.resources.base import Model
-from reconciler.runtime.text import no_json, refusal
+from reconciler.runtime.text import no_json, plain, refusal
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan

@@ -7,10 +7,11 @@ log of a pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import orjson
     from pydantic import ValidationError
@@ -50,6 +51,13 @@ def json_shown(body: bytes) -> bytes:
     if not body.isascii() or b"\x7f" in body:
         body = _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
     return body.replace(b"##[", b"#\\u0023[").replace(b"##vso[", b"#\\u0023vso[")
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON has it: dicts for mappings, lists for tuples."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _disarmed(match: re.Match[str]) -> str:

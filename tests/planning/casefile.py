@@ -23,7 +23,7 @@ from reconciler.lifecycles.mirror import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Plan, PlanInput, Selection
-from reconciler.planning.plan_rows import changes_of, parameters_of, plain
+from reconciler.planning.plan_rows import changes_of, parameters_of
 from reconciler.planning.planner import to_measure
 from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address
@@ -36,6 +36,7 @@ from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
 from reconciler.resources.mount import MountSource, Recoverable
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
+from reconciler.runtime.text import plain
 from tests.planning.short import declared, observed, recorded
 from tests.planning.world import World
 

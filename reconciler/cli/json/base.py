@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 import orjson
 from pydantic import BaseModel, ConfigDict
 
@@ -31,10 +28,3 @@ def document_bytes(document: Document) -> bytes:
 def document_line(document: Document) -> bytes:
     """Return a document as one line, where several follow each other."""
     return json_shown(orjson.dumps(document.model_dump(mode="json"))) + b"\n"
-
-
-def jsonable(value: object) -> Any:
-    """Return a field's value as JSON has it: lists for tuples, dicts for mappings."""
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in cast("Mapping[object, object]", value).items()}
-    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part, jsonable
+from reconciler.cli.json.base import Document, Part
 from reconciler.operations.drift import CLASSES
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,8 +146,8 @@ class FoundPart(Part):
             kind=found.kind,
             address=found.address,
             path=found.path,
-            recorded=jsonable(found.recorded),
-            observed=jsonable(found.observed),
+            recorded=plain(found.recorded),
+            observed=plain(found.observed),
             fingerprint=found.fingerprint,
             ignored=found.ignored,
             fails=fails,

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part, jsonable
+from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.clusters_json import AclPart
 from reconciler.operations.show import Shape, Subject
 from reconciler.planning.plan_rows import changes_of
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,7 +134,7 @@ class PlannedPart(Part):
             risk=action.risk.value,
             reasons=tuple(reason.value for reason in action.reasons),
             changes=tuple(
-                {"path": change.path, "before": jsonable(change.before), "after": jsonable(change.after)}
+                {"path": change.path, "before": plain(change.before), "after": plain(change.after)}
                 for change in changes_of(action)
             ),
             blocked=action.blocked.message if action.blocked else None,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part, jsonable
+from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.inventory_json import RecordedPart
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,7 +110,7 @@ class MovedPart(Part):
     def of(cls, changes: Iterable[Change]) -> tuple[MovedPart, ...]:
         """Say what differs."""
         return tuple(
-            cls(path=change.path, before=jsonable(change.before), after=jsonable(change.after)) for change in changes
+            cls(path=change.path, before=plain(change.before), after=plain(change.after)) for change in changes
         )
 
 

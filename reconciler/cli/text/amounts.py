@@ -12,6 +12,7 @@ from reconciler.resources.acls import ACLS
 from reconciler.resources.base import format_size
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import show_value
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
@@ -73,13 +74,6 @@ def leaves(name: str, before: object, after: object) -> list[Leaf]:
 def json_text(value: object) -> str:
     """Return a value as JSON in one line."""
     return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
-
-
-def plain(value: object) -> object:
-    """Return what `json` can write: lists for tuples, dicts for mappings."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:

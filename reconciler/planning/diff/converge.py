@@ -11,7 +11,7 @@ from reconciler.planning.diff.field_differences import Comparison, Differences, 
 from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import DriftFinding, Waiting
-from reconciler.planning.plan_rows import fingerprint, plain
+from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
 from reconciler.resources.acls import rule_fields, rule_path
@@ -24,7 +24,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, first_few, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,10 +10,11 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
 from reconciler.planning.plan import DriftFinding
-from reconciler.planning.plan_rows import fingerprint, plain
+from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.situation import ALTERED, WantedResource, altered_paths, unset_paths
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

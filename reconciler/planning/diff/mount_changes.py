@@ -34,7 +34,6 @@ from reconciler.planning.diff.converge import (
 from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import Waiting
-from reconciler.planning.plan_rows import plain
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import cluster_of
@@ -44,7 +43,7 @@ from reconciler.resources.inventory import Observed, RemoteLegacy
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable
 from reconciler.resources.tiering_policy import switches_in, targets_in
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, first_few, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
