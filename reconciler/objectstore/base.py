@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
 
-from reconciler.errors import LostRaceError, ReconcilerError, UserError
+from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -249,6 +249,20 @@ def _wrong(value: Any, at: str) -> TypeError:
 
 
 # Stores without keys of their own refuse to be asked for one: nothing is left unencrypted in silence.
+
+
+def missing_object(url: str, key: str, *, place: str = "store") -> MissingObjectError:
+    """Return the error for an object that is not there."""
+    return MissingObjectError(f"{url} has no object {key}", hint=f"Something else removed it; check the {place}.")
+
+
+def rest_of(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[bytes]:
+    """Yield an object in pieces of `size` bytes, of which the first was read."""
+    piece, at = first, 0
+    while piece:
+        yield piece
+        at += len(piece)
+        piece = source.get_range(key, at, size) if len(piece) == size else b""
 
 
 def refuse_key(url: str, kms_key_id: str | None) -> None:

@@ -13,8 +13,17 @@ from email.utils import parsedate_to_datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import BrokenInvariantError, MissingObjectError, RetryableError, UserError
-from reconciler.objectstore.base import PROBE, Listed, Stored, Version, probe_conditions, refuse_key
+from reconciler.errors import BrokenInvariantError, RetryableError, UserError
+from reconciler.objectstore.base import (
+    PROBE,
+    Listed,
+    Stored,
+    Version,
+    missing_object,
+    probe_conditions,
+    refuse_key,
+    rest_of,
+)
 from reconciler.objectstore.cloud_client import CloudClients
 from reconciler.objectstore.cloud_faults import (
     cloud_faults,
@@ -118,7 +127,7 @@ class CloudStore:
         # A range cannot be empty; that the object is there must be said all the same.
         found = self._read(self._client, key, (start, start + max(length, 1)))
         if found is None:
-            raise _missing(self.url, key)
+            raise missing_object(self.url, key)
         return found.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -165,7 +174,7 @@ class CloudStore:
             self.put(key, first)
             return
         with cloud_faults("write", f"{self.url}/{key}"):
-            self._put_parts(name, _ranges(source, source_key, first))
+            self._put_parts(name, rest_of(source, source_key, first, PART_BYTES))
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield what lies under `prefix`, sorted by key, a page at a time."""
@@ -283,7 +292,7 @@ class CloudStore:
                 obstore.copy(self._client, source._place.name_of(source_key), name)
             except Exception as error:
                 if is_fault(error) and is_missing(error):
-                    raise _missing(source.url, source_key) from None
+                    raise missing_object(source.url, source_key) from None
                 raise
 
     def _rows(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
@@ -368,18 +377,6 @@ def _answer_of(error: Exception) -> Answer | None:
     if is_refused(error):
         return Answer.REFUSED
     return Answer.UNKNOWN if is_unknown(error) else None
-
-
-def _ranges(source: ObjectStore, key: str, first: bytes) -> Iterator[bytes]:
-    piece, at = first, 0
-    while piece:
-        yield piece
-        at += len(piece)
-        piece = source.get_range(key, at, PART_BYTES) if len(piece) == PART_BYTES else b""
-
-
-def _missing(url: str, key: str) -> MissingObjectError:
-    return MissingObjectError(f"{url} has no object {key}", hint="Something else removed it; check the store.")
 
 
 def _unsorted(url: str) -> UserError:

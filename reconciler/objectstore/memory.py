@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from reconciler.errors import MissingObjectError
 from reconciler.objectstore.base import (
     Listed,
     Stored,
     Version,
     check_key,
     mine_or_lost,
+    missing_object,
     nonce,
     probe_conditions,
     refuse_key,
@@ -106,7 +106,7 @@ class MemoryStore:
         """Store a copy of another store's object under a fresh name."""
         found = source.get(source_key)
         if found is None:
-            raise _missing(source.url, source_key)
+            raise missing_object(source.url, source_key)
         self.put(key, found.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -133,13 +133,9 @@ class MemoryStore:
     def _existing(self, key: str) -> Stored:
         found = self.get(key)
         if found is None:
-            raise _missing(self.url, key)
+            raise missing_object(self.url, key)
         return found
 
 
 def _clock_ms() -> int:
     return time.time_ns() // 1_000_000  # the store is its own clock; nothing above takes it for the present
-
-
-def _missing(url: str, key: str) -> MissingObjectError:
-    return MissingObjectError(f"{url} has no object {key}", hint="Something else removed it; check the store.")

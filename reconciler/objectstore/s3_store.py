@@ -14,8 +14,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import MissingObjectError, UserError
-from reconciler.objectstore.base import PROBE, Listed, Stored, Version, probe_conditions
+from reconciler.errors import UserError
+from reconciler.objectstore.base import PROBE, Listed, Stored, Version, missing_object, probe_conditions, rest_of
 from reconciler.objectstore.place import Place
 from reconciler.objectstore.s3_client import Clients, copied_from, named
 from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
@@ -366,7 +366,7 @@ class S3Store:
         with s3_faults("read", f"{self.url}/{key}"):
             found = read_whole(lambda: self._client.get_object(**address, Range=wanted))
         if found is None:
-            raise _missing(self.url, key)
+            raise missing_object(self.url, key, place="bucket")
         return found.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -478,14 +478,14 @@ class S3Store:
                     return copy_in_parts(self._client, target, found, options)
             except ClientError as error:
                 if code_of(error) in GONE:
-                    raise _missing(source.url, source_key) from error
+                    raise missing_object(source.url, source_key, place="bucket") from error
                 raise
 
     def _streamed(self, target: ObjectName, source: ObjectStore, source_key: str, options: dict[str, Any]) -> Any:
         first = source.get_range(source_key, 0, PART_BYTES)
         if len(first) < PART_BYTES:
             return self._client.put_object(**target, Body=first, **options)
-        return send_in_parts(self._client, target, _ranges(source, source_key, first), options)
+        return send_in_parts(self._client, target, rest_of(source, source_key, first, PART_BYTES), options)
 
     def _encryption(self, kms_key_id: str | None) -> dict[str, Any]:
         key = kms_key_id or self._kms_key_id
@@ -513,15 +513,3 @@ def _version(tag: str) -> Version:
 def _pieces(body: memoryview) -> Iterator[bytes]:
     for start in range(0, len(body), PART_BYTES):
         yield bytes(body[start : start + PART_BYTES])
-
-
-def _ranges(source: ObjectStore, key: str, first: bytes) -> Iterator[bytes]:
-    piece, at = first, 0
-    while piece:
-        yield piece
-        at += len(piece)
-        piece = source.get_range(key, at, PART_BYTES) if len(piece) == PART_BYTES else b""
-
-
-def _missing(url: str, key: str) -> MissingObjectError:
-    return MissingObjectError(f"{url} has no object {key}", hint="Something else removed it; check the bucket.")
