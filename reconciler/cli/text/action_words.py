@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.text.amounts import change_text, change_texts, configs_text, field_name, is_nested, value_text
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.cli.text.topics_text import time_text
+from reconciler.cli.text.topics_text import SUPERSEDED, expiring_text, time_text
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT
 from reconciler.lifecycles.tiered import TIERING
@@ -108,9 +108,9 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
         case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
-            return "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring(action))} expire now"
+            return "" if Reason.UNMEASURED in action.reasons else expiring_text(_expiring(action))
         case Reason.COMPACT_ADDED:
-            return "records go that later ones of their keys supersede"
+            return SUPERSEDED
         case Reason.UNMEASURED:
             return _unmeasured(action)
         case Reason.BECOMES_UNREADABLE:

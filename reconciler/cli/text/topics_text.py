@@ -672,12 +672,20 @@ def altered_text(altered: Altered) -> list[Line]:
     return [line(Span("~ ", Tone.CHANGE), altered.address, "  ", _change(altered, each)) for each in altered.changes]
 
 
+SUPERSEDED: Final = "records go that later ones of their keys supersede"
+
+
+def expiring_text(stored: int) -> str:
+    """Return how many bytes a shorter retention removes at once."""
+    return f"about {bytes_text(stored)} expire now"
+
+
 def losing_text(altered: Altered) -> list[Line]:
     """Return the same, and which records go by it."""
     loss = altered.loss
-    known = f"about {bytes_text(loss.bytes)} expire now" if loss.is_known else "cannot tell how much expires now"
+    known = expiring_text(loss.bytes) if loss.is_known else "cannot tell how much expires now"
     said = [known] if loss.expires else []
-    said += ["records go that later ones of their keys supersede"] if loss.is_compacted else []
+    said += [SUPERSEDED] if loss.is_compacted else []
     return [*altered_text(altered), line(Span("data loss: ", Tone.DANGER), ", ".join(said))]
 
 
