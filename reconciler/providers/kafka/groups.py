@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1_000
 """Groups whose offsets one answer for a plan rests on."""
-_READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+"""States of a group that has members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,20 +192,10 @@ class KafkaGroups:
         return flat if flat in there and group not in there else group
 
     def _states(self) -> dict[str, str]:
-        """Return the state of every group, by name."""
-        found = self.client.asked("listing groups", self.client.admin.list_groups)
-        return {each["group_id"]: each.get("group_state") or "" for each in found}
+        return group_states(self.client)
 
     def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-        """Return what groups have committed: one request to each coordinator."""
-        wanted = dict.fromkeys(groups)
-        if not wanted:
-            return {}
-        found = self.client.asked("reading offsets of groups", self.client.admin.list_group_offsets, wanted)
-        return {
-            group: {(at.topic, at.partition): each for at, each in offsets.items() if each.offset >= 0}
-            for group, offsets in found.items()
-        }
+        return committed_by(self.client, groups)
 
     def _places(self, full_name: str) -> list[Place]:
         name = self.naming.physical(full_name)
@@ -229,7 +220,7 @@ class KafkaGroups:
         )
 
     def _group(self, name: str, state: str, rows: Sequence[GroupOffset]) -> ConsumerGroup:
-        return ConsumerGroup(name, state in _READING, None, tuple(rows))
+        return ConsumerGroup(name, state in READING, None, tuple(rows))
 
     def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
         place = self.naming.physical(row.topic), row.partition
@@ -237,7 +228,7 @@ class KafkaGroups:
         return None if found < 0 else found
 
     def _check_idle(self, group: str, *, force: bool) -> None:
-        if self._states().get(group) in _READING:
+        if self._states().get(group) in READING:
             why = "brokers take offsets from its members alone, --force or not" if force else "it has members"
             raise BlockedError(f"group {group} is reading: {why}", hint="Stop its consumers first.")
 
@@ -248,6 +239,24 @@ class KafkaGroups:
         answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, asked)
         for answer in answers.values():
             _checked(answer, f"group {group}")
+
+
+def group_states(client: KafkaClient) -> dict[str, str]:
+    """Return the state of every group, by name."""
+    found = client.asked("listing groups", client.admin.list_groups)
+    return {each["group_id"]: each.get("group_state") or "" for each in found}
+
+
+def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
+    """Return what groups have committed, by the names brokers give topics: one request to each coordinator."""
+    wanted = dict.fromkeys(groups)
+    if not wanted:
+        return {}
+    found = client.asked("reading offsets of groups", client.admin.list_group_offsets, wanted)
+    return {
+        group: {(at.topic, at.partition): each for at, each in offsets.items() if each.offset >= 0}
+        for group, offsets in found.items()
+    }
 
 
 def _checked(answer: Any, what: str) -> bool:

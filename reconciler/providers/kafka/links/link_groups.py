@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.groups import READING, committed_by, group_states
 from reconciler.providers.kafka.ledger import COPIES, writer_of
 from reconciler.providers.kafka.links.link_states import denials_in, link_changes, mirror_changes, states_of
 from reconciler.providers.kafka.records.copy_progress import map_of
@@ -38,14 +39,13 @@ BROUGHT: Final = "brought"
 """Kind of the entries of groups: by topic and partition, what is committed for it, and what was before."""
 _MEMBERS: Final = frozenset({25, 68, 82})
 """The group has members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP, and their like."""
-_READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 _Committed = dict[tuple[str, int], GroupPosition]
 
 
 def group_versions(site: Site) -> dict[str, str]:
     """Return what changes whenever a group commits, by its name."""
-    found = _committed(site, _states(site))
+    found = _committed(site, group_states(site.client))
     return {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8).hexdigest() for group, of in found.items()}
 
 
@@ -65,7 +65,7 @@ def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, G
 
 def release(site: Site, link: str, topic: str) -> None:
     """Note that where groups had got to in a topic is as if brought: from here on its source has the last word."""
-    there = _committed(site, _states(site))
+    there = _committed(site, group_states(site.client))
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in there.items()}
     read = {group: of for group, of in read.items() if of}
 
@@ -98,7 +98,7 @@ class _Bringing:
         self.entries: Entries = self.site.ledger.read(*COPIES)
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
-        self.members = {name for name, state in _states(self.site).items() if state in _READING}
+        self.members = {name for name, state in group_states(self.site.client).items() if state in READING}
         self.there = _committed(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
@@ -226,24 +226,11 @@ def _document(brought: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, A
     return dict(found)
 
 
-def _states(site: Site) -> dict[str, str]:
-    found = site.client.asked("listing groups", site.client.admin.list_groups)
-    return {each["group_id"]: each.get("group_state") or "" for each in found}
-
-
 def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
     """Return what groups have committed, by the names brokers give topics; those that are gone are absent."""
-    wanted = dict.fromkeys(groups)
-    if not wanted:
-        return {}
-    found = site.client.asked("reading offsets of groups", site.client.admin.list_group_offsets, wanted)
     return {
-        group: {
-            (at.topic, at.partition): GroupPosition(each.offset, each.metadata or "")
-            for at, each in of.items()
-            if each.offset >= 0
-        }
-        for group, of in found.items()
+        group: {place: GroupPosition(at.offset, at.metadata or "") for place, at in of.items()}
+        for group, of in committed_by(site.client, groups).items()
     }
 
 
