@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import AclEntry, TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.records.log import Bounds
-    from reconciler.resources.mirrors import MirrorEntry, RuleFields, SourceTopic, TroubleEntry, Truncated
+    from reconciler.resources.mirrors import MirrorEntry, RuleFields, SourceTopic, Trouble, Truncated
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Linking:
         return after
 
     def set_trouble(
-        self, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Note why a mirror, or an operation of it, cannot go on, or that it can again; `fails`: it never will."""
         self._commit(
@@ -196,11 +196,11 @@ class Linking:
             f"change mirror {full_name}",
         )
 
-    def set_link_trouble(self, link: str, status: LinkStatus, trouble: TroubleEntry | None) -> None:
+    def set_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Note whether a link reaches its source."""
         self._commit(lambda draft: set_link_trouble(draft, link, status, trouble), f"change link {link}")
 
-    def set_task_trouble(self, link: str, task: str, trouble: TroubleEntry | None) -> None:
+    def set_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Note what is wrong with a task of a link, or that nothing is."""
         self._commit(lambda draft: set_task_trouble(draft, link, task, trouble), f"change link {link}")
 
@@ -292,7 +292,7 @@ def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str
     return failed
 
 
-def note_troubles(draft: Draft, troubles: Mapping[str, TroubleEntry | None], failed: Collection[str]) -> None:
+def note_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: Collection[str]) -> None:
     """Note what is wrong with mirrors that are still there."""
     for name, trouble in troubles.items():
         entry = draft.topics.get(name)

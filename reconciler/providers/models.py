@@ -12,7 +12,7 @@ from reconciler.planning.fields import equal
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import OnCluster
 from reconciler.resources.mirror_link import KEPT, MirrorLink, MirrorLinkSpec, MirrorTopic
-from reconciler.resources.mirrors import LinkEntry, SourceTopic, synced_configs
+from reconciler.resources.mirrors import LinkEntry, LinkSeen, SourceTopic, link_status, synced_configs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +46,18 @@ def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
         hint = "A link keeps the name of its source: call clusters the same in every workspace that has links of one."
         raise UserError(message, hint=hint)
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
+
+
+def link_seen(name: str, cluster: str, entry: LinkEntry) -> LinkSeen:
+    """Return a link as its cluster has it; see `link_in`."""
+    return LinkSeen(
+        link_in(name, cluster, entry),
+        entry.id,
+        link_status(entry),
+        entry.trouble,
+        dict(sorted(entry.tasks.items())),
+        entry.source_cluster_id,
+    )
 
 
 def mirror_in(

@@ -73,17 +73,19 @@ class Trouble:
     message: str
     since_ms: int = 0
 
+    def to_json(self) -> Json:
+        """Return what is kept."""
+        return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What was asked of a mirror and takes more than one step; its `id` is the same on both clusters.
+    @classmethod
+    def from_json(cls, kept: Json) -> Trouble:
+        """Read it back."""
+        return cls(kept["code"], kept["message"], kept["since_ms"])
 
-    `ends` are the offsets a promotion must reach, or where a restore cuts, by partition; empty until they are known.
-    """
 
-    id: str
-    verb: str
-    ends: Mapping[int, int] = field(default_factory=dict)
+def noted(trouble: Trouble | None, now_ms: int) -> Trouble | None:
+    """Return a trouble as it is kept: since when it is so, or since now."""
+    return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,25 +228,7 @@ STOPPED: Final = "STOPPED"
 
 
 @dataclass(frozen=True, slots=True)
-class TroubleEntry:
-    """What is wrong, by its code and in words, and since when."""
-
-    code: str
-    message: str
-    since_ms: int
-
-    def to_json(self) -> Json:
-        """Return what is kept."""
-        return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
-
-    @classmethod
-    def from_json(cls, kept: Json) -> TroubleEntry:
-        """Read it back."""
-        return cls(kept["code"], kept["message"], kept["since_ms"])
-
-
-@dataclass(frozen=True, slots=True)
-class OperationEntry:
+class Operation:
     """A promotion, reversal or restore that was asked for; `id` is the same on both clusters.
 
     `ends` are the offsets a promotion or reversal must reach, or where a restore cuts; `None` until they are known.
@@ -262,7 +246,7 @@ class OperationEntry:
         return kept if self.diverged is None else {**kept, "diverged": self.diverged}
 
     @classmethod
-    def from_json(cls, kept: Json) -> OperationEntry:
+    def from_json(cls, kept: Json) -> Operation:
         """Read it back."""
         return cls(kept["id"], kept["verb"], _offsets(kept["ends"]), kept.get("diverged"))
 
@@ -283,8 +267,8 @@ class MirrorEntry:
     state: str = ACTIVE
     first_copy_done: bool = False
     since_ms: int = 0
-    operation: OperationEntry | None = None
-    trouble: TroubleEntry | None = None
+    operation: Operation | None = None
+    trouble: Trouble | None = None
     stopped_by: str | None = None
     is_automatic: bool = False
     begins: Mapping[int, int] | None = None
@@ -333,8 +317,8 @@ class MirrorEntry:
             state=kept["state"],
             first_copy_done=kept["first_copy_done"],
             since_ms=kept.get("since_ms", 0),
-            operation=None if operation is None else OperationEntry.from_json(operation),
-            trouble=None if trouble is None else TroubleEntry.from_json(trouble),
+            operation=None if operation is None else Operation.from_json(operation),
+            trouble=None if trouble is None else Trouble.from_json(trouble),
             stopped_by=kept.get("stopped_by"),
             is_automatic=kept.get("is_automatic", False),
             begins=_offsets(kept.get("begins")),
@@ -356,8 +340,8 @@ class LinkEntry:
     source_cluster: str
     declared: Json = field(default_factory=dict)
     status: str = ACTIVE
-    trouble: TroubleEntry | None = None
-    tasks: Mapping[str, TroubleEntry] = field(default_factory=dict)
+    trouble: Trouble | None = None
+    tasks: Mapping[str, Trouble] = field(default_factory=dict)
     source_cluster_id: str | None = None
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
@@ -385,8 +369,8 @@ class LinkEntry:
             kept["source_cluster"],
             kept["declared"],
             kept.get("status", ACTIVE),
-            None if trouble is None else TroubleEntry.from_json(trouble),
-            {name: TroubleEntry.from_json(task) for name, task in tasks.items()},
+            None if trouble is None else Trouble.from_json(trouble),
+            {name: Trouble.from_json(task) for name, task in tasks.items()},
             kept.get("source_cluster_id"),
             {namespace: _rules(rules) for namespace, rules in kept.get("rules", {}).items()},
         )
@@ -499,7 +483,7 @@ def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: TransitionR
         return after
     if verb == FAILOVER:
         return replace(_over(after), trouble=None, stopped_by=FAILOVER)
-    return replace(after, operation=OperationEntry(asked.operation, verb), trouble=None)
+    return replace(after, operation=Operation(asked.operation, verb), trouble=None)
 
 
 def _over(mirror: MirrorEntry) -> MirrorEntry:
@@ -563,7 +547,7 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: Trans
 _ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
 
 
-def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> OperationEntry:
+def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
     """Return the operation that a mirror goes through.
 
     Raises:
@@ -581,7 +565,7 @@ def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 
 
 def troubled(
-    mirror: MirrorEntry, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+    mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
     """Return a mirror with why it cannot fetch or go on, since when for the first time; `fails`: for good.
 
@@ -596,19 +580,19 @@ def troubled(
     return replace(mirror, trouble=_since(mirror.trouble, trouble))
 
 
-def link_troubled(link: LinkEntry, status: LinkStatus, trouble: TroubleEntry | None) -> LinkEntry:
+def link_troubled(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
     """Return a link with whether it reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
     return replace(link, status=status.value, trouble=_since(link.trouble, trouble))
 
 
-def task_troubled(link: LinkEntry, task: str, trouble: TroubleEntry | None) -> LinkEntry:
+def task_troubled(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
     """Return a link with what is wrong with one of its tasks, or that nothing is any more."""
     others = {key: kept for key, kept in link.tasks.items() if key != task}
     known = _since(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})
 
 
-def _since(before: TroubleEntry | None, now: TroubleEntry | None) -> TroubleEntry | None:
+def _since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
     """Return the trouble there is now; one that goes on has its first time, so that nothing is written again."""
     if before is None or now is None or before.code != now.code:
         return now

@@ -12,7 +12,7 @@ from reconciler.resources import mirrors
 from reconciler.resources.mirrors import (
     RESTORE,
     MirrorEntry,
-    OperationEntry,
+    Operation,
     check_reversible,
     over_error,
     status_of,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.resources.mirrors import LinkEntry, TransitionRequest, TroubleEntry
+    from reconciler.resources.mirrors import LinkEntry, TransitionRequest, Trouble
 
 
 _M = MirrorStatus
@@ -98,7 +98,7 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Transi
             state=end.value,
             first_copy_done=True,
             since_ms=asked.now_ms,
-            operation=OperationEntry(asked.operation, verb),
+            operation=Operation(asked.operation, verb),
             ended=() if mirror is None else mirror.ended,
         ),
     )
@@ -124,7 +124,7 @@ def advance(draft: Draft, full_name: str, to: MirrorStatus, asked: TransitionReq
     return _put(draft, full_name, mirrors.advanced(full_name, mirror, to, asked))
 
 
-def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, OperationEntry]:
+def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
     """Return a mirror and the operation that it goes through.
 
     Raises:
@@ -135,19 +135,19 @@ def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple
 
 
 def set_trouble(
-    draft: Draft, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+    draft: Draft, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> None:
     """Note why a mirror cannot fetch or go on, since when for the first time; `fails`: for good."""
     _, mirror = mirror_named(draft, full_name)
     _put(draft, full_name, mirrors.troubled(mirror, trouble, fails=fails, operation=operation))
 
 
-def set_link_trouble(draft: Draft, name: str, status: LinkStatus, trouble: TroubleEntry | None) -> None:
+def set_link_trouble(draft: Draft, name: str, status: LinkStatus, trouble: Trouble | None) -> None:
     """Note whether a link reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
     draft.put_link(name, mirrors.link_troubled(link_named(draft, name), status, trouble))
 
 
-def set_task_trouble(draft: Draft, name: str, task: str, trouble: TroubleEntry | None) -> None:
+def set_task_trouble(draft: Draft, name: str, task: str, trouble: Trouble | None) -> None:
     """Note what is wrong with a task of a link, or that nothing is any more."""
     draft.put_link(name, mirrors.task_troubled(link_named(draft, name), task, trouble))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconciler.resources.mirrors import MirrorEntry, TroubleEntry
+from reconciler.resources.mirrors import MirrorEntry, Trouble
 
 Json = dict[str, Any]
 
@@ -175,7 +175,7 @@ class ReplicaEntry:
     """What a read replica reads: the location of its source in object storage, and what is wrong with that."""
 
     location: str
-    trouble: TroubleEntry | None = None
+    trouble: Trouble | None = None
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
@@ -186,7 +186,7 @@ class ReplicaEntry:
     def from_json(cls, kept: Json) -> ReplicaEntry:
         """Read it back."""
         trouble = kept.get("trouble")
-        return cls(kept["location"], None if trouble is None else TroubleEntry.from_json(trouble))
+        return cls(kept["location"], None if trouble is None else Trouble.from_json(trouble))
 
 
 @dataclass(frozen=True, slots=True)

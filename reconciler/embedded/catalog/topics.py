@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.resources.mirrors import TroubleEntry
+    from reconciler.resources.mirrors import Trouble
 
 
 MAX_PARTITIONS: Final = 100_000
@@ -258,7 +258,7 @@ def create_replica(
     draft.put_topic(full_name, entry)
 
 
-def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: TroubleEntry | None) -> None:
+def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
     """Note how many partitions the source of a read replica has, and what is wrong with it; nothing where it is gone.
 
     Partitions never become fewer. A trouble that goes on keeps the time since when.

@@ -23,7 +23,7 @@ from reconciler.embedded.tiered.remote_tier import check_storage, remote_partiti
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import LostRaceError, ReconcilerError, UserError
 from reconciler.resources.cluster_properties import ENABLED, property_of
-from reconciler.resources.mirrors import TroubleEntry
+from reconciler.resources.mirrors import Trouble
 from reconciler.resources.mount import Recoverable
 from reconciler.resources.topic import SOURCE_GONE
 from reconciler.runtime.threads import side_by_side
@@ -141,7 +141,7 @@ class Replicas:
     def _gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
         """Note that a source is gone, and return the error that says so; what was shown stays as it is."""
         message = f"its source {location} was deleted: it is no more in object storage"
-        trouble = TroubleEntry(SOURCE_GONE, message, self.now_ms())
+        trouble = Trouble(SOURCE_GONE, message, self.now_ms())
         self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))
         hint = (
             "Delete the read replica, or name another location in readReplicaOf: a topic that was created again under "

@@ -665,7 +665,7 @@ class Driver:
             self.drive(here.source_cluster, here.source)
 
     def _copy_all(self, links: LinksOfCluster, here: MirrorSeen) -> None:
-        ends = {} if here.operation is None else here.operation.ends
+        ends = (None if here.operation is None else here.operation.ends) or {}
         self.copy(here, ends)
         reached = links.positions(here.name)
         behind = {part: end - reached[part].end for part, end in ends.items() if reached[part].end < end}

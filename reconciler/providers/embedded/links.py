@@ -19,9 +19,9 @@ from reconciler.embedded.link_side import (
 from reconciler.embedded.segments.head import position_of, read_heads
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
-from reconciler.providers.models import link_in
+from reconciler.providers.models import link_seen
 from reconciler.providers.protocol import go_on
-from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Operation, Trouble, TroubleEntry, link_status, status_of
+from reconciler.resources.mirrors import LinkSeen, MirrorSeen, noted, status_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
         ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
-        MirrorEntry,
         Offered,
         Position,
         SourceTopic,
+        Trouble,
         Truncated,
         WithDiverged,
     )
@@ -63,17 +63,7 @@ class EmbeddedLinks:
     def links(self) -> Sequence[LinkSeen]:
         """Return the links, by name: the catalog alone is read."""
         catalog = self.cluster.catalog.read()
-        return [
-            LinkSeen(
-                link_in(name, self.name, link),
-                link.id,
-                link_status(link),
-                _told(link.trouble),
-                {task: _trouble(trouble) for task, trouble in sorted(link.tasks.items())},
-                link.source_cluster_id,
-            )
-            for name, link in sorted(catalog.links.items())
-        ]
+        return [link_seen(name, self.name, link) for name, link in sorted(catalog.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
@@ -198,23 +188,19 @@ class EmbeddedLinks:
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Note why a mirror cannot fetch or go on, or that it can again."""
-        self.cluster.linking.set_trouble(full_name, self._kept(trouble), fails=fails, operation=operation)
+        kept = noted(trouble, self.cluster.now_ms())
+        self.cluster.linking.set_trouble(full_name, kept, fails=fails, operation=operation)
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Note whether a link reaches its source."""
-        self.cluster.linking.set_link_trouble(link, status, self._kept(trouble))
+        self.cluster.linking.set_link_trouble(link, status, noted(trouble, self.cluster.now_ms()))
 
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Note what is wrong with a task of a link."""
-        self.cluster.linking.set_task_trouble(link, task, self._kept(trouble))
+        self.cluster.linking.set_task_trouble(link, task, noted(trouble, self.cluster.now_ms()))
 
     def _linking(self, may_go_on: Callable[[], None]) -> Linking:
         return replace(self.cluster.linking, may_go_on=may_go_on)
-
-    def _kept(self, trouble: Trouble | None) -> TroubleEntry | None:
-        if trouble is None:
-            return None
-        return TroubleEntry(trouble.code, trouble.message, trouble.since_ms or self.cluster.now_ms())
 
     def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
         topic, mirror = mirror_named(catalog, full_name)
@@ -231,26 +217,13 @@ class EmbeddedLinks:
             topic.partitions,
             mirror.since_ms,
             mirror.source_topic_id,
-            _operation(mirror),
-            _told(mirror.trouble),
+            mirror.operation,
+            mirror.trouble,
             mirror.stopped_by,
             mirror.is_automatic,
             mirror.first_copy_done,
             mirror.begins,
         )
-
-
-def _operation(mirror: MirrorEntry) -> Operation | None:
-    kept = mirror.operation
-    return None if kept is None else Operation(kept.id, kept.verb, kept.ends or {})
-
-
-def _told(trouble: TroubleEntry | None) -> Trouble | None:
-    return None if trouble is None else _trouble(trouble)
-
-
-def _trouble(trouble: TroubleEntry) -> Trouble:
-    return Trouble(trouble.code, trouble.message, trouble.since_ms)
 
 
 # What links keep in step beside records, on an embedded cluster: a look at its catalog, or one commit of it.
@@ -298,7 +271,8 @@ class EmbeddedSyncs:
     def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Note what is wrong with mirrors."""
         if troubles:
-            kept = {name: self._kept(trouble) for name, trouble in troubles.items()}
+            now_ms = self.cluster.now_ms()
+            kept = {name: noted(trouble, now_ms) for name, trouble in troubles.items()}
             self._commit("change mirrors", lambda draft: note_troubles(draft, kept, failed))
 
     def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
@@ -333,8 +307,3 @@ class EmbeddedSyncs:
 
         self.cluster.catalog.commit(decided)
         return found[0]
-
-    def _kept(self, trouble: Trouble | None) -> TroubleEntry | None:
-        if trouble is None:
-            return None
-        return TroubleEntry(trouble.code, trouble.message, trouble.since_ms or self.cluster.now_ms())

@@ -616,7 +616,7 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
             case "copy":
                 seen = self.seen(name)
                 assert seen is not None
-                self.does(lambda it: it.copy(seen, seen.operation.ends if seen.operation else None), fault)
+                self.does(lambda it: it.copy(seen, (seen.operation.ends or {}) if seen.operation else None), fault)
             case "promote":
                 self._promise(name)
                 self.does(lambda it: it.driver().promote(name, ORDERS), fault)
@@ -757,7 +757,7 @@ def _stands_first(self: Driver, links: Any, here: MirrorSeen, operation: Operati
 
 def _opens_whatever(self: Driver, links: Any, here: MirrorSeen) -> None:
     """Copy to where the source is, and do not look whether all of it came."""
-    self.copy(here, {} if here.operation is None else here.operation.ends)
+    self.copy(here, (None if here.operation is None else here.operation.ends) or {})
     assert links is not None
 
 

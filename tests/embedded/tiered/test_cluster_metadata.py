@@ -26,7 +26,7 @@ from reconciler.embedded.tiered.cluster_metadata import (
 )
 from reconciler.errors import NewerFormatError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.mirrors import LinkEntry, TroubleEntry
+from reconciler.resources.mirrors import LinkEntry, Trouble
 from tests.embedded.maintenance.tiny_segments import TOPIC as SMALL
 from tests.embedded.mounts.recovered_topics import (
     OTHER_ID,
@@ -66,7 +66,7 @@ def furnish(cluster: EmbeddedCluster) -> None:
     cluster.limit_namespace("shop", QuotaEntry(topics=7, partitions=70))
     cluster.set_topic_acls(TOPIC, (AclEntry("User:ann", "ALLOW", ("READ",)),))
     cluster.create_topic("plain", partitions=3, configs={"retention.ms": "1000"})
-    link = LinkEntry("link-1", "east", {"source": "east"}, trouble=TroubleEntry("X", "it is away", 1))
+    link = LinkEntry("link-1", "east", {"source": "east"}, trouble=Trouble("X", "it is away", 1))
     cluster.catalog.commit(lambda draft: draft.put_link("from-east", link))
     cluster.groups.commit(GROUP, {(TOPIC, 0): 8})
     cluster.groups.commit(PLAIN, {(TOPIC, 0): 5, ("plain", 2): 0})

@@ -20,7 +20,7 @@ from reconciler.resources.mirrors import (
     REVERSALS,
     Diverged,
     MirrorEntry,
-    OperationEntry,
+    Operation,
     Truncated,
     check_reversible,
     diverged_error,
@@ -75,7 +75,7 @@ class Failback:
                 raise over_error(full_name, entry)
             check_reversible(full_name, of.name, (of.link, link))
             status = _M.REGULAR if kept is None else states.status(kept)
-            begun = OperationEntry(operation, verb, diverged=None if verb in REVERSALS else diverged)
+            begun = Operation(operation, verb, diverged=None if verb in REVERSALS else diverged)
             return mirror_changes(
                 topic,
                 KeptMirror(

@@ -37,7 +37,7 @@ from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
     MirrorEntry,
-    OperationEntry,
+    Operation,
     TransitionRequest,
     advanced,
     asked_for,
@@ -196,8 +196,8 @@ class Changing:
     def _after(self, kept: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
         if not entry.is_stopped or kept.entry.is_stopped:
             return replace(kept, entry=entry)
-        by_hand = OperationEntry("", FAILOVER)  # Nobody drives it: it is asked for again where it was broken off.
-        ended = by_hand if verb == FAILOVER else kept.entry.operation or OperationEntry(operation, verb)
+        by_hand = Operation("", FAILOVER)  # Nobody drives it: it is asked for again where it was broken off.
+        ended = by_hand if verb == FAILOVER else kept.entry.operation or Operation(operation, verb)
         return replace(kept, entry=entry, opening=ended)
 
     def _topics(self, full_names: Iterable[str]) -> dict[str, TopicSeen]:

@@ -17,7 +17,7 @@ from reconciler.resources.acls import denial
 from reconciler.resources.address import address_of, kind_of
 from reconciler.resources.inventory import Following, Observed, TopicShown
 from reconciler.resources.kafka_configs import PASSING
-from reconciler.resources.mirrors import LinkEntry, MirrorEntry, OperationEntry, TroubleEntry, status_of, synced_configs
+from reconciler.resources.mirrors import LinkEntry, MirrorEntry, Operation, status_of, synced_configs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import Binding
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, Resource
-    from reconciler.resources.mirrors import Named, SourceTopic, Trouble
+    from reconciler.resources.mirrors import Named, SourceTopic
 
 
 CREATING: Final = "CREATING"
@@ -46,7 +46,7 @@ class KeptMirror:
     link: str
     topic_id: str | None
     entry: MirrorEntry
-    opening: OperationEntry | None = None
+    opening: Operation | None = None
     denied: tuple[str, ...] = ()
     """Principals that its link denies writing to it; said before the rules are made, until they are gone."""
 
@@ -56,7 +56,7 @@ class KeptMirror:
         return not self.entry.is_stopped or self.opening is not None
 
     @property
-    def operation(self) -> OperationEntry | None:
+    def operation(self) -> Operation | None:
         """What it goes through; a failover is over for the process that drives operations, and is asked for again."""
         ended = self.opening if self.opening is not None and self.opening.id else None
         return self.entry.operation or ended
@@ -77,7 +77,7 @@ def kept_in(document: Mapping[str, Any]) -> KeptMirror:
         document["link"],
         document["topic_id"],
         MirrorEntry.from_json(dict(document)),
-        None if opening is None else OperationEntry.from_json(opening),
+        None if opening is None else Operation.from_json(opening),
         tuple(document.get("denied", ())),
     )
 
@@ -170,11 +170,6 @@ def link_changes(name: str, link: LinkEntry | None) -> Changes:
 def mirror_changes(topic: str, kept: KeptMirror | None) -> Changes:
     """Return what the ledger is to have of a mirror."""
     return {mirror_key(topic): None if kept is None else kept.document()}
-
-
-def noted(trouble: Trouble | None, now_ms: int) -> TroubleEntry | None:
-    """Return a trouble as it is kept."""
-    return None if trouble is None else TroubleEntry(trouble.code, trouble.message, trouble.since_ms or now_ms)
 
 
 # Which configs a mirror takes from its source on a Kafka cluster. Pure.

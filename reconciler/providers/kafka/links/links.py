@@ -17,10 +17,10 @@ from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, PROGRESS
 from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
 from reconciler.providers.kafka.links.link_site import make_ledger
-from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, noted, states_of, synced_keys
+from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, states_of, synced_keys
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.offsets import bounds_of
-from reconciler.providers.models import declared_after, link_entry, link_in, moved, source_taken
+from reconciler.providers.models import declared_after, link_entry, link_seen, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, go_on
 from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
@@ -29,15 +29,14 @@ from reconciler.resources.mirrors import (
     ONE_SIDED,
     LinkSeen,
     MirrorSeen,
-    Operation,
     Position,
     Trouble,
     aimed,
     begun,
     check_own,
     check_synced,
-    link_status,
     link_troubled,
+    noted,
     task_troubled,
     troubled,
     with_filters,
@@ -62,8 +61,7 @@ if TYPE_CHECKING:
         ForeignRecords,
         Json,
         LinkEntry,
-        OperationEntry,
-        TroubleEntry,
+        Trouble,
         Truncated,
         WithDiverged,
     )
@@ -86,17 +84,7 @@ class KafkaLinks:
 
     def links(self) -> Sequence[LinkSeen]:
         """Return the links, by name: the ledger alone is read."""
-        return [
-            LinkSeen(
-                link_in(name, self.site.cluster, link),
-                link.id,
-                link_status(link),
-                _told(link.trouble),
-                {task: _trouble(trouble) for task, trouble in sorted(link.tasks.items())},
-                link.source_cluster_id,
-            )
-            for name, link in sorted(self.site.states().links.items())
-        ]
+        return [link_seen(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
@@ -318,8 +306,8 @@ def _seen(site: Site, states: States, kept: KeptMirror, topic: TopicSeen) -> Mir
         len(topic.replicas),
         mirror.since_ms,
         mirror.source_topic_id,
-        _operation(kept.operation),
-        _told(mirror.trouble),
+        kept.operation,
+        mirror.trouble,
         mirror.stopped_by,
         mirror.is_automatic,
         mirror.first_copy_done,
@@ -353,18 +341,6 @@ def _stopped(own: Position, copied: Position) -> Position:
         fetched=copied.fetched,
         is_renumbered=True,
     )
-
-
-def _operation(kept: OperationEntry | None) -> Operation | None:
-    return None if kept is None else Operation(kept.id, kept.verb, kept.ends or {})
-
-
-def _told(trouble: TroubleEntry | None) -> Trouble | None:
-    return None if trouble is None else _trouble(trouble)
-
-
-def _trouble(trouble: TroubleEntry) -> Trouble:
-    return Trouble(trouble.code, trouble.message, trouble.since_ms)
 
 
 # Which actions are about links and mirrors: others carry them out than those about topics.
