@@ -6,14 +6,11 @@ import multiprocessing.util
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytest_plugins = ["tests.servers.fixtures", "tests.servers.kafkafixtures"]
 

@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,9 +25,6 @@ import pyarrow.parquet as pq
 
 from reconciler.errors import UserError
 from reconciler.jobs.session import check_java
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
 from reconciler.operations.clusters.notebook import register_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CLUSTER: Final = "east"
 TOPICS: Final = "flights:ewr:departures, flights:jfk:departures, flights:lga:departures"

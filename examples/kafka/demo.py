@@ -10,17 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from broker import broker
 from story import Story, chapter, insist, say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
 
 STORY = Story.of(__file__)
 WORKSPACE = STORY.workspace

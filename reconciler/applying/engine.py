@@ -6,13 +6,14 @@ import asyncio
 import heapq
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 from zlib import crc32
 
-from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, LeaseLost
-from reconciler.applying.ports import Moved
+from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, Event, LeaseLost, Ran
+from reconciler.applying.ports import DataAction, Jobs, LeasePort, Moved, RunPorts
 from reconciler.errors import (
     BrokenInvariantError,
     IncompleteError,
@@ -25,23 +26,16 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED
 from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import after_action, after_refusal, learn
-from reconciler.providers.protocol import Done, Failed
-from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Intent
+from reconciler.providers.protocol import Done, Failed, Outcome, Provider
+from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Entry, Intent, Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from reconciler.applying.events import Event, Ran
-    from reconciler.applying.ports import DataAction, Jobs, LeasePort, RunPorts
-    from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.protocol import Outcome, Provider
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record, Recorded
     from reconciler.runtime.effects import Effects
-    from reconciler.state.journal import Entry, Journal
     from reconciler.state.lease import Lease
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.planning.plan import Plan
 from reconciler.planning.saved_plan import ONLY_WHEN_SAVED, to_document
 from reconciler.resources.address import Address
-from reconciler.state.journal import Parting, StateAdvance
+from reconciler.state.journal import ActionSkipped, Parting, StateAdvance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from reconciler.providers.protocol import Failed
-    from reconciler.state.journal import ActionSkipped
 
 
 # Failures that are alike, told once: the same error, but for the name of what it happened to.

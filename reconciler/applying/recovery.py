@@ -5,6 +5,7 @@ Repeating it changes nothing: what is done is recorded, what is not is planned a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -20,15 +21,16 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles.mirror import MIRROR
-from reconciler.planning.actions import Transition
+from reconciler.planning.actions import Action, ControlAction, Transition
 from reconciler.planning.settle import Settlement, scope_of, settle
-from reconciler.providers.protocol import Failed, Scope
-from reconciler.resources.address import cluster_address, kind_of
+from reconciler.providers.protocol import Failed, Outcome, Scope
+from reconciler.resources.address import Address, cluster_address, kind_of
 from reconciler.runtime.text import ended_sentence, first_few
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
     Closed,
+    Entry,
     Intent,
     Journal,
     Unfinished,
@@ -38,14 +40,8 @@ from reconciler.state.journal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from reconciler.applying.ports import Setting
-    from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.protocol import Outcome
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Record
-    from reconciler.state.journal import Entry
     from reconciler.state.lease import Lease
 
 

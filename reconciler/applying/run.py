@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
 from reconciler.applying.events import Detached, PlanMade, ResultMissing, Summary, alike
-from reconciler.applying.ports import RunPorts
+from reconciler.applying.ports import RunPorts, Setting
 from reconciler.applying.recovery import Recovery, Settled
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
 from reconciler.planning.record import after_action, after_refusal, learn
@@ -23,23 +23,21 @@ from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
     Closed,
+    Entry,
     Journal,
     ResultFile,
     RunFile,
     detached,
     write_result,
 )
-from reconciler.state.lease import Claim, Patience, acquire, tell_nobody
+from reconciler.state.lease import Claim, Lease, Notice, Patience, acquire, tell_nobody
 
 if TYPE_CHECKING:
-    from reconciler.applying.ports import Setting
     from reconciler.planning.actions import Action, Transition
     from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record
     from reconciler.runtime.effects import Effects
-    from reconciler.state.journal import Entry
-    from reconciler.state.lease import Lease, Notice
     from reconciler.state.snapshots import Snapshot
 
 

@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.resources.address import Address, cluster_of, full_name_of, identify, join_name, kind_of, split_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from typer._click.core import Command, Context, Parameter
 
 

@@ -7,9 +7,10 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 
 from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import lines_again
@@ -17,9 +18,6 @@ from reconciler.cli.text.lines import Line, Tone, text_of
 from reconciler.runtime.text import without_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import BinaryIO, TextIO
-
     from reconciler.cli.text.job_log import Pipeline
 
 

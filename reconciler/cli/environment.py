@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,6 @@ from reconciler.errors import UsageError, UserError
 from reconciler.runtime.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.operations.steps.invocation import Invocation
 
 

@@ -8,15 +8,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.operations.steps.invocation import Base
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _SECONDS: Final = 30
 _MAX_BYTES: Final = 32 * 2**20

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
-from reconciler.cli.text.lines import Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reconciler.cli.text.lines import Line
-
+from reconciler.cli.text.lines import Line, Span
 
 _COMMAND: Final = re.compile(
     r"(?P<command>\breconciler (?:apply|plan|drift|destroy|(?:state|mount|mirror) [a-z-]+))\b"

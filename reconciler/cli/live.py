@@ -7,6 +7,7 @@ it was told to keep.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, assert_never
 
@@ -21,6 +22,7 @@ from reconciler.applying.events import (
     ActionStarted,
     Approval,
     Detached,
+    Event,
     LeaseLost,
     PlanMade,
     Progress,
@@ -34,9 +36,6 @@ from reconciler.cli.text.runs_text import Failures, bytes_rate, done_line, of_th
 from reconciler.runtime.text import about, count_text, counted, rough_count, took, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.applying.events import Event
     from reconciler.cli.text.lines import Line
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from reconciler.cli import signals
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _YOUNG: Final = 50_000
 """New objects before the cyclic collector looks at them, which is 700 unless told. What a command imports and reads

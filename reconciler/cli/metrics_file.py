@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
 
 from reconciler.cli.console import err
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.metrics import MIRROR_BYTES, PREFIX, REMOTE, Instruments, counted, metrics_of
+from reconciler.operations.metrics import MIRROR_BYTES, PREFIX, REMOTE, Instruments, Metric, Totals, counted, metrics_of
 from reconciler.resources.measures import COUNTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from prometheus_client.metrics_core import Metric as Family
-
-    from reconciler.operations.metrics import Metric, Totals
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
     from reconciler.operations.steps.invocation import Invocation, Select
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -19,8 +20,6 @@ from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from reconciler.forges.environment import Asked
     from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.invocation import Invocation, Select

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import orjson
 
 from reconciler.cli.options import Form
 from reconciler.errors import UsageError
 from reconciler.manifests.files import WORKSPACE_FILE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 Kind: TypeAlias = Literal[
     "a saved plan",

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.console import err
+from reconciler.cli.console import Screen, err
 from reconciler.cli.environment import speaks
 from reconciler.cli.text.lines import cut
 from reconciler.runtime.text import took, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.applying.events import Event
-    from reconciler.cli.console import Screen
     from reconciler.operations.steps.invocation import Invocation
 
 

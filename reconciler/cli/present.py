@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from reconciler.cli.console import err, out
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.errors import BlockedError
+from reconciler.errors import BlockedError, ReconcilerError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
     from reconciler.cli.html.report import Report
     from reconciler.cli.json.base import Document
-    from reconciler.errors import ReconcilerError
     from reconciler.operations.manifest_files import Validated
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import Plan

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal, assert_never
+from typing import Final, Literal, assert_never
 
 from reconciler.applying.events import (
     ActionDone,
@@ -24,15 +25,9 @@ from reconciler.applying.events import (
 )
 from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.environment import note, speaks
-from reconciler.cli.text.lines import Span, Tone, line
+from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.runs_text import Failures, done_line, of_the_run, progress_text
 from reconciler.runtime.text import bytes_text, counted, took
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.cli.text.lines import Line
-
 
 # Records and bytes so far, of a command that moves records itself.
 

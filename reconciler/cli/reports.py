@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +22,6 @@ from reconciler.errors import ReconcilerError, UsageError
 from reconciler.runtime.text import counted, did_you_mean, nearest, one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from reconciler.cli.text.remarks import Remark, Remarks
     from reconciler.forges.environment import Asked
     from reconciler.manifests.positions import Problem

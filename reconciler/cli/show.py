@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, assert_never
 
@@ -13,19 +14,15 @@ from typer import Option
 from reconciler.cli import signals
 from reconciler.cli.console import Screen, are_one, err, out, pipeline, stdin_is_terminal
 from reconciler.cli.environment import speaks
-from reconciler.cli.options import TextOrJson, seconds
+from reconciler.cli.options import Form, TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
-from reconciler.cli.text.lines import Span, Tone, line, text_of
+from reconciler.cli.text.lines import Line, Span, Tone, line, text_of
 from reconciler.errors import BlockedError, StalePlanError, UsageError
 from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from reconciler.applying.events import Summary
-    from reconciler.cli.options import Form
     from reconciler.cli.phases import Phases
-    from reconciler.cli.text.lines import Line
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
     from reconciler.operations.drift import Drifted
     from reconciler.operations.plan import Planned

@@ -12,13 +12,10 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
+from types import FrameType
+from typing import Final, NoReturn, Protocol
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from reconciler.applying.events import ActionFailed
+from reconciler.applying.events import ActionFailed, Event
 from reconciler.cli import signals
-from reconciler.cli.options import TextOrJson, seconds
+from reconciler.cli.options import Acting, Files, Place, TextOrJson, seconds
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.applying.events import Event
-    from reconciler.cli.options import Acting, Files, Place
     from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Underway
     from reconciler.operations.mirrors.mirror_commands import Answers
     from reconciler.operations.mirrors.mirror_preview import Verb

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from reconciler.embedded.catalog.model import AclEntry
-from reconciler.embedded.catalog.tables import check_no_replica, topic_named, unknown_namespace
+from reconciler.embedded.catalog.model import AclEntry, TopicEntry
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica, topic_named, unknown_namespace
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, rule_at, rule_fields
 from reconciler.resources.address import split_name, tiers_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
 
 
 class Operation(StrEnum):

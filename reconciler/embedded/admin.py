@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import (
@@ -15,14 +16,15 @@ from reconciler.embedded.acl import (
 )
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.mirror_tables import (
+    MirrorShape,
     create_link,
     create_mirror,
     delete_link,
     follow_source,
     source_topic,
 )
-from reconciler.embedded.catalog.model import NamespaceEntry
-from reconciler.embedded.catalog.tables import check_no_replica
+from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, disabling
 from reconciler.embedded.catalog.topic_configs import EffectiveConfig, effective_configs
 from reconciler.embedded.catalog.topics import (
@@ -41,19 +43,12 @@ from reconciler.embedded.catalog.topics import (
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
-from reconciler.embedded.tiered.remote_tier import create_storage
+from reconciler.embedded.tiered.remote_tier import RemoteTier, create_storage
 from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.embedded.tiered.turn_off import finish_disablings
-from reconciler.objectstore.base import refuse_key
+from reconciler.objectstore.base import ObjectStore, refuse_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from reconciler.embedded.catalog.mirror_tables import MirrorShape
-    from reconciler.embedded.catalog.model import AclEntry, QuotaEntry, TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
-    from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.mirrors import LinkEntry, SourceTopic
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, overload
 
@@ -11,11 +12,9 @@ from reconciler.embedded.catalog.tables import check_served
 from reconciler.embedded.clients.group_admin import Groups
 from reconciler.embedded.objects import create_cluster, read_cluster_id
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.records.log import isolation_of
+from reconciler.records.log import Isolation, LostOffsets, isolation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from reconciler.embedded.check.sweep import Swept
     from reconciler.embedded.clients.append_sink import EmbeddedAppends
     from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.mounts.mounts import Mounts
     from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Isolation, LostOffsets
 
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.

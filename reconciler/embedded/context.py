@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.acl import Kind, Operation, topic_shown
+from reconciler.embedded.acl import Kind, Operation, Permissions, topic_shown
 from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.embedded.acl import Permissions
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.objectstore.base import ObjectStore

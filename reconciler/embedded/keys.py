@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 from reconciler.errors import UserError
 from reconciler.objectstore.base import nonce
 from reconciler.resources.address import split_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 CLUSTER: Final = "cluster.json"
 CATALOG: Final = "catalog/head.json"

@@ -6,14 +6,16 @@ commits here itself stays beside that and wins.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.catalog.tables import check_namespace_of, names_by_id
+from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, names_by_id
 from reconciler.embedded.keys import GROUPS, fresh_mark, group_of_key
 from reconciler.embedded.segments.groups import (
     Committed,
     Group,
+    Place,
     bounds_at,
     change_group,
     group_of,
@@ -22,18 +24,13 @@ from reconciler.embedded.segments.groups import (
     read_group,
 )
 from reconciler.errors import ReconcilerError
-from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
+from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult, GroupPosition
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from reconciler.embedded.admin import Admin
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.segments.groups import Place
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
-    from reconciler.resources.mirrors import GroupOffsets
 
 
 def group_versions(store: ObjectStore) -> dict[str, str]:

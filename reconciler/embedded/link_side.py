@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from reconciler.embedded.catalog.mirror_moves import (
     under_way,
 )
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, follow_source, source_topic
-from reconciler.embedded.catalog.tables import link_named, topic_named
+from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
 from reconciler.embedded.catalog.topic_configs import follows_starts
 from reconciler.embedded.clients.transactions import abort, finish
 from reconciler.embedded.link_groups import release_groups
@@ -48,8 +49,13 @@ from reconciler.resources.mirror_link import is_never_made, takes_name
 from reconciler.resources.mirrors import (
     FAILOVER,
     AccessRules,
+    MirrorEntry,
     Offered,
+    RuleFields,
+    SourceTopic,
     TransitionRequest,
+    Trouble,
+    Truncated,
     auto_create_filters,
     brought,
     mirror_name,
@@ -57,13 +63,9 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.model import AclEntry, TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.records.log import Bounds
-    from reconciler.resources.mirrors import MirrorEntry, RuleFields, SourceTopic, Trouble, Truncated
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from reconciler.embedded.keys import CLUSTER, STORAGE
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
-from reconciler.objectstore.base import PROBE
+from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.register import create, cut_off, is_cut_off
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.objectstore.base import ObjectStore
-
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ the cut it takes what a compaction has read before: it is looked at again afterw
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -22,9 +23,9 @@ from reconciler.embedded.objects import look_again, missing_offsets
 from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.gate import delete_named, writer_of
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_head
-from reconciler.embedded.segments.pages import read_page, read_pages
+from reconciler.embedded.segments.pages import Paged, read_page, read_pages
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_part, read_part
-from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
+from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_retention import settle
 from reconciler.embedded.tiered.remote_tier import check_given, check_storage, remote_partition, remote_tier
 from reconciler.errors import RetryableError, UserError
@@ -33,12 +34,8 @@ from reconciler.resources.mirrors import Truncated
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.segments.pages import Paged
-    from reconciler.embedded.tiered.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
 

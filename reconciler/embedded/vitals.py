@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.segments.groups import list_groups, read_group
-from reconciler.embedded.segments.head import NEVER_WRITTEN
-from reconciler.embedded.tiered.usage import StorageReport
+from reconciler.embedded.segments.groups import Group, list_groups, read_group
+from reconciler.embedded.segments.head import NEVER_WRITTEN, Head
+from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.measures import (
@@ -24,13 +25,8 @@ from reconciler.resources.measures import (
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.segments.groups import Group
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.usage import Heads, Manifests
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import orjson
 
 from reconciler.errors import UsageError, UserError
-from reconciler.forges.protocol import ForgeSettings
+from reconciler.forges.protocol import Forge, ForgeSettings, Kind
 from reconciler.runtime.text import first_few
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from reconciler.forges.protocol import Forge, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.forges.github import comment_of, issue_of, login_of, request_of, standing
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.marker import folded_away, marker_of
-from reconciler.forges.protocol import Approval, ms_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from reconciler.forges.protocol import Comment, ForgeSettings, Issue, Kind, PullRequest
-
+from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
 
 _ADVICE: Final = Advice(
     "Gitea",

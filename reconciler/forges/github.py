@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.forges.http import Advice, Answer, Api
-from reconciler.forges.protocol import Approval, Comment, Issue, PullRequest, ms_of
+from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
 from reconciler.runtime.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.forges.protocol import ForgeSettings, Kind
-
 
 _ADVICE: Final = Advice(
     "GitHub",

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.marker import folded_away, marker_of
-from reconciler.forges.protocol import Approval, Comment, Issue, PullRequest, ms_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from reconciler.forges.protocol import ForgeSettings, Kind
-
+from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
 
 _ADVICE: Final = Advice(
     "GitLab",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -24,8 +24,6 @@ from reconciler.runtime.retry import Backoff, Tries, pause
 from reconciler.runtime.text import about, no_json, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from reconciler.forges.protocol import ForgeSettings
 
 

@@ -8,14 +8,11 @@ write are absent.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.runtime.text import count_text, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"

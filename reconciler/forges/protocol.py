@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
+from typing import Literal, Protocol, TypeAlias
 
 Kind: TypeAlias = Literal["github", "gitlab", "gitea"]
 

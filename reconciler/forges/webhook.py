@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -11,10 +12,6 @@ from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserE
 from reconciler.forges.environment import is_loopback
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 4

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from reconciler.errors import UserError
 from reconciler.manifests.files import label_of, read_bounded
-from reconciler.manifests.positions import ManifestError, Problem, kind_of_value, path_text, spots
+from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Spot, kind_of_value, path_text, spots
 from reconciler.manifests.references import CATALOGS
 from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.acls import Operation
@@ -19,12 +19,6 @@ from reconciler.resources.address import Address
 from reconciler.resources.inventory import Declared
 from reconciler.resources.kafka_configs import ConfigKey
 from reconciler.runtime.text import one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from reconciler.manifests.positions import FieldPath, Spot
-
 
 # What the files of another tool say, whichever it is: topics, access rules, clusters, and what has no place here.
 

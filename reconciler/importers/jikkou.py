@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from reconciler.importers.base import (
     NO_CLIENT_QUOTA,
     NO_CREDENTIALS,
     NO_TEXT,
     NOT_KAFKA,
+    Document,
     Fields,
     FoundTopic,
+    Reading,
+    Said,
     take_rule_of_resource,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from reconciler.importers.base import Document, Reading, Said
-
 
 _GROUP: Final = "jikkou.io/"
 _LIST: Final = "List"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from reconciler.errors import UserError
 from reconciler.importers.base import (
@@ -12,21 +14,17 @@ from reconciler.importers.base import (
     EVERYTHING,
     NO_TEXT,
     NOT_KAFKA,
+    Document,
     Fields,
     FoundCluster,
     FoundTopic,
     Place,
+    Reading,
+    Said,
     SaidRule,
     read_text,
 )
 from reconciler.manifests.files import label_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from reconciler.importers.base import Document, Reading, Said
-
 
 # The roles of JulieOps as the access rules they stand for, as its documentation lists them.
 

@@ -5,15 +5,20 @@ Services and roles stand for access rules, which its documentation and code spel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from reconciler.importers.base import CLUSTER_NAME, EVERYTHING, OF_THE_TOOL, Fields, FoundTopic, Said, SaidRule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from reconciler.importers.base import Document, Reading
-
+from reconciler.importers.base import (
+    CLUSTER_NAME,
+    EVERYTHING,
+    OF_THE_TOOL,
+    Document,
+    Fields,
+    FoundTopic,
+    Reading,
+    Said,
+    SaidRule,
+)
 
 _KEYS: Final = frozenset({"settings", "topics", "services", "users", "customServiceAcls", "customUserAcls", "schemas"})
 _STREAMS: Final = (

@@ -6,13 +6,22 @@ What is in namespaces, and what topics share, is found out afterwards, as `expor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from reconciler.importers.base import NotImported, Place, secrets_of
+from reconciler.importers.base import (
+    FoundCluster,
+    FoundRule,
+    FoundTopic,
+    NotImported,
+    Place,
+    Reading,
+    Target,
+    secrets_of,
+)
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import path_text
 from reconciler.resources.acls import Binding, check_principal
@@ -21,12 +30,6 @@ from reconciler.resources.configs import canonical_value, refused_value
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from reconciler.importers.base import FoundCluster, FoundRule, FoundTopic, Reading, Target
-
 
 # Topics that were found as topics of ours: named, their configs in canonical form, or a word on why not.
 

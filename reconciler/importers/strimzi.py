@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from reconciler.importers.base import (
     NO_CLIENT_QUOTA,
     NO_CREDENTIALS,
     NO_TEXT,
     NOT_KAFKA,
+    Document,
     Fields,
     FoundCluster,
     FoundTopic,
+    Reading,
     take_rule_of_resource,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reconciler.importers.base import Document, Reading
-
 
 _GROUP: Final = "kafka.strimzi.io/"
 _CLUSTER: Final = "strimzi.io/cluster"

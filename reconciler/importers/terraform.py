@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 from reconciler.errors import UserError
 from reconciler.importers.base import (
@@ -17,19 +19,13 @@ from reconciler.importers.base import (
     Fields,
     FoundTopic,
     Place,
+    Reading,
     SaidRule,
     read_text,
     refused,
 )
 from reconciler.manifests.files import label_of, read_bounded
 from reconciler.manifests.positions import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from reconciler.importers.base import Reading
-
 
 DECLARED: Final = (".tf", ".tofu")
 STATE: Final = ".tfstate"

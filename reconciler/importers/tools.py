@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.importers import jikkou, julie, kafka_gitops, strimzi, topicctl
-from reconciler.importers.base import YAML, Reading, files_below, read_documents
+from reconciler.importers.base import YAML, Document, Reading, files_below, read_documents
 from reconciler.importers.julie import read_julie
 from reconciler.importers.terraform import is_state, read_terraform
 from reconciler.manifests.files import label_of
 from reconciler.runtime.text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import Any
-
-    from reconciler.importers.base import Document
 
 
 class Tool(NamedTuple):

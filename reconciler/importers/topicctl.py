@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reconciler.importers.base import (
     NO_CREDENTIALS,
     NO_TEXT,
     OF_THE_TOOL,
     PLACEMENT,
+    Document,
     Fields,
     FoundCluster,
     FoundTopic,
+    Reading,
     Said,
     SaidRule,
     Sasl,
     Tls,
     security_of,
 )
-
-if TYPE_CHECKING:
-    from reconciler.importers.base import Document, Reading
-
 
 _RETENTION: Final = "retention.ms"
 _MS_PER_MINUTE: Final = 60_000

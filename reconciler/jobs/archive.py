@@ -7,25 +7,21 @@ the source ends by then is the end of the archive. A process that deletes the so
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
 from reconciler.jobs.copy import mirror
-from reconciler.jobs.flows import MIB
+from reconciler.jobs.flows import MIB, Copy
 from reconciler.jobs.ordered import Pairing, differing
-from reconciler.jobs.progress import unseen
+from reconciler.jobs.progress import Report, unseen
 from reconciler.jobs.verify import Since, verify
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Bounds, OffsetRange, StagedSink, TopicLog, TransactionalSink
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from reconciler.jobs.flows import Copy
-    from reconciler.jobs.progress import Report
     from reconciler.jobs.stage import Engine
-    from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 
 
 _PASSES: Final = 3

@@ -7,31 +7,37 @@ tasks themselves. The driver publishes what they wrote as it does with any compa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Refused
-from reconciler.embedded.maintenance.compaction import Cleaned, SurvivingOffsets, hashed
+from reconciler.embedded.maintenance.compaction import (
+    Cleaned,
+    Cleaning,
+    Compaction,
+    Group,
+    Piece,
+    SurvivingOffsets,
+    hashed,
+)
 from reconciler.embedded.segments.parts import read_keys
 from reconciler.errors import ReconcilerError
 from reconciler.jobs import stage
 from reconciler.jobs.progress import failed
+from reconciler.jobs.stage import Engine, Stored, Used
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import numpy.typing as npt
-    from pyspark.sql import DataFrame, SparkSession
 
-    from reconciler.embedded.maintenance.compaction import Cleaning, Compaction, Group, Piece
     from reconciler.embedded.tiered.object_rewrites import Rewritten
-    from reconciler.jobs.stage import Engine, Stored, Used
 
 
 C = TypeVar("C", bound="Stored")

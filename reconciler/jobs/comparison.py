@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from reconciler.jobs.flows import pieces_of
+from reconciler.jobs.flows import Piece, pieces_of
 from reconciler.records.hashes import digest_of, hashes_of
-from reconciler.records.log import Digest, OffsetRange
+from reconciler.records.log import Bounds, Digest, OffsetRange, TopicLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pyarrow as pa
-
-    from reconciler.jobs.flows import Piece
-    from reconciler.records.log import Bounds, TopicLog
 
 
 Difference = Literal["partition", "start", "end", "records", "digest"]

@@ -9,27 +9,20 @@ Many flows are copied side by side, in the same rounds; what fails for one does 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
 from reconciler.jobs.ordered import Pairing, differing, digest_in
-from reconciler.jobs.progress import unseen
+from reconciler.jobs.progress import Report, unseen
 from reconciler.jobs.rekey import rekey
-from reconciler.jobs.stage import Tasks
-from reconciler.records.log import OffsetRange, RekeySink, TransactionalSink
+from reconciler.jobs.stage import Engine, Tasks
+from reconciler.records.log import Copied, OffsetRange, RekeySink, Staged, StagedSink, TopicLog, TransactionalSink
 from reconciler.runtime.threads import side_by_side
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.jobs.progress import Report
-    from reconciler.jobs.stage import Engine
-    from reconciler.records.log import Copied, Staged, StagedSink, TopicLog
-
 
 # A flow whose sink commits by itself, while a job copies it: one task a partition, records under offsets of their own.
 #

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.records.log import Bounds, OffsetRange, SourceSeen, check_followed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.jobs.progress import Report
-    from reconciler.records.log import Extent, SinkPosition, StagedSink, TopicLog, TransactionalSink
-
+from reconciler.jobs.progress import JobProgress, Report, unseen
+from reconciler.records.log import (
+    Bounds,
+    Extent,
+    OffsetRange,
+    SinkPosition,
+    SourceSeen,
+    StagedSink,
+    TopicLog,
+    TransactionalSink,
+    check_followed,
+)
 
 # What a copy has to move, cut along what is stored, and dealt out to rounds and tasks. Pure.
 

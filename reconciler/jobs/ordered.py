@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
@@ -15,28 +16,24 @@ from reconciler.jobs.comparison import (
     LEFT,
     RIGHT,
     Comparison,
+    Difference,
     Doubt,
     Explained,
     Pair,
     PartitionComparison,
+    Records,
     Renumbered,
     Side,
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
-from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.jobs.stage import Tasks
+from reconciler.jobs.progress import JobProgress, Report, unseen
+from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.hashes import digest_of, hashes_of
-from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans
+from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans, TopicLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import numpy.typing as npt
 
-    from reconciler.jobs.comparison import Difference, Records
-    from reconciler.jobs.progress import Report
-    from reconciler.jobs.stage import Engine
-    from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
 
 

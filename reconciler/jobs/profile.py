@@ -6,10 +6,11 @@ executors, in memory and on their disks, until the profile is made.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from reconciler.jobs.progress import failed
@@ -18,10 +19,6 @@ from reconciler.jobs.source import register
 from reconciler.jobs.stage import described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from reconciler.records.log import TopicLog
 
 

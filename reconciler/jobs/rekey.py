@@ -20,18 +20,14 @@ import pyarrow as pa
 
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError
 from reconciler.jobs import stage
-from reconciler.jobs.flows import MIB, Copy, missing, pieces_of, rounds
-from reconciler.jobs.progress import JobProgress, failed, unseen
+from reconciler.jobs.flows import MIB, Copy, Piece, missing, pieces_of, rounds
+from reconciler.jobs.progress import JobProgress, Report, failed, unseen
 from reconciler.records.hashes import places_of
-from reconciler.records.log import OffsetRange, SourceSeen, Written
+from reconciler.records.log import OffsetRange, RekeySink, SourceSeen, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from reconciler.jobs.flows import Piece
-    from reconciler.jobs.progress import Report
-    from reconciler.records.log import RekeySink, TopicLog
 
 
 Row: TypeAlias = "tuple[int, int, int, pa.RecordBatch]"

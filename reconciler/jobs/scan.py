@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,20 +26,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from reconciler.errors import UserError
 from reconciler.jobs.flows import pieces_of
-from reconciler.records.log import MAX_OFFSET, OffsetRange, Selection, SelectiveLog
+from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, SelectiveLog, TopicLog
 from reconciler.runtime.text import did_you_mean, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.types import StructField
-
-    from reconciler.records.log import Bounds, TopicLog
-
 
 NAME: Final = "topic-log"
 _LOGGER: Final = logging.getLogger("reconciler.jobs")

@@ -12,8 +12,10 @@ import sys
 import tempfile
 import threading
 import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -22,9 +24,6 @@ from reconciler.jobs.progress import refused
 from reconciler.jobs.stage import JOB_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import TracebackType
-
     from pyspark.sql import SparkSession
 
     from reconciler.resources.workspace import SparkSpec

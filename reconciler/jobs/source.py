@@ -5,7 +5,8 @@ What names the log (`cluster`, `topic`) is up to who registered the source.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -36,17 +37,12 @@ from reconciler.jobs.scan import (
     whole_of,
 )
 from reconciler.jobs.writer import BatchWriter, StreamWriter, check_rows
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import AppendSink, Bounds, OffsetRange, TopicLog
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import NoReturn
-
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from reconciler.records.log import AppendSink, Bounds, TopicLog
 
 
 Session: TypeAlias = SparkSession

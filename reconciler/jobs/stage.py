@@ -11,6 +11,7 @@ import os
 import pickle
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +27,6 @@ from reconciler.runtime.effects import ms_since, note, now
 from reconciler.runtime.text import bytes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from pyspark.sql import SparkSession
 
 

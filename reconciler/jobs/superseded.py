@@ -6,11 +6,13 @@ rule is that of `ordered.explained`: what only one log has must be superseded th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.maintenance.compaction import hashed
@@ -19,12 +21,6 @@ from reconciler.jobs.progress import failed
 from reconciler.jobs.stage import described
 from reconciler.records.hashes import hashes_of
 from reconciler.records.log import OffsetRange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _COLUMNS: Final = (
     "side int, partition int, offset bigint, record struct<a: bigint, b: bigint>, key struct<a: bigint, b: bigint>, "

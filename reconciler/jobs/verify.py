@@ -5,27 +5,31 @@ By default digests that the logs keep are added up, which reads no whole parts; 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.jobs.comparison import Comparison, Doubt, Tally, first_difference, kept_digest, pairs, read_digest
-from reconciler.jobs.flows import pieces_of, rounds
+from reconciler.jobs.comparison import (
+    Comparison,
+    Doubt,
+    Explained,
+    Pair,
+    PartitionComparison,
+    Tally,
+    first_difference,
+    kept_digest,
+    pairs,
+    read_digest,
+)
+from reconciler.jobs.flows import Piece, pieces_of, rounds
 from reconciler.jobs.ordered import explanations
-from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.jobs.stage import Tasks
-from reconciler.records.log import Digest, OffsetRange
+from reconciler.jobs.progress import JobProgress, Report, unseen
+from reconciler.jobs.stage import Engine, Tasks
+from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, TopicLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     import pyarrow as pa
-
-    from reconciler.jobs.comparison import Explained, Pair, PartitionComparison
-    from reconciler.jobs.flows import Piece
-    from reconciler.jobs.progress import Report
-    from reconciler.jobs.stage import Engine
-    from reconciler.records.log import Bounds, Extent, TopicLog
 
 
 # Digests of ranges of two logs: from what they keep, or by reading every record in Spark tasks.

@@ -6,6 +6,7 @@ so that one that Spark runs again after a crash is not written again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,15 +17,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.jobs.scan import COLUMNS, NAME
-from reconciler.records.log import NumberedBatch, StagedAppend
+from reconciler.records.log import AppendSink, NumberedBatch, StagedAppend
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pyspark.sql.types import StructType
-
-    from reconciler.records.log import AppendSink
 
 
 # Columns: those of a read, without those whose values the topic assigns when a record is written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,6 @@ from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.lifecycles.tiered import HOUSEKEEPING, PARTITION_DELETION, SEGMENT, TIERING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.lifecycles.table import Lifecycle
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from reconciler.errors import UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 State = TypeVar("State", bound=StrEnum)
 

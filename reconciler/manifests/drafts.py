@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings
+from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place
 from reconciler.manifests.models import header_complaints, read
 from reconciler.manifests.overlays import Draft, Values, Variables, draft_of, is_deletion, merged, read_values
 from reconciler.manifests.positions import Problem
 from reconciler.manifests.yaml_documents import Document, parse
-from reconciler.resources.address import identify
+from reconciler.resources.address import Address, identify
 from reconciler.resources.base import Complaint
 from reconciler.resources.inventory import Declared
 from reconciler.resources.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from reconciler.manifests.files import Place
-    from reconciler.resources.address import Address
-
 
 _TWICE = f"Keep one of the two; what an environment says differently belongs below {OVERLAYS}/"
 

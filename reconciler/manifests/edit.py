@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from reconciler.manifests.format import MAX_WIDTH, Mark, Node, NotLaidOutError, read_pages
-from reconciler.manifests.positions import is_text, resolve
+from reconciler.manifests.format import MAX_WIDTH, Entry, Mark, Node, NotLaidOutError, Page, read_pages
+from reconciler.manifests.positions import FieldPath, is_text, resolve
 from reconciler.manifests.yaml_documents import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.manifests.format import Entry, Page
-    from reconciler.manifests.positions import FieldPath
 
 
 def at(content: Any, path: FieldPath) -> Any:

@@ -6,18 +6,16 @@ import os
 import pathlib
 import re
 import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
-from reconciler.manifests.positions import Problem, Spot, excerpt_of, path_text, spots
+from reconciler.manifests.positions import FieldPath, Problem, Spot, excerpt_of, path_text, spots
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from reconciler.manifests.positions import FieldPath
     from reconciler.resources.base import Complaint
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from yaml.events import (
     AliasEvent,
@@ -22,10 +23,6 @@ from yaml.events import (
 from reconciler.errors import BrokenInvariantError
 from reconciler.manifests.positions import PARSER, ManifestError
 from reconciler.manifests.yaml_documents import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 # YAML as its author laid it out: collections, scalars as written, and comments with the entry they speak of.
 

@@ -6,6 +6,7 @@ documents) `validate` says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
@@ -14,8 +15,6 @@ from reconciler import __site__, __version__
 from reconciler.resources.inventory import WRITABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic_core import core_schema
 
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.manifests.drafts import VALUES_FILE, Gathering, read_workspace
-from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, label_of, manifest_files, read_bounded
-from reconciler.manifests.overlays import FROM_COMMAND_LINE, Substitution, Variables, overlay_folder, read_drafts
-from reconciler.manifests.positions import ManifestError, Problem, path_text
+from reconciler.manifests.drafts import VALUES_FILE, Gathering, WorkspaceFile, read_workspace
+from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place, label_of, manifest_files, read_bounded
+from reconciler.manifests.overlays import (
+    FROM_COMMAND_LINE,
+    Substitution,
+    Values,
+    Variables,
+    overlay_folder,
+    read_drafts,
+)
+from reconciler.manifests.positions import FieldPath, ManifestError, Problem, path_text
 from reconciler.manifests.references import check_links, check_mirrors, check_references, check_sharing
 from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.mirror_link import MirrorLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.manifests.drafts import WorkspaceFile
-    from reconciler.manifests.files import Place
-    from reconciler.manifests.overlays import Values
-    from reconciler.manifests.positions import FieldPath
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired
     from reconciler.resources.workspace import Workspace

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from reconciler.manifests.overlays import DELETE
-from reconciler.manifests.positions import is_text, kind_of_value
+from reconciler.manifests.overlays import DELETE, Draft
+from reconciler.manifests.positions import FieldPath, is_text, kind_of_value
 from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.inventory import WRITABLE
+from reconciler.resources.inventory import WRITABLE, Resource
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-    from reconciler.manifests.overlays import Draft
-    from reconciler.manifests.positions import FieldPath
-    from reconciler.resources.inventory import Resource
     from reconciler.resources.workspace import Workspace
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Place, environments, label_of, read_bounded
-from reconciler.manifests.positions import Problem, Spot, kind_of_value, resolve, spots
-from reconciler.manifests.yaml_documents import parse
+from reconciler.manifests import positions
+from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Findings, Place, environments, label_of, read_bounded
+from reconciler.manifests.positions import FieldPath, Problem, Spot, kind_of_value, resolve, spots
+from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.base import Complaint
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from reconciler.manifests import positions
-    from reconciler.manifests.files import Findings
-    from reconciler.manifests.positions import FieldPath
-    from reconciler.manifests.yaml_documents import Document
-
 
 # Variables: `${var.name}` in manifests, and where their values come from. Later wins: files, environment, `--var`.
 

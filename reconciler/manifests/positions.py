@@ -7,8 +7,9 @@ milliseconds.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 from yaml.events import (
@@ -24,10 +25,6 @@ from yaml.events import (
 
 from reconciler.errors import UserError
 from reconciler.runtime.text import counted, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 # What a plain scalar means: the YAML 1.2 core schema, and nothing of YAML 1.1.
 #

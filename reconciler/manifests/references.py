@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +13,7 @@ from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
-from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
@@ -19,13 +21,9 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator, Mapping
-
     from reconciler.manifests.drafts import Gathering
     from reconciler.manifests.files import Findings, Place
     from reconciler.manifests.positions import FieldPath
-    from reconciler.resources.mirror_link import MirrorTopic
 
 
 # Config keys of resources: known to their cluster's platform, and said in one form, by policy or by key.

@@ -7,8 +7,9 @@ exhaust ours; nothing is ever constructed but texts, numbers, booleans, lists an
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from sys import intern
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import yaml
 from yaml.events import (
@@ -23,13 +24,7 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
-from reconciler.manifests.positions import PARSER, Problem, kind_of_value, path_text, resolve, spots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.manifests.positions import FieldPath
-
+from reconciler.manifests.positions import PARSER, FieldPath, Problem, kind_of_value, path_text, resolve, spots
 
 # What YAML itself can get wrong, in words for people: syntax, encodings, tags, limits.
 

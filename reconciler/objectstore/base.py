@@ -12,15 +12,12 @@ raise `LostRaceError`; where several may write, the caller looks for its own mar
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
+from typing import Any, Final, NewType, Protocol
 
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 Version = NewType("Version", str)
 

@@ -21,13 +21,11 @@ from urllib.parse import urlsplit
 from reconciler.errors import UserError
 from reconciler.objectstore.cloud_faults import cloud_faults
 from reconciler.objectstore.place import Place
-from reconciler.objectstore.settings import Secret
+from reconciler.objectstore.settings import Secret, StoreSettings
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore
     from pyarrow.fs import FileSystem
-
-    from reconciler.objectstore.settings import StoreSettings
 
 
 # Whether the client is here: an installation without it keeps everything on S3 and in folders.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,6 @@ from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, U
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.objectstore.s3_faults import Doing
 
 

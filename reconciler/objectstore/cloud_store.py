@@ -8,6 +8,7 @@ may go.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from itertools import chain, islice
@@ -17,6 +18,7 @@ from reconciler.errors import BrokenInvariantError, RetryableError, UserError
 from reconciler.objectstore.base import (
     PROBE,
     Listed,
+    ObjectStore,
     Stored,
     Version,
     missing_object,
@@ -40,12 +42,9 @@ from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from obstore import GetOptions
     from obstore.store import AzureStore, GCSStore
 
-    from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.settings import StoreSettings
 
 PART_BYTES: Final = 16 << 20

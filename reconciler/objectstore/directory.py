@@ -11,11 +11,12 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISDIR
-from typing import TYPE_CHECKING, Final
+from typing import IO, BinaryIO, Final
 
 from reconciler.errors import (
     MendFirstError,
@@ -28,6 +29,7 @@ from reconciler.errors import (
 from reconciler.objectstore.base import (
     RESERVED,
     Listed,
+    ObjectStore,
     Stored,
     Version,
     check_key,
@@ -38,21 +40,13 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import IO, BinaryIO
-
-    from reconciler.objectstore.base import ObjectStore
-
-
 # Files that are whole and durable or not there: what a directory store is made of.
 #
 # Paths are strings here: an append touches a dozen of them, and a `Path` for each costs as much as the calls
 # themselves.
 
 
-if TYPE_CHECKING:
-    StrPath = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
 """Folders that become empty are removed: whoever is about to put a file into one makes it again, this often."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from reconciler.objectstore.base import (
     Listed,
+    ObjectStore,
     Stored,
     Version,
     check_key,
@@ -19,11 +21,6 @@ from reconciler.objectstore.base import (
     probe_conditions,
     refuse_key,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from reconciler.objectstore.base import ObjectStore
 
 
 @dataclass(eq=False)

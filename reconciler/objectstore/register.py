@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import codecs
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import orjson
 
@@ -23,15 +24,9 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.objectstore.base import check_shape, nonce
+from reconciler.objectstore.base import ObjectStore, Stored, Version, check_shape, nonce
 from reconciler.runtime.effects import note
 from reconciler.runtime.retry import Backoff, Tries
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
-
 
 # What a store keeps of a write whose sender was killed: nothing, or the beginning of a JSON object.
 #

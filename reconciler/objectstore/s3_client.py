@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from time import monotonic
@@ -19,19 +20,15 @@ from urllib.parse import urlsplit
 from reconciler.errors import UserError
 from reconciler.objectstore.place import Place
 from reconciler.objectstore.s3_faults import s3_faults
-from reconciler.objectstore.settings import Credentials, Secret
+from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import note_attempt
 from reconciler.runtime.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from botocore.credentials import ReadOnlyCredentials
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
     from pyarrow.fs import FileSystem
-
-    from reconciler.objectstore.settings import StoreSettings
 
 
 _EVENT: Final = "needs-retry.s3"

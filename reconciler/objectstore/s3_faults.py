@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -10,8 +11,6 @@ from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, U
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from botocore.exceptions import BotoCoreError, ClientError
 
 

@@ -7,6 +7,7 @@ travels with everything resolved, credentials included, so pickle it only to whe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,19 +16,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
-from reconciler.objectstore.base import PROBE, Listed, Stored, Version, missing_object, probe_conditions, rest_of
+from reconciler.objectstore.base import (
+    PROBE,
+    Listed,
+    ObjectStore,
+    Stored,
+    Version,
+    missing_object,
+    probe_conditions,
+    rest_of,
+)
 from reconciler.objectstore.place import Place
-from reconciler.objectstore.s3_client import Clients, copied_from, named
+from reconciler.objectstore.s3_client import Clients, ObjectName, copied_from, named
 from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
 from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from mypy_boto3_s3.client import S3Client
 
-    from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.s3_client import ObjectName
     from reconciler.objectstore.settings import StoreSettings
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from reconciler.errors import UserError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # Keys of an account, which travel inside pickles and are never shown.
 

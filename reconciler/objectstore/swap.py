@@ -12,19 +12,14 @@ patience is for who can be asked whether they may go on: `Register.update`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from reconciler.errors import RetryableError, UnansweredError
-from reconciler.objectstore.base import mine_or_lost
+from reconciler.errors import ReconcilerError, RetryableError, UnansweredError
+from reconciler.objectstore.base import Stored, Version, mine_or_lost
 from reconciler.runtime.retry import Backoff, Tries
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.errors import ReconcilerError
-    from reconciler.objectstore.base import Stored, Version
 
 PATIENCE_SECONDS: Final = 3.0
 """After this long nothing is tried again."""

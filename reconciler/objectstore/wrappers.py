@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -13,8 +14,6 @@ from reconciler.objectstore.register import KeepsVersions
 from reconciler.runtime.effects import is_noted, ms_since, note, now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
 
 

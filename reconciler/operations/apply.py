@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.applying.engine import is_archived
-from reconciler.applying.events import Approval
+from reconciler.applying.engine import RunResult, is_archived
+from reconciler.applying.events import Approval, Event
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.lifecycles.mount import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
+    Decided,
     Planned,
     PlanOptions,
     decide,
@@ -34,11 +37,11 @@ from reconciler.operations.steps.approval import (
     select_of,
     to_options,
 )
-from reconciler.operations.steps.invocation import Select, errors_of, workspace_folder
+from reconciler.operations.steps.invocation import Invocation, Select, errors_of, workspace_folder
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.runner import Placing, run_under_lease
+from reconciler.operations.steps.runner import Placing, Stop, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
-from reconciler.operations.steps.workspace import open_state, open_work
+from reconciler.operations.steps.workspace import Work, open_state, open_work
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
@@ -47,16 +50,7 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from reconciler.applying.engine import RunResult
-    from reconciler.applying.events import Event
     from reconciler.forges.environment import Asked
-    from reconciler.operations.plan import Decided
-    from reconciler.operations.steps.invocation import Invocation
-    from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.steps.workspace import Work
     from reconciler.planning.actions import Transition
     from reconciler.state.journal import StateAdvance
     from reconciler.state.snapshots import Snapshot

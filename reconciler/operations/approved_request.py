@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, UsageError
-from reconciler.forges.environment import commit_of_run, open_forge, pull_request_of
+from reconciler.forges.environment import Asked, commit_of_run, open_forge, pull_request_of
 from reconciler.forges.marker import Marker, marker_of
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reconciler.forges.environment import Asked
     from reconciler.forges.protocol import Approval, Comment, Forge, PullRequest
     from reconciler.operations.steps.invocation import Invocation
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import RetryableError, UnansweredError, UserError
-from reconciler.forges.environment import open_forge, pull_request_of
-from reconciler.forges.marker import OUTDATED, fitted, marker_of
+from reconciler.forges.environment import Asked, open_forge, pull_request_of
+from reconciler.forges.marker import OUTDATED, Marker, fitted, marker_of
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.forges.environment import Asked
-    from reconciler.forges.marker import Marker
     from reconciler.forges.protocol import Comment, Forge, Issue
     from reconciler.operations.steps.invocation import Invocation
 

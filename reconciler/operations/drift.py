@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import orjson
@@ -14,17 +16,17 @@ import orjson
 from reconciler.errors import DriftError, ReconcilerError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.plan import Planned, decide_unlocked, show_decided
-from reconciler.operations.steps.invocation import errors_of
+from reconciler.operations.plan import Decided, Planned, decide_unlocked, show_decided
+from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
-from reconciler.operations.steps.recorded import unreadable_notice
-from reconciler.operations.steps.workspace import open_work
-from reconciler.planning.actions import Adopt, Create, RunJob
+from reconciler.operations.steps.recorded import Remembered, unreadable_notice
+from reconciler.operations.steps.workspace import Work, open_work
+from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan_rows import fingerprint, moves_of
-from reconciler.planning.resolve.mirror_sources import commanded
+from reconciler.planning.resolve.mirror_sources import Commanded, commanded
 from reconciler.planning.situation import is_live, taken_over
 from reconciler.resources.address import (
     Address,
@@ -36,23 +38,12 @@ from reconciler.resources.address import (
     matches,
 )
 from reconciler.runtime.text import counted, first_few, plain
-from reconciler.state.lockfile import KEY
+from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
     from reconciler.manifests.load import Loaded
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.plan import Decided
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.recorded import Remembered
-    from reconciler.operations.steps.workspace import Work
-    from reconciler.planning.actions import Action, Value
     from reconciler.planning.plan import DriftFinding, Plan, Waiting
-    from reconciler.planning.resolve.mirror_sources import Commanded
-    from reconciler.state.lockfile import Lockfile
 
 
 # One way in which clusters and files differ, by who has to act; and the mark by which a caller remembers it.

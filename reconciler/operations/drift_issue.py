@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
-from reconciler.forges.environment import open_forge
+from reconciler.forges.environment import Asked, open_forge
 from reconciler.forges.marker import Marker, fitted
 from reconciler.forges.owners import owners_of, repository_of
 from reconciler.operations.comment import keep
 from reconciler.operations.drift_patch import Accepted, patch_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from reconciler.forges.environment import Asked
     from reconciler.forges.protocol import Forge, Issue, Kind
     from reconciler.operations.drift import Drifted
     from reconciler.operations.steps.invocation import Invocation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import ROLES, InRole, MirrorStatus, Role, towards
 from reconciler.manifests.edit import UneditableError, yaml_text
-from reconciler.manifests.files import label_of
+from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text
-from reconciler.manifests.load import explain_origin
+from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.manifests.positions import path_text
-from reconciler.operations.drift import doubts, sort_out, unreadable, without_doubtful
+from reconciler.operations.drift import DriftItem, doubts, sort_out, unreadable, without_doubtful
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
     ByHandError,
     ElsewhereError,
     Manifests,
+    Spot,
     accept_field,
     field_by_hand,
     place_of,
@@ -30,13 +31,13 @@ from reconciler.operations.manifest_fields import (
     written_field,
     written_rule,
 )
-from reconciler.operations.plan import decide_unlocked
-from reconciler.operations.steps.invocation import errors_of
+from reconciler.operations.plan import Decided, decide_unlocked
+from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.plan_rows import moves_of
-from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, commanded, link_of
+from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, Commanded, commanded, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
@@ -47,15 +48,6 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from reconciler.manifests.files import Place
-    from reconciler.manifests.load import Loaded
-    from reconciler.operations.drift import DriftItem
-    from reconciler.operations.manifest_fields import Spot
-    from reconciler.operations.plan import Decided
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.planning.resolve.mirror_sources import Commanded
     from reconciler.resources.inventory import Inventory, Observed, Resource
     from reconciler.resources.mount import MountedElsewhere
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,20 +26,16 @@ from reconciler.operations.export_layout import (
 )
 from reconciler.operations.init import SCHEMA, ignored, schema_text, workspace_text
 from reconciler.operations.steps.observe import recorded_clusters
-from reconciler.operations.steps.workspace import open_bare, open_work
+from reconciler.operations.steps.workspace import Site, Work, open_bare, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, cluster_address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.tiering_policy import TieringPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.workspace import Site, Work
-    from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory
 
 

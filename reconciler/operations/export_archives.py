@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.errors import UserError
 from reconciler.operations.export_layout import LeftOut
@@ -24,10 +24,6 @@ from reconciler.resources.inventory import ClusterMetadata, Observed
 from reconciler.resources.mount import ClampedOffset, Recoverable
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _ONLY_AT_CREATION: Final = "remote.recovery"
 _NAMED: Final = 10

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_never
 
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from reconciler.manifests.edit import laid_out
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
-from reconciler.resources.acls import NamespaceAcl, TopicAcl, refused_rules
+from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl, refused_rules
 from reconciler.resources.address import (
     MAX_NAMESPACE,
     MAX_TIER,
@@ -37,10 +38,6 @@ from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
-
-    from reconciler.resources.acls import Binding
     from reconciler.resources.inventory import Capabilities, Inventory, Resource
 
 

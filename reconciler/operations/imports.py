@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
-from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, NotImported, Place, Target
-from reconciler.importers.resources import OPERATIONS, compose
+from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, NotImported, Place, Reading, Target
+from reconciler.importers.resources import OPERATIONS, Composed, Flat, compose
 from reconciler.importers.tools import read_files
 from reconciler.manifests.files import find_workspace, label_of
 from reconciler.operations.export import in_workspace
 from reconciler.operations.export_layout import ClusterContents, document_text, factored, saved, texts_of
 from reconciler.operations.init import ignored
 from reconciler.operations.steps.invocation import Invocation, Select, load_files, workspace_folder
-from reconciler.resources.address import cluster_of, full_name_of, kind_of
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Capabilities
+from reconciler.resources.inventory import Capabilities, Resource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from reconciler.importers.base import Reading
-    from reconciler.importers.resources import Composed, Flat
     from reconciler.manifests.load import Loaded
     from reconciler.resources.acls import Binding
-    from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Resource
 
 
 # What was imported, factored as what is exported is: namespaces, what topics share, policies, rules.

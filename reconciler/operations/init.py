@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
@@ -12,9 +14,6 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from reconciler.operations.steps.invocation import Invocation
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,26 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from reconciler.manifests.edit import EditedFile, UneditableError, at, patch_of, yaml_text
-from reconciler.manifests.files import OVERLAYS, label_of, manifest_files
-from reconciler.manifests.load import explain_origin
-from reconciler.manifests.positions import path_text
+from reconciler.manifests.files import OVERLAYS, Place, label_of, manifest_files
+from reconciler.manifests.load import Loaded, explain_origin
+from reconciler.manifests.positions import FieldPath, path_text
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
-from reconciler.resources.address import kind_of
+from reconciler.resources.address import Address, kind_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.configs import canonical_value, show_value
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from collections.abc import Set as AbstractSet
-
-    from reconciler.manifests.files import Place
-    from reconciler.manifests.load import Loaded
-    from reconciler.manifests.positions import FieldPath
     from reconciler.planning.actions import Value
-    from reconciler.resources.address import Address
 
 
 # Where in the files something is said, and whether it can be changed there.

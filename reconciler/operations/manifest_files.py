@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,13 +25,17 @@ from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError, Problem
 from reconciler.manifests.yaml_documents import parse
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.steps.invocation import errors_in_files, load_files, located, workspace_folder
+from reconciler.operations.steps.invocation import (
+    Invocation,
+    Select,
+    errors_in_files,
+    load_files,
+    located,
+    workspace_folder,
+)
 from reconciler.planning.checks.offline import check_offline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.planning.findings import Finding
 
 

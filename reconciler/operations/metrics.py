@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles.mirror import LinkStatus
-from reconciler.operations.drift import CLASSES
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced
+from reconciler.operations.drift import CLASSES, DriftClass, Drifted
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
 from reconciler.operations.steps.observe import recorded_clusters, stands
 from reconciler.operations.steps.transitions import UNDER_WAY
 from reconciler.operations.steps.workspace import open_work
-from reconciler.resources.address import cluster_of, full_name_of
-from reconciler.resources.measures import COUNTED, LEVELS
-from reconciler.resources.mirrors import ACL_SYNC, AUTO_CREATE_MIRROR, CONSUMER_OFFSET_SYNC, TASKS, TOPIC_CONFIGS_SYNC
+from reconciler.resources.address import Address, cluster_of, full_name_of
+from reconciler.resources.measures import COUNTED, LEVELS, Vitals
+from reconciler.resources.mirrors import (
+    ACL_SYNC,
+    AUTO_CREATE_MIRROR,
+    CONSUMER_OFFSET_SYNC,
+    TASKS,
+    TOPIC_CONFIGS_SYNC,
+    LinkSeen,
+    MirrorSeen,
+)
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reconciler.operations.drift import DriftClass, Drifted
-    from reconciler.operations.mirrors.mirror_rounds import Upkeep
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.resources.address import Address
-    from reconciler.resources.measures import Vitals
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
 
 
 # A metric: its name, what it says, and its numbers.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from reconciler.errors import (
@@ -17,7 +19,7 @@ from reconciler.errors import (
 )
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.approval import to_options
-from reconciler.operations.steps.invocation import errors_of, located
+from reconciler.operations.steps.invocation import Invocation, Select, errors_of, located
 from reconciler.operations.steps.observe import (
     ObservedClusters,
     as_lost,
@@ -40,11 +42,7 @@ from reconciler.resources.address import Address
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from reconciler.applying.engine import RunResult
-    from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.resources.measures import Measures
     from reconciler.resources.mount import MountedElsewhere

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.applying.events import ActionFailed
+from reconciler.applying.events import ActionFailed, Event
 from reconciler.errors import UserError
-from reconciler.operations.mirrors.maintenance import JOBS, MIRROR, Links, answering, chosen, synced, tended
+from reconciler.operations.mirrors.maintenance import JOBS, MIRROR, Begun, Links, answering, chosen, synced, tended
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Round, Rounds, Upkeep, sources_first
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.workspace import open_work
+from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.providers.protocol import MaintenancePorts
 from reconciler.resources.address import Address, cluster_address, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from reconciler.applying.events import Event
-    from reconciler.operations.mirrors.maintenance import Begun
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.steps.workspace import Work
 
 
 One = TypeVar("One")

@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from reconciler.errors import UserError
+from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.manifests.load import explain_origin
-from reconciler.operations.clusters.mounts import unmounted_topics
-from reconciler.operations.plan import decide_unlocked
+from reconciler.operations.clusters.mounts import UnmountedTopic, unmounted_topics
+from reconciler.operations.plan import Decided, decide_unlocked
 from reconciler.operations.steps.approval import read_plan
-from reconciler.operations.steps.effective import AclRow, acting_acls, acting_tiering, afterwards, configs_on
-from reconciler.operations.steps.invocation import load_files
-from reconciler.operations.steps.observe import observe
+from reconciler.operations.steps.effective import (
+    AclRow,
+    ConfigRow,
+    TieringRow,
+    acting_acls,
+    acting_tiering,
+    afterwards,
+    configs_on,
+)
+from reconciler.operations.steps.invocation import Invocation, Select, load_files
+from reconciler.operations.steps.observe import ObservedClusters, observe
 from reconciler.operations.steps.recorded import remember
 from reconciler.operations.steps.workspace import Work, open_work
-from reconciler.planning.actions import Create, Transition, Update
+from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.saved_plan import PlanDocument, read_document
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
-from reconciler.resources.inventory import Declared
+from reconciler.resources.inventory import Declared, Desired, Observed, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import owned_as
+from reconciler.resources.owners import ResourceOwner, owned_as
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from reconciler.errors import NotAuthorizedError
-    from reconciler.operations.clusters.mounts import UnmountedTopic
-    from reconciler.operations.plan import Decided
-    from reconciler.operations.steps.effective import ConfigRow, TieringRow
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.observe import ObservedClusters
-    from reconciler.planning.actions import Action
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import DriftFinding, Waiting
-    from reconciler.resources.inventory import Desired, Observed, Record, Recorded, Resource
-    from reconciler.resources.owners import ResourceOwner
 
 
 @dataclass(frozen=True, slots=True)

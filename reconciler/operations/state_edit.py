@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
@@ -12,8 +13,8 @@ from pydantic import ValidationError
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import StalePlanError, UsageError, UserError
 from reconciler.operations.state_views import not_recorded, read_current
-from reconciler.operations.steps.runner import require_confirmation, run_under_lease
-from reconciler.operations.steps.workspace import open_state
+from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
+from reconciler.operations.steps.workspace import Site, open_state
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.plan_rows import digest
 from reconciler.resources.address import (
@@ -29,7 +30,7 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, Resource
+from reconciler.resources.inventory import RESOURCE, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -41,13 +42,8 @@ from reconciler.state.lockfile import read_lockfile
 from reconciler.state.repair import Choice, Repair, Unlocked, Unlocking, judge, mend, unlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from reconciler.applying.events import Event
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.steps.workspace import Site
-    from reconciler.resources.inventory import Record, Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from reconciler.errors import UserError
 from reconciler.manifests.load import Loaded
@@ -14,28 +15,19 @@ from reconciler.manifests.positions import Problem
 from reconciler.operations.plan import Planned, decide_unlocked, show_decided, write_plan
 from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.effective import rules_of
-from reconciler.operations.steps.invocation import load_workspace_file
+from reconciler.operations.steps.invocation import Invocation, Select, load_workspace_file
 from reconciler.operations.steps.recorded import read_state, warn_of_outdated
-from reconciler.operations.steps.workspace import Work, open_state
-from reconciler.planning.actions import Change
+from reconciler.operations.steps.workspace import Site, Work, open_state
+from reconciler.planning.actions import Change, Value
 from reconciler.planning.saved_plan import to_document
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Declared
+from reconciler.resources.inventory import Declared, Desired, Record, Recorded, Resource
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, run_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.workspace import Site
-    from reconciler.planning.actions import Value
-    from reconciler.resources.inventory import Desired, Record, Recorded, Resource
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,24 +12,19 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
-from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
-from reconciler.resources.address import address_of, cluster_of, full_name_of
-from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
+from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, LinkSeen, MirrorSeen
 from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from reconciler.applying.events import Event
     from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison, Side
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.workspace import Work
     from reconciler.providers.protocol import LinksOfCluster
     from reconciler.records.log import Bounds, Spans, TopicLog
-    from reconciler.resources.address import Address
-    from reconciler.resources.mirrors import ForeignRecords, LinkSeen, MirrorSeen
 
 
 _NAMED: Final = 5

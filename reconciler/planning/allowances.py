@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan_rows import name_of
 from reconciler.planning.selection import is_partial
-from reconciler.resources.address import matches
+from reconciler.resources.address import Address, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Selection
     from reconciler.planning.situation import Review
-    from reconciler.resources.address import Address
     from reconciler.resources.workspace import Guards
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.diff.moves import JOBS, MountOrder, moved_from, unmounted_by
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import namespace_of
-from reconciler.planning.situation import STOPPED, mirror_at, source_of
+from reconciler.planning.situation import STOPPED, Situation, mirror_at, source_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -27,10 +28,6 @@ from reconciler.resources.address import (
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Resource
 
 

@@ -8,13 +8,12 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from reconciler.errors import NotAuthorizedError
-from reconciler.resources.address import kind_of
+from reconciler.resources.address import Address, kind_of
 from reconciler.resources.workspace import Guards, SparkSpec
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
     from reconciler.planning.findings import Finding
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.mount import MountedElsewhere, Mounts, Recoveries
     from reconciler.resources.owners import ResourceOwner

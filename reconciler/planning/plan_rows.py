@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import orjson
@@ -15,6 +16,7 @@ from reconciler.planning.actions import (
     Create,
     Delete,
     Forget,
+    RoleCost,
     RunJob,
     Transition,
     Update,
@@ -22,9 +24,6 @@ from reconciler.planning.actions import (
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from reconciler.planning.actions import RoleCost
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import Plan
     from reconciler.resources.mirrors import Stretch

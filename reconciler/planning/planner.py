@@ -7,6 +7,7 @@ what was decided by these measures.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -34,8 +35,6 @@ from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Desired, Inventory, Record
     from reconciler.resources.measures import Cuts, Measures

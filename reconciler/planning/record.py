@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 from reconciler.lifecycles.mount import MOUNT
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.resolve.mirror_sources import peer_of, without_marks
 from reconciler.planning.situation import IMPLIED, mounted_by
 from reconciler.resources.address import Address, cluster_address, cluster_of
-from reconciler.resources.inventory import Inventory, Ownership, Record, Recorded
+from reconciler.resources.inventory import Inventory, Ownership, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import NOBODY, owned_as
+from reconciler.resources.owners import NOBODY, ResourceOwner, owned_as
 from reconciler.resources.topic import Topic
-
-if TYPE_CHECKING:
-    from reconciler.planning.actions import Action
-    from reconciler.resources.inventory import Resource
-    from reconciler.resources.owners import ResourceOwner
-
 
 RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
 """What the record says from now on; `None`: nothing any more."""

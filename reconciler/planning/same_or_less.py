@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
-from reconciler.planning.actions import Adopt, Block, Reason, is_dangerous
+from reconciler.planning.actions import Action, Adopt, Block, Estimate, Reason, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
-from reconciler.planning.saved_plan import AGAIN
+from reconciler.planning.saved_plan import AGAIN, ActionDocument, EstimateDocument, PlanDocument
 from reconciler.resources.address import Address
 from reconciler.runtime.text import bytes_text, counted, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.planning.actions import Action, Estimate
     from reconciler.planning.plan import Plan
-    from reconciler.planning.saved_plan import ActionDocument, EstimateDocument, PlanDocument
 
 
 # One action that is not what was approved: why not, and field by field what was approved and what would happen now.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from reconciler.planning.findings import Finding
-from reconciler.planning.situation import Situation, WantedResource, mounted_by, source_of
+from reconciler.planning.situation import Review, Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -19,7 +20,7 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Resource
+from reconciler.resources.inventory import Desired, Inventory, Record, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
@@ -27,11 +28,7 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-
     from reconciler.planning.plan import PlanInput, Selection
-    from reconciler.planning.situation import Review
-    from reconciler.resources.inventory import Desired, Inventory, Record
 
 
 # The other half of a link that has two: of one name on both clusters, derived from what is declared of the first.

@@ -6,13 +6,14 @@ at their addresses tells: it has not happened, it has, or a part of it has. What
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles.every import LIFECYCLES
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.lifecycles.mount import MOUNT, is_under_way
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update, Value
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.situation import mounted_by, topic_of
@@ -21,9 +22,6 @@ from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.planning.actions import Action, Change, Value
     from reconciler.resources.inventory import Inventory, Observed
     from reconciler.resources.kafka_configs import ConfigKey
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -11,19 +12,16 @@ from reconciler.resources.address import Address, address_of, cluster_address, c
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
-from reconciler.resources.owners import owned_as
+from reconciler.resources.owners import ResourceOwner, owned_as
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.planning.actions import Action
     from reconciler.planning.findings import Mark
     from reconciler.planning.plan import PlanInput
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Recorded, Resource
     from reconciler.resources.measures import Measure
-    from reconciler.resources.owners import ResourceOwner
 
 
 IMPLIED: Final = ""

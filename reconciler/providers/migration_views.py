@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.tiered.manifest import read_manifest
-from reconciler.embedded.tiered.ownership import check_owner, ownerships, read_ownership, sound_ownerships
+from reconciler.embedded.tiered.ownership import Ownership, check_owner, ownerships, read_ownership, sound_ownerships
 from reconciler.embedded.tiered.recoverable import located
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import UserError
-from reconciler.resources.mount import Mountable
+from reconciler.resources.mount import Direction, Mountable
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from reconciler.embedded.tiered.ownership import Ownership
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.address import Address
-    from reconciler.resources.mount import Direction
 
 
 def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import StalePlanError, UserError
-from reconciler.planning.actions import SEALED
+from reconciler.planning.actions import SEALED, Change, Value
 from reconciler.planning.fields import equal
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import OnCluster
 from reconciler.resources.mirror_link import KEPT, MirrorLink, MirrorLinkSpec, MirrorTopic
-from reconciler.resources.mirrors import LinkEntry, LinkSeen, SourceTopic, link_status, synced_configs
+from reconciler.resources.mirrors import (
+    LinkEntry,
+    LinkSeen,
+    MirrorEntry,
+    Named,
+    SourceTopic,
+    link_status,
+    synced_configs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from reconciler.planning.actions import Change, Value
     from reconciler.resources.address import Address
     from reconciler.resources.kafka_configs import ConfigKey
-    from reconciler.resources.mirrors import MirrorEntry, Named
 
 
 NO_CATALOG: Final[Mapping[str, ConfigKey]] = MappingProxyType({})

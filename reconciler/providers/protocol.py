@@ -6,20 +6,18 @@ Each provider folder repeats the same file names: `provider.py` (this protocol),
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.lifecycles.mount import MigrationState
 from reconciler.resources.address import Address, matches
-from reconciler.resources.measures import NO_CUTS
-from reconciler.resources.mount import Direction
+from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
+from reconciler.resources.mount import Direction, HandMigration, Migration, Mountable, Recoverable, Recoveries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from reconciler.embedded.mounts.archive import ArchivedTopic
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
     from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import Binding
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Capabilities, ClusterIdentity, ClusterMetadata, Inventory, Overview
-    from reconciler.resources.measures import Cuts, Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import (
         AccessRules,
         Diverged,
@@ -56,7 +53,6 @@ if TYPE_CHECKING:
         Truncated,
         WithDiverged,
     )
-    from reconciler.resources.mount import HandMigration, Migration, Mountable, Recoverable, Recoveries
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,8 +16,6 @@ from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_ACCOUNT, A
 from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import LocationSpec

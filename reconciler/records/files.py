@@ -7,9 +7,10 @@ what `topic consume` writes. Nothing is loaded whole.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, BinaryIO, Final, Literal, assert_never, get_args
+from typing import BinaryIO, Final, Literal, assert_never, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +20,6 @@ import pyarrow.parquet as pq
 from reconciler.errors import UserError
 from reconciler.records.json_lines import NO_FIELDS, Fields, Rows, from_lines, read_jsonl, to_lines, to_records
 from reconciler.records.schema import RECORD_SCHEMA
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
 
 # CSV and Parquet files as batches of rows, streamed, with Arrow's complaints put into our words.
 

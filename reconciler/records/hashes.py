@@ -5,9 +5,10 @@ Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` of Apache Kafka
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,6 @@ import xxhash
 from reconciler.errors import UserError
 from reconciler.records.log import Digest
 from reconciler.records.schema import RECORD_SCHEMA
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)

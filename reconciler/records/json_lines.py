@@ -7,8 +7,9 @@ for the end of a line stands unescaped inside one.
 from __future__ import annotations
 
 import binascii
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -27,10 +28,6 @@ from reconciler.records.schema import (
     to_milliseconds,
 )
 from reconciler.runtime.text import did_you_mean, json_shown, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 TIMESTAMP_TYPES: Final = {"create": CREATE_TIME, "append": LOG_APPEND_TIME}
 _TYPE_NAMES: Final = {number: name for name, number in TIMESTAMP_TYPES.items()}

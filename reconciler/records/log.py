@@ -5,6 +5,7 @@ Logs and sinks are picklable and are opened on the executors of a job.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
@@ -12,8 +13,6 @@ from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
     from reconciler.records.offset_map import OffsetMap

@@ -7,12 +7,11 @@ as differences, so that whoever appends rewrites one chunk at most and adds new 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     import numpy as np
     import numpy.typing as npt
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from reconciler.errors import UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -14,10 +14,6 @@ from reconciler.resources.acls import Principal, folded
 from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # References to secrets: `${env:NAME}` and `${file:/path}`, resolved only at the edge and never stored resolved.
 

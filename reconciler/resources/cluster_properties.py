@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.resources.kafka_configs import ConfigKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 ENABLED: Final = "cloud_storage_enabled"
 _PAGE: Final = "cloud_storage_spillover_manifest_size"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -27,10 +28,6 @@ from reconciler.resources.base import (
 )
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
 NO_REFERENCE: Final = "a secret must be a reference, never the secret itself"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from typing import Final, TypeAlias, assert_never
 
 READING_MS: Final = 24 * 60 * 60 * 1000
 """A group is reading while its last commit is younger than this."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from reconciler.resources.base import LONG_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list", "enum", "string", "reference"]
 

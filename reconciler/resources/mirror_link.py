@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -26,10 +27,6 @@ from reconciler.resources.base import (
     refusal,
 )
 from reconciler.resources.configs import Configs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 AUDIT_LOG: Final = "confluent-audit-log-events"
 SCHEMAS: Final = "_schemas"

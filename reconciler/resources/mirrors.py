@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
-from reconciler.resources.acls import rule_at, rule_fields
+from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
 from reconciler.resources.address import address_of, join_name, split_name
 from reconciler.resources.mirror_link import (
     ALWAYS_SYNCED,
     SYNCED_BY_DEFAULT,
+    AclFilter,
     AutoCreateSpec,
     MirrorLink,
     NameFilter,
@@ -22,10 +23,6 @@ from reconciler.resources.mirror_link import (
     takes_name,
 )
 from reconciler.runtime.text import counted, first_few
-
-if TYPE_CHECKING:
-    from reconciler.resources.acls import NamespaceAcl
-    from reconciler.resources.mirror_link import AclFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

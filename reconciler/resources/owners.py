@@ -7,18 +7,12 @@ lineage the workspace. Keys leave out the cluster, which each workspace may call
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from reconciler.resources.address import full_name_of, kind_of
+from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.mount import Mounting
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from reconciler.resources.address import Address
-
 
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@]*@")
 

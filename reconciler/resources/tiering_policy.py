@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -12,9 +12,6 @@ from reconciler.resources.acls import folded
 from reconciler.resources.address import Address
 from reconciler.resources.base import DurationMs, Flag, Model, NameOnly, SizeBytes
 from reconciler.resources.configs import show_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class RetentionSpec(Model):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterator
+from typing import Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -21,10 +22,6 @@ from reconciler.resources.base import (
     refusal,
 )
 from reconciler.resources.configs import Configs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 FOLLOWING: Final = "FOLLOWING"
 """What a cluster says of a read replica whose source is there."""

@@ -7,12 +7,12 @@ production on a thread pool and in tests on a seeded, single-threaded loop with 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine
     from datetime import datetime
 
 

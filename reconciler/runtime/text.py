@@ -7,12 +7,10 @@ log of a pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import orjson
     from pydantic import ValidationError
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from reconciler.errors import StoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
-
     from reconciler.runtime.effects import Effects
 
 

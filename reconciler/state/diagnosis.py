@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import LeaseError, NewerFormatError, RetryableError, UserError
 from reconciler.state.journal import journal_key, read_open_run, run_key, why_outdated
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_owner, parse_lockfile
-from reconciler.state.snapshots import history, snapshot_of
+from reconciler.state.snapshots import SnapshotRow, history, snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from reconciler.objectstore.base import ObjectStore, Stored
-    from reconciler.state.snapshots import SnapshotRow
 
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -21,26 +22,20 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reconciler.errors import LeaseError, LostRaceError, MendFirstError, NewerFormatError, RetryableError, UserError
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.objectstore.register import create, is_cut_off
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import read_action
-from reconciler.runtime.effects import note
+from reconciler.runtime.effects import Effects, note
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import no_json, refusal
-from reconciler.state.lockfile import KEY, RUNS_PREFIX, read_lockfile
-from reconciler.state.snapshots import history, read_base, run_of
+from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
+from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_base, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record, Recorded
-    from reconciler.runtime.effects import Effects
-    from reconciler.state.lockfile import Lockfile
-    from reconciler.state.snapshots import Snapshot, SnapshotRow
 
 
 # A write of the state where nobody answers: tried again for as long as the lease stands.

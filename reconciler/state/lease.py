@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
-from reconciler.objectstore.base import nonce
-from reconciler.runtime.effects import note
+from reconciler.objectstore.base import ObjectStore, nonce
+from reconciler.runtime.effects import Effects, note
 from reconciler.runtime.text import counted, ended_sentence
 from reconciler.state.journal import RunFile, check_current, insist, read_run, write_run
-from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, Read, Terms, check_kept, read_lockfile
+from reconciler.state.lockfile import (
+    KEY,
+    LeaseEntry,
+    Lockfile,
+    OpenRun,
+    Owner,
+    Read,
+    StatePointer,
+    Terms,
+    check_kept,
+    read_lockfile,
+)
 from reconciler.state.snapshots import Snapshot, encode, snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-
-    from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.inventory import Record
-    from reconciler.runtime.effects import Effects
-    from reconciler.state.lockfile import StatePointer
 
 
 # What the holder of a lease makes of the lockfile, each by one swap, and what it says when it holds it no more.

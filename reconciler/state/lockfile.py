@@ -7,18 +7,14 @@ stores have no transaction over two objects. It is never deleted, for an epoch t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import ObjectStore, Stored, Version, nonce
 from reconciler.runtime.text import no_json, refusal
-
-if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
-
 
 KEY: Final = "lockfile.json"
 FORMAT: Final = "reconciler.lockfile/1"

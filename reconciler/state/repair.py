@@ -6,15 +6,19 @@ compare-and-swap: whoever wrote meanwhile is right.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
-from reconciler.objectstore.base import nonce
-from reconciler.state.diagnosis import find_symptoms, lineage_to_keep
+from reconciler.objectstore.base import ObjectStore, Stored, nonce
+from reconciler.state.diagnosis import Remains, RunTrace, find_symptoms, lineage_to_keep
 from reconciler.state.journal import (
+    RunEnd,
+    RunFile,
+    Unfinished,
     close_journal,
     read_end,
     read_journal,
@@ -36,16 +40,10 @@ from reconciler.state.lockfile import (
     check_owner,
     read_lockfile,
 )
-from reconciler.state.snapshots import Snapshot, encode_after, read_row
+from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_after, read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from reconciler.objectstore.base import ObjectStore, Stored
     from reconciler.runtime.effects import Effects
-    from reconciler.state.diagnosis import Remains, RunTrace
-    from reconciler.state.journal import RunEnd, RunFile, Unfinished
-    from reconciler.state.snapshots import SnapshotRow
 
 
 # From which state a repair goes on, and which run wrote last: chosen where that is certain, asked where it is not.

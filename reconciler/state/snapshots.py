@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,8 +19,6 @@ from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.objectstore.base import ObjectStore
 
 

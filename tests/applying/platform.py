@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event, LeaseLost, Progress
-from reconciler.applying.ports import Moved, RunPorts
+from reconciler.applying.ports import DataAction, Moved, RunPorts
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
-from reconciler.planning.actions import Create, Delete, Forget, RunJob
-from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.planning.actions import Action, ControlAction, Create, Delete, Forget, RunJob
+from reconciler.providers.protocol import Done, Failed, Outcome, go_on
 from reconciler.resources.address import Address
-from reconciler.resources.inventory import Capabilities
+from reconciler.resources.inventory import Capabilities, Record
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.applying.engine import Engine
-    from reconciler.applying.ports import DataAction
-    from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.protocol import Outcome
-    from reconciler.resources.inventory import Record
     from reconciler.state.journal import Entry
     from tests.state.simulation import Simulation
 

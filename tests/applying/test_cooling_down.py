@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from reconciler.applying.recovery import COOL_DOWN_S, Recovery
 from reconciler.errors import IncompleteError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
-from reconciler.resources.inventory import Capabilities, Observed
+from reconciler.resources.inventory import Capabilities, Inventory, Observed
 from reconciler.state.journal import Journal, read_journal
 from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
@@ -21,10 +22,7 @@ from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.providers.protocol import Scope
-    from reconciler.resources.inventory import Inventory
 
 ACTION = create("a")
 LANDS_S = 100.0

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.engine import Engine, RunResult
-from reconciler.applying.events import ActionDone, ActionStarted, Progress
+from reconciler.applying.events import ActionDone, ActionStarted, Event, Progress
 from reconciler.errors import BrokenInvariantError, LeaseError, RetryableError, UserError
-from reconciler.resources.inventory import Capabilities
+from reconciler.resources.inventory import Capabilities, Record
 from tests.applying.platform import Platform, Stage, copy, create, delete, forget, gone, refusal
 from tests.state.samples import record
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.applying.events import Event
     from reconciler.planning.actions import Action
-    from reconciler.resources.inventory import Record
 
 
 def stage(seed: int = 0, *, call_s: float = 1.0) -> Stage:

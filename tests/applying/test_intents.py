@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.engine import Engine, RunResult
-from reconciler.errors import BrokenInvariantError, LeaseError, RetryableError
-from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Intent
+from reconciler.errors import BrokenInvariantError, LeaseError, ReconcilerError, RetryableError
+from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Entry, Intent
 from tests.applying.platform import Platform, Stage, Turn, copy, create, delete, forget, gone, refusal
 from tests.state.samples import record
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from reconciler.errors import ReconcilerError
     from reconciler.planning.actions import Action
     from reconciler.providers.protocol import Outcome
-    from reconciler.state.journal import Entry
 
 A, B, C, D = (f"create:topic/west/{name}" for name in "abcd")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,8 +20,6 @@ from tests.applying.platform import Platform, Stage, Turn, Works, copy, create
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.state.journal import Entry
 

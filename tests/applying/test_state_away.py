@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import Summary
+from reconciler.applying.events import Event, Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Caller, Run, RunRequest, ToDo
+from reconciler.applying.run import Caller, Ended, Run, RunRequest, ToDo
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
@@ -23,7 +23,7 @@ from reconciler.errors import (
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.journal import insist
+from reconciler.state.journal import Entry, insist
 from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from tests.applying.platform import Platform, Works, create
@@ -32,10 +32,7 @@ from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from reconciler.applying.events import Event
-    from reconciler.applying.run import Ended
     from reconciler.objectstore.base import Stored, Version
-    from reconciler.state.journal import Entry
 
 FOR_EVER_S = float("inf")
 GIVES_UP_S = 75.0

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from reconciler.errors import StoppedError
 from reconciler.runtime.threads import ThreadEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.runtime.effects import Effects
 
 

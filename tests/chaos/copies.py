@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.verify import verify
 from tests.soak.runs import invocation
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORDS: Final = 40_000
 

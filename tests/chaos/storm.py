@@ -17,12 +17,13 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.objectstore.s3_store import S3Store
 from reconciler.operations.steps import runner
@@ -33,9 +34,6 @@ from reconciler.state.lockfile import RUNS_PREFIX, Terms
 from tests.chaos.copies import check_copy, fill, write_topics
 from tests.soak.manifests import write_manifests
 from tests.soak.runs import ANYTHING, check, command_line, ended, fork, invocation, succeed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LEASE_S: Final = 4.0
 WRITES: Final = 16

@@ -12,12 +12,11 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.objects import create_cluster
 from reconciler.objectstore.open import open_store
-from tests.cli.conftest import Run
+from tests.cli.conftest import Call, Run
 from tests.cli.test_signals import write_workspace
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
-    from tests.cli.conftest import Call
     from tests.servers.weed import S3Server
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -14,9 +15,6 @@ import pytest
 from reconciler.cli.json.schemas import schema_bytes
 from reconciler.operations.mirrors.maintenance import OF_CLUSTERS
 from tests.cli.conftest import Call, Said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOPIC = "topic/west/shop:orders"
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"

@@ -7,7 +7,9 @@ import dataclasses
 import json
 import re
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -26,9 +28,6 @@ from reconciler.runtime.text import json_shown, one_line, visible, without_comma
 from tests.cli import sample_results as sample_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from tests.cli.conftest import Call, Said
 
 pytestmark = pytest.mark.thorough

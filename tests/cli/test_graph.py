@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,6 @@ from reconciler.operations.show import Arrow, Node, Picture, draw_lifecycle
 from tests.cli.sample_workspaces import follows
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Call, Run
 
 LINKED = """\

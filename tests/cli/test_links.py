@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.sample_workspaces import CLICKS, ORDERS
-
-if TYPE_CHECKING:
-    from tests.cli.sample_workspaces import Twins
+from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
 
 LINK, HALF = "link/east/twin", "link/west/twin"
 EXTRA = "link/east/extra"

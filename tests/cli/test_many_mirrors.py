@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from reconciler.records.log import OffsetRange
-from tests.cli.sample_workspaces import CLICKS, ORDERS
-
-if TYPE_CHECKING:
-    from tests.cli.sample_workspaces import Twins
+from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
 
 LINK = "link/east/twin"
 BACK = "mirror/west/shop:orders"

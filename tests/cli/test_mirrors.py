@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -16,8 +17,6 @@ from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC, Trouble
 from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.clients.producer import Producer
     from tests.cli.conftest import Run
 

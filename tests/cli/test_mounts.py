@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from tests.cli.sample_workspaces import CLUSTER, Shop, follows
 from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.mark.fact("F-R-114")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -14,8 +15,6 @@ from reconciler.errors import UsageError
 from tests.cli.sample_workspaces import SCHEMAS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Call, Finished, Run
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,6 @@ import pytest
 from reconciler.cli.app import COMMANDS, root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.cli.conftest import Call
 
 TOPIC: Final = "topic/west/shop:orders"

@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -28,8 +29,6 @@ from tests.cli import sample_results
 from tests.cli.test_foreign_text import HOSTILE, _plan
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.planning.plan import Plan
     from tests.cli.conftest import Call
 

@@ -6,11 +6,12 @@ Screenshots are left in `build/pages/`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import Browser, Error, Page, expect
 
 from reconciler.cli.git import Forge
 from reconciler.cli.html.plan_report import plan_report
@@ -25,10 +26,6 @@ from tests.cli.test_pages import BREAKERS
 from tests.servers.browser import axe_script, chromium
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from playwright.sync_api import Browser, Page
-
     from reconciler.planning.plan import Plan
     from tests.cli.conftest import Run
 

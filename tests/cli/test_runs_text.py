@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -44,7 +44,7 @@ from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.operations.plan import verdict_of
 from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.verify import Verified
-from reconciler.planning.actions import Create, Estimate, Forget, Reason
+from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.findings import Finding
 from reconciler.planning.plan import DriftFinding, Plan, Waiting
 from reconciler.planning.plan_rows import plan_row
@@ -59,10 +59,7 @@ from tests.cli.sample_results import empty
 from tests.cli.sample_results import mount_actions as actions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.operations.apply import Applied
-    from reconciler.planning.actions import Action
 
 
 MANY = 2_000

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.objectstore.directory import DirectoryStore
@@ -13,9 +15,6 @@ from tests.contracts.wire import REFUSALS, Fault, Wire
 from tests.servers.proxy import Late, Lost, Proxy, Refused, Repeated, Slow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     import pytest
 
     from reconciler.objectstore.base import ObjectStore

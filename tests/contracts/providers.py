@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from reconciler.planning.actions import Create, Delete, Update
-from reconciler.providers.protocol import Done, Failed, Scope
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Update
+from reconciler.providers.protocol import Done, Failed, Outcome, Provider, Scope
 from reconciler.records.schema import INPUT_SCHEMA
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import RESOURCE, Observed, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.errors import ReconcilerError
-    from reconciler.planning.actions import Change, ControlAction
-    from reconciler.providers.protocol import Outcome, Provider
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Observed, Resource
 
 
 def topic(name: str, namespace: str = "", **spec: Any) -> Resource:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from reconciler.errors import LostRaceError, MissingObjectError, RetryableError, UserError
-from reconciler.objectstore.base import Version
+from reconciler.objectstore.base import ObjectStore, Stored, Version
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import MARKS, ReadRegister, Register
@@ -19,12 +20,6 @@ from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from reconciler.objectstore.base import ObjectStore, Stored
 
 FORMAT = "reconciler.test/2"
 

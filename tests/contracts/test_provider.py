@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +16,7 @@ from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import fields_of
 from reconciler.providers.kafka import vitals as kafka_vitals
-from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources import measures
@@ -29,11 +29,6 @@ from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.providers.protocol import Provider
 
 NAMES = itertools.count()
 BROKERS = ("kafka_broker", "kafka_39")

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.planning.actions import Change, Transition
-from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import RESOURCE, Resource
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.contracts.providers import apply, create, delete, done, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, numbered, rows_of, values
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.providers.protocol import Provider
-    from reconciler.resources.inventory import Resource
 
 NAMES = itertools.count()
 

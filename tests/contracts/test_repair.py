@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from tests.servers.stores import KINDS, fresh_store
 from tests.state.leftovers import body, left
 from tests.state.samples import SHOP, claim
 from tests.state.simulation import Simulation, simulate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(params=KINDS)

@@ -6,6 +6,7 @@ import itertools
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,18 +14,15 @@ import pytest
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Digest, OffsetRange
+from reconciler.records.log import Digest, OffsetRange, StagedSink, TopicLog
 from tests.embedded.samples import NOW, cluster_in, numbered, read
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import StagedSink, TopicLog
 
 TOPIC = "orders"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from reconciler.errors import LeaseError, RetryableError, UserError
 from reconciler.state.journal import read_run, result_key, run_key
 from reconciler.state.lease import Patience, acquire
-from reconciler.state.lockfile import KEY, Owner, read_lockfile
+from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import history, read_serial, read_snapshot
 from tests.contracts.lossy import LossyStore
@@ -18,10 +19,7 @@ from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore, Version
-    from reconciler.state.lockfile import Lockfile
 
 AT_ONCE = Patience(lock_timeout_s=0)
 

@@ -9,26 +9,21 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.objectstore import swap
-from reconciler.objectstore.base import PROBE
+from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.retry import Backoff
 from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
-from reconciler.state.lease import Patience, acquire
+from reconciler.state.lease import Lease, Patience, acquire
 from reconciler.state.lockfile import StatePointer, read_lockfile
 from reconciler.state.snapshots import history, read_snapshot, snapshot_of
 from tests.contracts.wire import Fault, Wire
 from tests.state.samples import claim, record, run_file
 from tests.state.simulation import Simulation, simulate
-
-if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore
-    from reconciler.state.lease import Lease
 
 pytestmark = pytest.mark.thorough
 

@@ -7,7 +7,9 @@ nobody is told that somebody was faster who was not.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,16 +20,12 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.runtime.retry import Backoff
-from tests.contracts.faulty import CLIENT_GIVES_UP_S, faulty_store
+from tests.contracts.faulty import CLIENT_GIVES_UP_S, Faulty, faulty_store
 from tests.contracts.wire import Fault, Wire
 from tests.servers.stores import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore, Version
-    from tests.contracts.faulty import Faulty
 
 FORMAT = "reconciler.test/1"
 UNDONE = [fault for fault in Fault if not fault.is_done]

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from reconciler.errors import ReconcilerError
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Digest, OffsetRange
+from reconciler.records.log import Digest, OffsetRange, TopicLog
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.contracts.topics import EmbeddedTopic, KafkaTopic, Topic
 from tests.embedded.samples import NOW, numbered, read, rows_of
 from tests.servers.stores import KINDS, fresh_store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.records.log import TopicLog
 
 BROKERS = ("kafka_broker", "kafka_39")
 ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))

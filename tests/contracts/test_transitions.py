@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import NotAuthorizedError, StalePlanError
 from reconciler.planning.actions import Change, Transition, Update
 from reconciler.planning.settle import settle
-from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
@@ -20,13 +20,7 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from tests.embedded.maintenance.tiny_segments import TOPIC, head_of
 from tests.embedded.samples import NOW, ids
-from tests.embedded.tiered.tiered_cluster import tiered, upload_by_hand
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.providers.protocol import Provider
-    from tests.embedded.tiered.tiered_cluster import Tiered
+from tests.embedded.tiered.tiered_cluster import Tiered, tiered, upload_by_hand
 
 ADDRESS = Address(f"topic/west/{TOPIC}")
 OFF = (Change("configs.remote.read", "true", "false"), Change("configs.remote.write", "true", "false"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.embedded.samples import cluster_in, numbered
 from tests.servers.kafkatopics import delete_topic, kafka_log, make_topic, record_settings
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import TopicLog
     from tests.servers.kafka import Kafka
 
 PARTITIONS: Final = 3

@@ -7,21 +7,17 @@ one to read back with, and the wire does to them what networks and busy buckets 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
 from reconciler.errors import LostRaceError
-from reconciler.objectstore.base import Version
+from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
 from reconciler.objectstore.s3_store import answered
 from reconciler.objectstore.swap import ConditionalWrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored
 
 _ENDPOINT = "http://wire"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,6 @@ from tests.embedded.samples import cluster_in
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
 

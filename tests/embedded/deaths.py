@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,17 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError
 from reconciler.objectstore.memory import MemoryStore
-from tests.embedded.model import Model, observe
+from tests.embedded.model import Model, Seen, observe
 from tests.embedded.samples import NOW, cluster_in, ids
 from tests.embedded.stores import DiedError, WatchedStore, dying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from reconciler.embedded.clients.producer import Producer
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.objectstore.base import Listed, ObjectStore, Stored
-    from tests.embedded.model import Seen
 
 
 def opened(store: ObjectStore) -> EmbeddedCluster:

@@ -7,7 +7,8 @@ there, ever.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -35,10 +36,6 @@ from tests.embedded.deaths import (
     which,
 )
 from tests.embedded.model import GROUPS, SHORT_MS, TOMBSTONE_MS, Row, Rule, observe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 # The machine's rules about records: appended alone and in transactions, by producers that live or died.
 

@@ -7,17 +7,15 @@ what anybody can observe, in the form `observe` has it.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Isolation, OffsetRange
 from tests.embedded.samples import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.records.log import Isolation
 
 
 SHORT_MS: Final = 3_600_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,14 +13,11 @@ import pyarrow as pa
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import TopicLog
 
 
 NOW = 1_700_000_000_000

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.tiered.manifest import NOBODY, manifest_register, parse_manifest
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError
-from reconciler.objectstore.base import Listed
+from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.mounts.shared_bucket import Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
 
 
 class DiedError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -24,8 +25,6 @@ from tests.embedded.samples import NOW, cluster_in, ids
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from tests.embedded.model import observe
 from tests.embedded.samples import cluster_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
 

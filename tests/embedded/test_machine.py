@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,17 +13,13 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.embedded.segments import pages
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from tests.embedded.machine import ClusterMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from reconciler.objectstore.base import ObjectStore
     from tests.servers.weed import S3Server
 
 

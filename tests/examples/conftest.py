@@ -9,14 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from reconciler.cli.main import main
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 RECONCILER = Path(sys.executable).with_name("reconciler")
 Run = Callable[..., subprocess.CompletedProcess[str]]

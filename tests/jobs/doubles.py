@@ -15,14 +15,13 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.jobs.copy import mirror
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, SinkPosition, SourceSeen, Staged, StagedSink, TopicLog
 from tests.engines import on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.jobs.flows import Copy
-    from reconciler.records.log import SinkPosition, SourceSeen, Staged, StagedSink, TopicLog
 
 TOPIC = "orders"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.check.check import check_cluster
@@ -41,8 +42,6 @@ from tests.jobs.kafka.copies import Place, produce
 from tests.jobs.test_archive import archive_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from reconciler.jobs.stage import Engine
 
 

@@ -5,6 +5,7 @@ An embedded topic that is not tiered stands in for it here; `tests/jobs/kafka` h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,16 +28,13 @@ from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify
-from reconciler.records.log import came_since
+from reconciler.records.log import TopicLog, came_since
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.engines import here
 from tests.jobs.doubles import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.records.log import TopicLog
 
 KAFKA = "0a55f1d2-57c2-4a34-9f34-000000000009"
 NAME = "shop:clicks"

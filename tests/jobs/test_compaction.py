@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,6 @@ from tests.engines import on
 from tests.jobs.doubles import LostTask, MishapWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -19,8 +20,6 @@ from tests.jobs.doubles import TOPIC, fill, in_spark
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -11,9 +12,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 from reconciler.errors import UserError
 from reconciler.operations.clusters.notebook import register_topics
 from tests.jobs.test_topic_stream import Registry
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = StructType([StructField("offset", LongType())])
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from reconciler.jobs import rekey as steps
-from reconciler.jobs.flows import pieces_of
+from reconciler.jobs.flows import Piece, pieces_of
 from reconciler.jobs.rekey import in_order, packed, split, with_every_target
 from reconciler.records.hashes import murmur2
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.samples import rows_of
 from tests.jobs.doubles import TOPIC, fill
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.jobs.flows import Piece
-    from reconciler.records.log import TopicLog
 
 TARGETS = 5
 

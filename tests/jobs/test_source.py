@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from tests.embedded.samples import NOW, cluster_in, numbered, read
 from tests.jobs.doubles import TOPIC, Metered, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster

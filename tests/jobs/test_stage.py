@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,8 +36,6 @@ from tests.engines import on
 from tests.jobs.doubles import tiered_west
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster

@@ -10,14 +10,13 @@ from reconciler.errors import UserError
 from reconciler.jobs.verify import verify
 from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.records.log import OffsetRange
-from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, append, clocked, head_of, held, with_topic
+from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, Clock, append, clocked, head_of, held, with_topic
 from tests.embedded.samples import numbered
 from tests.engines import here
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.jobs.comparison import PartitionComparison
-    from tests.embedded.maintenance.tiny_segments import Clock
 
 COMPACTED = {"cleanup_policy": "compact", "segment_bytes": "4500", "min_cleanable_dirty_ratio": "0"}
 

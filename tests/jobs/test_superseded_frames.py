@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from tests.embedded.maintenance.tiny_segments import TOPIC, Clock, append, clock
 from tests.engines import here, on
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +20,6 @@ from reconciler.jobs.source import register
 from tests.jobs.doubles import TOPIC, append, fill
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster

@@ -19,7 +19,7 @@ from reconciler.errors import UserError
 from reconciler.jobs.source import register
 from reconciler.jobs.writer import StagedBatch, StagedRows, StreamWriter
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.log import NumberedBatch, StagedAppend
+from reconciler.records.log import AppendSink, NumberedBatch, StagedAppend
 from tests.embedded.deaths import opened
 from tests.embedded.samples import cluster_in, contents, read, values
 from tests.embedded.stores import WatchedStore
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.records.log import AppendSink
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 180

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
@@ -19,8 +19,6 @@ from tests.embedded.samples import NOW, read
 from tests.jobs.doubles import TOPIC, fill
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.records.log import AppendSink
 

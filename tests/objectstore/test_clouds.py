@@ -7,6 +7,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,8 +24,6 @@ from tests.servers.clouds import ACCOUNT, KEY, CloudServer
 from tests.servers.proxy import Cut, Lost, Proxy, Refused, Stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.objectstore.base import ObjectStore, Stored
 
 pytestmark = pytest.mark.thorough

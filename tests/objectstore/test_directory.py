@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +26,6 @@ from reconciler.objectstore.directory import (
 )
 from reconciler.objectstore.register import Register
 from reconciler.state.lockfile import Terms
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOBODY = 65_534
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
 import pytest
 
 from reconciler.errors import BrokenInvariantError, LostRaceError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore.base import Stored, Version
+from reconciler.objectstore.base import ObjectStore, Stored, Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Register, create, is_cut_off, put_back
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.objectstore.base import ObjectStore
     from tests.servers.weed import S3Server
 
 

@@ -6,6 +6,7 @@ The server of these tests made an empty object of a body of which nothing had co
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -15,8 +16,6 @@ from reconciler.objectstore.open import open_store
 from tests.servers.proxy import Cut, Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.objectstore.base import ObjectStore, Stored
     from reconciler.objectstore.settings import StoreSettings
     from tests.servers.weed import S3Server

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.run import run_once
 from reconciler.operations.steps.invocation import Select
@@ -16,7 +16,6 @@ from tests.embedded.samples import NOW, ids
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_commands import Answers
     from reconciler.operations.mirrors.mirror_preview import Verb
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from reconciler.embedded.catalog.model import AclEntry
-from reconciler.errors import RetryableError
+from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.operations.steps.link_pass import FinalSync, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import Pace
+from reconciler.operations.steps.link_sides import LinkSynced, Pace
 from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Edge
@@ -19,9 +19,7 @@ from reconciler.resources.mirror_link import SYNC_MS
 from tests.embedded.links.linked import LINK, ORDERS, Linked
 
 if TYPE_CHECKING:
-    from reconciler.errors import ReconcilerError
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.steps.link_sides import LinkSynced
     from reconciler.resources.mirrors import LinkSeen
 
 ALL = [{"name": "*"}]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import RetryableError
-from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.mirrors.mirror_rounds import Rounds, Synced
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Edge
@@ -16,10 +17,7 @@ from reconciler.resources.cluster import Cluster
 from tests.engines import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.mirrors.mirror_rounds import Synced
     from reconciler.resources.address import Address
     from tests.embedded.links.linked import Linked
 

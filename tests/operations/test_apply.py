@@ -37,7 +37,7 @@ from reconciler.operations.steps.runner import Emergency, LocalSpool, Stop
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.same_or_less import Why
 from reconciler.state.journal import ActionEnded, read_journal
-from reconciler.state.lockfile import read_lockfile
+from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from tests.embedded.deaths import opened
 from tests.servers.proxy import Proxy, Refused
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.plan import Planned
     from reconciler.planning.plan import Plan
-    from reconciler.state.lockfile import Lockfile
     from tests.servers.weed import S3Server
 
 

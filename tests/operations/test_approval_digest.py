@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.errors import BlockedError, StalePlanError, UsageError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.apply import Applied, ApplyOptions
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.approval import ChangedPlanError, checked_digest
 from reconciler.operations.steps.invocation import Select
@@ -20,7 +20,6 @@ from tests.operations.test_crash import TOPIC, create_topic, die_at, unlock
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.apply import Applied
 
 ORDERS = "topic/west/shop:orders"
 DELETE = f"delete:{ORDERS}"

@@ -12,14 +12,13 @@ from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.clusters.cluster_check import check
+from reconciler.operations.clusters.cluster_check import CheckedCluster, check
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.steps.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.clusters.cluster_check import CheckedCluster
 
 ORDERS = "topic/west/shop:orders"
 

@@ -17,7 +17,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import open_work
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.lockfile import read_lockfile
+from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import history, read_snapshot
 from tests.embedded.deaths import cluster_in, opened
 from tests.processes import ran
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.resources.inventory import Record
-    from reconciler.state.lockfile import Lockfile
 
 
 # The dying process is a real one: it is killed in the middle of a callback, with its lease held.

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +16,14 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.drift import DriftItem, Known, Whose, drift
+from reconciler.operations.drift import Drifted, DriftItem, Known, Whose, drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from conftest import Bench
-
-    from reconciler.operations.drift import Drifted
 
 
 ORDERS = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +21,6 @@ from reconciler.operations.steps.runner import Stop
 from reconciler.planning.actions import Adopt, Forget
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Bench
 
 

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reconciler.manifests.load import load
+from reconciler.manifests.load import Loaded, load
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.drift_patch import Accepted, patch_for, role_of
 from reconciler.operations.plan import Decided
 from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import Remembered
 from reconciler.planning.actions import Adopt, Forget
-from reconciler.planning.plan import PlanInput
+from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import decide, judge
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
 from tests.planning.casefile import Case
 from tests.planning.short import observed, recorded
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.manifests.load import Loaded
-    from reconciler.planning.plan import Plan
 
 HEAD = "apiVersion: reconciler/v1\n"
 FILES = f"""\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,6 @@ from reconciler.operations.steps.runner import Stop
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from conftest import Bench
 
 ORDERS = "topic/west/shop:orders"

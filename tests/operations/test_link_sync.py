@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from reconciler.embedded.segments.groups import read_group
 from reconciler.errors import UserError
 from reconciler.operations.mirrors.mirror_rounds import Rounds, sources_first
 from reconciler.operations.steps.mirror_copy import Copier
-from reconciler.resources.inventory import Observed
+from reconciler.resources.inventory import Inventory, Observed
 from reconciler.resources.mirror_link import ALWAYS_SYNCED, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, CONSUMER_OFFSET_SYNC, TOPIC_CONFIGS_SYNC, LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
@@ -23,11 +24,7 @@ from tests.operations.link_syncs import ALL, MINUTE, Counting, Refusing, Runner,
 from tests.operations.linked_shop import CLUSTER, TOPIC, opened, produce, upkeep, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from conftest import Bench
-
-    from reconciler.resources.inventory import Inventory
 
 
 ALICE, BOB, CAROL = (AclEntry(f"User:{name}", "allow", ("read",)) for name in ("alice", "bob", "carol"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.errors import UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_commands import Verb, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt
@@ -37,11 +38,8 @@ from tests.operations.linked_shop import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_commands import Verb
 
 WITHOUT = Select(excludes=("*/west/*",))
 """On the day when the source is gone."""

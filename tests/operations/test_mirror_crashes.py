@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 import pytest
 
@@ -21,9 +22,6 @@ from tests.embedded.samples import read
 from tests.embedded.stores import DiedError
 from tests.engines import here
 from tests.operations.mirror_rounds import once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _HOWS: tuple[Literal["dies before", "dies after", "refused", "no answer"], ...] = (
     "dies before",

@@ -9,7 +9,7 @@ import pytest
 from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.errors import IncompleteError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
+from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.transitions import Driver
@@ -35,7 +35,6 @@ from tests.operations.fan import (
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_commands import Answers
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
     from reconciler.resources.mirrors import MirrorSeen
 

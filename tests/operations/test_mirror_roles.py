@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,6 @@ from tests.operations.linked_shop import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from conftest import Bench
 
     from reconciler.resources.mirrors import MirrorSeen

@@ -14,7 +14,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.namespaces import delete_namespace
+from reconciler.operations.clusters.namespaces import NamespaceDeletion, delete_namespace
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
@@ -25,7 +25,6 @@ from tests.processes import ran
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.clusters.namespaces import NamespaceDeletion
 
 CLUSTER = """\
 apiVersion: reconciler/v1

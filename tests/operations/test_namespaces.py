@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,21 @@ from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
+from reconciler.operations.clusters.namespaces import (
+    Moved,
+    NamespaceDeletion,
+    create_namespace,
+    delete_namespace,
+    list_namespaces,
+    move_topics,
+)
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from conftest import Bench
-
-    from reconciler.operations.clusters.namespaces import Moved, NamespaceDeletion
 
 
 ALLOWED = "delete:topic/west/*"

@@ -20,14 +20,13 @@ from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.saved_plan import to_document
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.resources.owners import ResourceOwner
+from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.operations.plan import Planned
-    from reconciler.resources.owners import OwnerChange
 
 
 TOPIC = "topic/west/shop:orders"

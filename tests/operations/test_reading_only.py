@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,6 @@ from reconciler.operations.steps.invocation import Select
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from conftest import Bench
 
     from tests.servers.weed import S3Server

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,24 +14,18 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DamagedObjectError, MissingObjectError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.consume import ConsumeOptions, Produced, ProduceOptions, consume, produce
 from reconciler.operations.clusters.namespaces import list_namespaces
-from reconciler.operations.clusters.topics import alter_topic, describe_topic, list_topics
+from reconciler.operations.clusters.topics import Altered, alter_topic, describe_topic, list_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Isolation, OffsetRange
 from reconciler.resources.inventory import TopicShown
 from tests.embedded.samples import NOW
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, evict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from conftest import Bench
-
-    from reconciler.operations.clusters.consume import Produced
-    from reconciler.operations.clusters.topics import Altered
-    from reconciler.records.log import Isolation
 
 
 ORDERS = "topic/west/shop:orders"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from reconciler.operations.steps.invocation import Select
 from tests.operations.test_mount_plans import Shop, cluster, mounting, topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from conftest import Bench
 
 ORDERS = "topic/west/shop:orders"

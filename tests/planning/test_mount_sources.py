@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from reconciler.planning.resolve.mount_sources import (
 from reconciler.resources.address import Address
 from reconciler.resources.mount import Mountable, Mounting, MountSource
 from tests.planning.short import resource
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WEST, EAST = "67f5505a-32f3-4677-bcad-3c75a1a702a6", "11111111-2222-4333-8444-555555555555"
 URL = "s3://topics"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reconciler.planning.actions import Create, Delete, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Create, Delete, RunJob, Transition, Update
 from reconciler.planning.order import cut_open, in_order, told
 from reconciler.planning.situation import Situation
 from reconciler.resources.address import Address
-from reconciler.resources.mount import MountSource
+from reconciler.resources.mount import Mounts, MountSource
 from tests.planning.casefile import Case
 from tests.planning.short import resource
-
-if TYPE_CHECKING:
-    from reconciler.planning.actions import Action
-    from reconciler.resources.mount import Mounts
 
 HERE = Address("topic/west/clicks")
 

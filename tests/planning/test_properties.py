@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,15 +13,12 @@ from hypothesis import strategies as st
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Transition, Update
 from reconciler.planning.saved_plan import canonical_bytes, digest_of_document, to_document
 from reconciler.planning.situation import STOPPED, source_of, topic_of
-from reconciler.resources.address import address_of, kind_of
+from reconciler.resources.address import Address, address_of, kind_of
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.inventories import linked_worlds, strangers, without_allowances, worlds
 from tests.planning.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
 
 WAYS_BACK = {"truncate-and-restore", "reverse-and-start", "reverse-and-pause"}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from reconciler.planning.actions import Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.settle import scope_of, settle
 from reconciler.resources.address import Address
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from tests.planning.short import observed, resource
-
-if TYPE_CHECKING:
-    from reconciler.planning.actions import Action
 
 TOPIC = {"topic": "orders", "partitions": 3, "configs": {"retention.ms": "60000"}}
 BARE = {"topic": "orders", "partitions": 3}

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT
-from reconciler.planning.actions import Transition
+from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Scope, Upkept, go_on
+from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, Upkept, go_on
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mount import Mounting
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.embedded.catalog.model import MigrationEntry
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.protocol import Outcome
     from reconciler.resources.inventory import Inventory
 
 

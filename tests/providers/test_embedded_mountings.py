@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,6 @@ from reconciler.resources.mount import MIGRATING, Mounting
 from tests.embedded.mounts.shared_bucket import CLICKS
 from tests.embedded.tiered.tiered_cluster import BOTH
 from tests.providers.mounting import Lease, World, errors, mount, unmount
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 TIMEOUT_MS = 60_000
 

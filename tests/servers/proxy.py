@@ -18,7 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Self, TypeAlias, assert_never
+from types import TracebackType
+from typing import Self, TypeAlias, assert_never
 from urllib.parse import unquote, urlsplit
 
 from botocore.auth import S3SigV4Auth
@@ -26,9 +27,6 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from tests.servers.weed import REGION, credentials_of
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _PATIENCE_SECONDS = 60
 

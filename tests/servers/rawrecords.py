@@ -6,6 +6,7 @@ text and back is replaced.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
 
@@ -18,8 +19,6 @@ from kafka.record.memory_records import MemoryRecords
 from reconciler.providers.kafka.connection import opened_admin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.servers.kafka import Kafka
 
 _BATCH: Final = 1 << 24

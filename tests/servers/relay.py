@@ -12,11 +12,9 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
 _CHUNK: Final = 1 << 16
 

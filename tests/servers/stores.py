@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,8 +12,6 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore
 
 KINDS: Final = (

@@ -7,11 +7,9 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 from urllib.parse import parse_qs
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 CLIENT: Final = "reconciler"
 SECRET: Final = "s3cret/with+signs"  # noqa: S105 - of a test

@@ -17,7 +17,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 import boto3
 from botocore.config import Config
@@ -25,9 +26,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.ports import TWIN, free_ports
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 BUCKET: Final = "reconciler"
 REGION: Final = "us-east-1"

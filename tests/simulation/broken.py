@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,18 +15,15 @@ from reconciler.applying import recovery
 from reconciler.applying.engine import LeaseTurn
 from reconciler.errors import LeaseError, LostRaceError
 from reconciler.objectstore import memory
-from reconciler.state.journal import ActionEnded, Intent, read_journal
+from reconciler.state.journal import ActionEnded, Entry, Intent, Written, read_journal
 from reconciler.state.lease import Lease, Watch
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
 from tests.simulation.works import ROUND, LedgerJobs, ranges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from reconciler.objectstore.base import ObjectStore, Stored, Version
     from reconciler.planning.actions import RunJob
     from reconciler.runtime.effects import Effects
-    from reconciler.state.journal import Entry, Written
     from tests.simulation.machine import Harm
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.planning.actions import Change, Create, Update
+from reconciler.planning.actions import Change, ControlAction, Create, Update
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, Scope, go_on
+from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope, go_on
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.protocol import Outcome
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
 
-from reconciler.state.journal import ActionEnded, Closed, Intent, Page
+from reconciler.state.journal import ActionEnded, Closed, Entry, Intent, Page
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.planning.actions import Action
-    from reconciler.state.journal import Entry
 
 
 @dataclass(frozen=True, slots=True)

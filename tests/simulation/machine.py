@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -16,8 +17,6 @@ from reconciler.operations.steps.runner import Stop
 from tests.state.simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from reconciler.runtime.effects import Effects
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
@@ -9,14 +10,11 @@ from typing import TYPE_CHECKING
 from reconciler.errors import BlockedError, RetryableError, UserError
 from reconciler.planning import planner
 from reconciler.planning.plan import Base, Plan, PlanInput, Selection
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.measures import Measure
 from tests.planning.short import declared
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.providers.protocol import Provider
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory
     from reconciler.state.snapshots import Snapshot

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError, UserError
 from tests.simulation.checks import ALWAYS, AT_THE_END, wrong
-from tests.simulation.machine import Fault
+from tests.simulation.machine import Fault, Harm, Step
 from tests.simulation.typed import typed
-from tests.simulation.world import Visit, World, prepared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tests.simulation.machine import Harm, Step
-    from tests.simulation.world import Ended
+from tests.simulation.world import Ended, Visit, World, prepared
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.errors import LostRaceError, UnansweredError
-from tests.simulation.machine import unanswered, unreachable
+from tests.simulation.machine import Machine, unanswered, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
-    from tests.simulation.machine import Machine
 
 
 class Witness(Protocol):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.machine import AWAITS, WRITES
+from tests.simulation.machine import AWAITS, WRITES, Fault, Harm, Step
 from tests.simulation.scenarios import Scenario, each, failures, play, steps
 from tests.simulation.world import LEASE_S, Visit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.simulation.machine import Fault, Harm, Step
 
 
 def test_the_plan_has_actions_of_every_type() -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.state.journal import Page, Written, fold_run, journal_key, read_journal, read_open_run
+from reconciler.state.journal import Page, Unfinished, Written, fold_run, journal_key, read_journal, read_open_run
 from reconciler.state.snapshots import encode, snapshot_of
 from tests.simulation.checks import ALWAYS, nothing_is_left_to_do, the_run_is_closed, wrong
 from tests.simulation.machine import WRITES, Fault
 from tests.simulation.scenarios import Scenario, each, play, steps
 from tests.simulation.world import Visit, World
-
-if TYPE_CHECKING:
-    from reconciler.state.journal import Unfinished
 
 few = settings(deadline=None, max_examples=40)
 

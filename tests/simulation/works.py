@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 import orjson
 
 from reconciler.applying.events import Progress
-from reconciler.applying.ports import Moved
+from reconciler.applying.ports import DataAction, Moved
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import ObjectStore, Stored, nonce
 from reconciler.operations.steps.transitions import Driver, drive
-from reconciler.planning.actions import Transition
-from reconciler.providers.protocol import go_on
+from reconciler.planning.actions import Action, RunJob, Transition
+from reconciler.providers.protocol import Provider, go_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from reconciler.applying.ports import DataAction
-    from reconciler.objectstore.base import ObjectStore, Stored
-    from reconciler.planning.actions import Action, RunJob
-    from reconciler.providers.protocol import Provider
     from reconciler.records.log import StagedSink
 
 RECORDS = 40

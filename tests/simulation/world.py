@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,17 +12,19 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 from unittest.mock import patch
 
-from reconciler.applying.events import Recovered
-from reconciler.applying.ports import Setting
+from reconciler.applying.events import Event, Recovered
+from reconciler.applying.ports import DataAction, Setting
 from reconciler.applying.run import Basis, Caller, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore import base
+from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.approval import RestOfRun, rest_of
 from reconciler.planning.saved_plan import read_action
+from reconciler.providers.protocol import Outcome as Came
 from reconciler.providers.protocol import go_on
 from reconciler.resources.cluster import Cluster
-from reconciler.state.journal import require_run
+from reconciler.state.journal import Entry, require_run
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Owner, Terms
 from reconciler.state.snapshots import Snapshot, read_snapshot
@@ -35,14 +37,7 @@ from tests.simulation.works import LedgerJobs, ranges_of
 from tests.state.simulation import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from reconciler.applying.events import Event
-    from reconciler.applying.ports import DataAction
-    from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.protocol import Outcome as Came
-    from reconciler.state.journal import Entry
 
 SHOP = Owner("shop")
 LEASE_S = 9.0

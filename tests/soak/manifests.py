@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import random
-    from pathlib import Path
 
 WORKSPACE = """\
 apiVersion: reconciler/v1

@@ -9,16 +9,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree, ignore_patterns
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = Path(__file__).with_name("mutations.yaml")

@@ -8,7 +8,8 @@ import sys
 import time
 import traceback
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import uuid_utils
 
@@ -18,17 +19,11 @@ from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.runner import Stop
-from reconciler.operations.steps.workspace import open_work
+from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.repair import Unlocking, unlock
 from reconciler.state.snapshots import read_snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from reconciler.operations.steps.workspace import Work
 
 WORK_IS_LEFT = 4
 ANYTHING = Select(allow=tuple(f"{verb}:*" for verb in ("create", "update", "delete", "adopt", "forget")))

@@ -9,12 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORDS = 100_000
 ROUNDS = int(os.environ.get("RECONCILER_SOAK_COPIES", "3"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +21,6 @@ from tests.servers.proxy import Late, Proxy
 from tests.state.samples import claim, record
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.servers.weed import S3Server
 
 LEASE_S = 6.0

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from reconciler.runtime.effects import Effects
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult
 from reconciler.applying.ports import RunPorts
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.journal import ActionEnded, ActionRefused, Intent, Journal, read_journal
+from reconciler.state.journal import ActionEnded, ActionRefused, Entry, Intent, Journal, read_journal
 from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
 from tests.embedded.stores import WatchedStore
@@ -18,10 +19,7 @@ from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.planning.actions import Action
-    from reconciler.state.journal import Entry
 
 MIB = 1 << 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ from reconciler.state.journal import (
     ActionSkipped,
     Closed,
     Detached,
+    Entry,
+    Folded,
     Intent,
     Journal,
     Page,
@@ -27,17 +30,13 @@ from reconciler.state.journal import (
     read_journal,
     take_over,
 )
-from reconciler.state.lease import Patience, acquire
+from reconciler.state.lease import Lease, Patience, acquire
 from tests.planning.short import resource
 from tests.state.samples import claim, record
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
     from reconciler.objectstore.base import Listed, Version
-    from reconciler.state.journal import Entry, Folded
-    from reconciler.state.lease import Lease
 
 
 class Faulty(MemoryStore):

@@ -11,18 +11,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from types import CodeType, FrameType
+from typing import Final, Self
 
 import reconciler
 from reconciler.cli.main import main
 from tests.servers.kafka import Kafka
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import CodeType, FrameType
 
 OURS: Final = str(Path(reconciler.__file__).parent) + "/"
 TREE: Final = Path(reconciler.__file__).parent.parent

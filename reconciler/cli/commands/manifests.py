@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,8 +16,6 @@ from reconciler.errors import UsageError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.cli.json.base import Document
     from reconciler.operations.manifest_files import Validated
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from typer import Argument, Option
 
@@ -17,9 +18,6 @@ from reconciler.cli.options import bundled
 from reconciler.cli.text.lines import line
 from reconciler.errors import UsageError
 from reconciler.runtime.text import counted, did_you_mean, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 @bundled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,8 +27,6 @@ from reconciler.cli.verbs import DryRun, MigrationId, Yes, ask_migration, withou
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.cli.text.lines import Line
     from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, MountVerb
     from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Release, Underway

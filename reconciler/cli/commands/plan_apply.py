@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -18,8 +19,6 @@ from reconciler.errors import BlockedError, UsageError, UserError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.applying.events import Event
     from reconciler.cli.phases import Phases
     from reconciler.operations.apply import Applied, Hooks

@@ -12,13 +12,12 @@ from reconciler.cli.console import binary_stdin, binary_stdout, err, out
 from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs, seconds
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
-from reconciler.cli.text.lines import line
+from reconciler.cli.text.lines import Line, line
 from reconciler.errors import UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
-    from reconciler.cli.text.lines import Line
     from reconciler.operations.clusters.topics import Altered
 
 

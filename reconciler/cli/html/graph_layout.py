@@ -11,6 +11,7 @@ Source: Sugiyama, Tagawa, Toda, "Methods for Visual Understanding of Hierarchica
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, sqrt
@@ -21,8 +22,6 @@ from reconciler.cli.text.lines import width_of
 from reconciler.runtime.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from reconciler.operations.show import Picture, Shape
 
 Point: TypeAlias = tuple[float, float]

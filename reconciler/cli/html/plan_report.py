@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.html.graph_layout import drawable
@@ -14,18 +15,14 @@ from reconciler.cli.text.inventory_text import fields_of
 from reconciler.cli.text.lines import Tone, text_of
 from reconciler.cli.text.plan_text import back_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
-from reconciler.operations.drift import CLASSES
+from reconciler.operations.drift import CLASSES, Drifted
 from reconciler.operations.show import draw_plan
-from reconciler.planning.actions import Adopt, Create, Delete, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, RunJob, Transition, Update
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.cli.json.checks_json import DriftDocument, FoundPart
-    from reconciler.operations.drift import Drifted
-    from reconciler.planning.actions import Action
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import Plan
     from reconciler.planning.saved_plan import ActionDocument, ChangeDocument, PlanDocument

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -22,8 +22,6 @@ from reconciler.cli.text.lines import Tone
 from reconciler.runtime.text import count_text, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from reconciler.cli.git import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.html.report import Cells, Entry, Fact, Report, cells, named, owner_of, section
@@ -12,8 +13,6 @@ from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from reconciler.cli.json.inventory_json import ShowDocument, ShownPart
     from reconciler.cli.json.states_json import SnapshotPart, StateHistoryDocument
     from reconciler.cli.text.remarks import Level, Remark, Remarks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -12,8 +13,6 @@ from reconciler.cli.text.lines import width_of
 from reconciler.runtime.text import counted, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.operations.show import Picture
 
 _MOST_SAID: Final = 40

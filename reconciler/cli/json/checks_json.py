@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.operations.drift import CLASSES
+from reconciler.operations.drift import CLASSES, Drifted, DriftItem
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.manifests.positions import Problem
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.comment import Commented
-    from reconciler.operations.drift import Drifted, DriftItem
     from reconciler.operations.manifest_files import Validated
     from reconciler.planning.findings import Finding
 

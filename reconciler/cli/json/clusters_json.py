@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.resources.measures import Mode, TierUsage
+from reconciler.resources.measures import Mode, PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from reconciler.jobs.profile import Counts, Gap, KeyProfile, PartitionProfile, Sizes, Timeline
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
     from reconciler.operations.clusters.namespaces import Made, Moved, NamespaceDeletion, NamespaceRow
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.effective import AclRow
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.inventory import Following, TopicShown
-    from reconciler.resources.measures import PartitionStorage, RemoteHeld, TieringShown, TopicStorage
 
 
 # JSON of `topic storage`: what topics take, tier by tier.

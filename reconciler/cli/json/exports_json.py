@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.operations.export_archives import NEVER_KEPT
+from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.importers.base import NotImported
     from reconciler.operations.export import Exported
-    from reconciler.operations.export_archives import GroupReturn
     from reconciler.operations.export_layout import LeftOut
     from reconciler.operations.imports import Imported
     from reconciler.resources.mount import Recoverable

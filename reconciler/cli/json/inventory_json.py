@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.clusters_json import AclPart
-from reconciler.operations.show import Shape, Subject
+from reconciler.operations.show import Arrow, Explained, Node, Picture, Refusal, Shape, Shown, Subject
 from reconciler.planning.plan_rows import changes_of
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from reconciler.operations.show import Arrow, Explained, Node, Picture, Refusal, Shown
     from reconciler.operations.steps.effective import TieringRow
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Observed, Recorded

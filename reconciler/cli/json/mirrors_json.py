@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -12,8 +12,6 @@ from reconciler.cli.json.mounts_json import UnreadPart
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reconciler.errors import ReconcilerError
     from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
 from reconciler.lifecycles.mount import MigrationState
-from reconciler.operations.clusters.mounts import MountableState
+from reconciler.operations.clusters.mounts import (
+    DamagedRegister,
+    MountableState,
+    MountList,
+    MountRow,
+    MountStatus,
+    Release,
+    Underway,
+)
 from reconciler.resources.address import full_name_of, split_name
-from reconciler.resources.mount import Direction, Phase
+from reconciler.resources.mount import Direction, Migrant, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.errors import ReconcilerError
     from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers
-    from reconciler.operations.clusters.mounts import (
-        DamagedRegister,
-        MountList,
-        MountRow,
-        MountStatus,
-        Release,
-        Underway,
-    )
-    from reconciler.resources.mount import Migrant
 
 
 _NAMESPACE = "That of its name. Empty: the default namespace."

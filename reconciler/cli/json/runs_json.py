@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, assert_never
 
 import orjson
@@ -25,17 +26,13 @@ from reconciler.cli.errors import unexpected
 from reconciler.cli.hint_rewrite import typed_again
 from reconciler.cli.json.base import Document, Part
 from reconciler.errors import ReconcilerError
-from reconciler.operations.metrics import PREFIX
-from reconciler.operations.steps.approval import ChangedPlanError
+from reconciler.operations.metrics import PREFIX, Metric
+from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reconciler.jobs.comparison import PartitionComparison, Side
-    from reconciler.operations.metrics import Metric
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
-    from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.operations.verify import LinkVerified, NotCompared, Verified
     from reconciler.planning.same_or_less import Difference, FieldDifference, Move
     from reconciler.resources.mirrors import ForeignRecords

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,8 +70,6 @@ from reconciler.manifests.json_schema import identity, schemas
 from reconciler.planning.saved_plan import PlanDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import BaseModel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -11,8 +12,6 @@ from reconciler.cli.json.inventory_json import RecordedPart
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reconciler.operations.state_edit import Repaired
     from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
     from reconciler.planning.actions import Change

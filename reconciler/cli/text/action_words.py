@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, assert_never
 
 from reconciler.cli.text.amounts import change_text, change_texts, configs_text, field_name, is_nested, value_text
 from reconciler.cli.text.lines import Line, Span, Tone, line
@@ -13,36 +14,30 @@ from reconciler.lifecycles.tiered import TIERING
 from reconciler.planning.actions import (
     Action,
     Adopt,
+    Change,
     Create,
     Delete,
     Estimate,
     Forget,
     Reason,
     Risk,
+    RoleCost,
     RunJob,
     Transition,
     Update,
 )
-from reconciler.resources.acls import rule_fields
+from reconciler.resources.acls import TopicAcl, rule_fields
 from reconciler.resources.address import kind_of
 from reconciler.resources.base import format_duration
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import length_of
+from reconciler.resources.mirrors import Stretch, length_of
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import about, bytes_text, count_text, counted, rough_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from reconciler.planning.actions import Change, RoleCost
-    from reconciler.resources.acls import TopicAcl
-    from reconciler.resources.mirrors import Stretch
-
 
 # Why an action is planned, in words.
 

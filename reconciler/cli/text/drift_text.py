@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.hint_rewrite import typed_again
@@ -22,13 +23,10 @@ from reconciler.cli.text.markdown import (
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
 from reconciler.forges.marker import Marker
-from reconciler.operations.drift import CLASSES, FOREIGN
+from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, Drifted, DriftItem
 from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reconciler.operations.drift import DriftClass, Drifted, DriftItem
     from reconciler.operations.drift_issue import Remedy
     from reconciler.resources.address import Address
 

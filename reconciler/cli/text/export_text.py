@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import Line, Span, Tone, line
@@ -11,9 +13,6 @@ from reconciler.operations.export_archives import NEVER_KEPT, ends_text
 from reconciler.runtime.text import bytes_text, counted, took
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from reconciler.importers.base import NotImported
     from reconciler.operations.export import Exported
     from reconciler.operations.imports import Imported

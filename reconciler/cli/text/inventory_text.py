@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.text.action_words import headline, mark, note, title
@@ -10,18 +11,14 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, ta
 from reconciler.cli.text.markdown import label
 from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.cli.text.topics_text import acls_lines
-from reconciler.operations.steps.effective import rules_of
-from reconciler.planning.actions import Forget, Reason, Transition
+from reconciler.operations.steps.effective import TieringRow, rules_of
+from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.resources.configs import show_value
 from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from reconciler.operations.show import Arrow, Explained, Node, Picture, Shown
-    from reconciler.operations.steps.effective import TieringRow
-    from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Recorded, Resource
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.runtime.text import ended_sentence, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.cli.text.remarks import Remarks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +19,6 @@ from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.planning.plan import Plan
 
 

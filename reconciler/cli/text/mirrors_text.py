@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.action_words import lag_text, role_notes
@@ -10,24 +11,21 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.manifests.edit import yaml_text
-from reconciler.operations.mirrors.mirror_preview import LOSING
-from reconciler.operations.mirrors.mirror_views import legal_words
+from reconciler.operations.mirrors.mirror_preview import LOSING, Ready
+from reconciler.operations.mirrors.mirror_views import (
+    MirrorError,
+    MirrorErrors,
+    MirrorList,
+    MirrorRow,
+    PartitionLag,
+    legal_words,
+)
 from reconciler.resources.mirrors import RESTORE
 from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers
-    from reconciler.operations.mirrors.mirror_preview import Ready
-    from reconciler.operations.mirrors.mirror_views import (
-        MirrorError,
-        MirrorErrors,
-        MirrorList,
-        MirrorRow,
-        PartitionLag,
-    )
     from reconciler.planning.actions import RoleCost
 
 

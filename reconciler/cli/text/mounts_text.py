@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, text_of, width_of
@@ -12,8 +13,6 @@ from reconciler.resources.address import split_name
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers
     from reconciler.operations.clusters.mounts import MountList, MountRow, Release, Underway
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
-from reconciler.planning.actions import Delete, Reason
+from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, took
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from reconciler.cli.text.action_words import headline, note, title
 from reconciler.cli.text.sections import drift_text, waiting_text
-from reconciler.planning.actions import Reason, RunJob, is_dangerous
+from reconciler.planning.actions import Action, Reason, RunJob, is_dangerous
 from reconciler.planning.plan_rows import name_of
 from reconciler.runtime.text import visible, without_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.manifests.positions import Problem
-    from reconciler.planning.actions import Action
     from reconciler.planning.findings import Finding
     from reconciler.planning.plan import DriftFinding, Plan, Waiting
 

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.applying.events import Detached, LeaseLost, Recovered, ResultMissing, alike, by_cause, nameless
+from reconciler.applying.events import (
+    ActionDone,
+    ActionFailed,
+    Alike,
+    Detached,
+    LeaseLost,
+    Progress,
+    Ran,
+    Recovered,
+    ResultMissing,
+    Summary,
+    alike,
+    by_cause,
+    nameless,
+)
 from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.cli.text.plan_text import did_of
@@ -13,10 +28,7 @@ from reconciler.planning.actions import RunJob
 from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, took
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from reconciler.applying.engine import RunResult
-    from reconciler.applying.events import ActionDone, ActionFailed, Alike, Progress, Ran, Summary
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.apply import Applied
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep

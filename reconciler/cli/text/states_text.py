@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.text.amounts import change_texts, field_name, is_nested, leaves, moved_text, value_text
 from reconciler.cli.text.inventory_text import fields_of
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, plain_table, table
 from reconciler.cli.text.runs_text import approved_text
-from reconciler.planning.same_or_less import Why, loss_words, missing_words
+from reconciler.planning.same_or_less import (
+    Difference,
+    FieldDifference,
+    Move,
+    SameOrLess,
+    Why,
+    loss_words,
+    missing_words,
+)
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from reconciler.operations.state_edit import Repaired
     from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
-    from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
     from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked

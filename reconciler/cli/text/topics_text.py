@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -10,15 +11,13 @@ from reconciler.cli.text.amounts import configs_text, field_name, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
-from reconciler.resources.address import cluster_of
+from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration
 from reconciler.resources.configs import BROKERS, DEFAULT, show_value
-from reconciler.resources.measures import TierUsage
+from reconciler.resources.measures import PartitionStorage, TieringShown, TierUsage, TopicStorage
 from reconciler.runtime.text import bytes_text, count_text, counted, took
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from reconciler.embedded.check.check import Checked
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.errors import ReconcilerError
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
     from reconciler.operations.clusters.topics import Altered, ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow, ConfigRow
     from reconciler.planning.actions import Change, Value
-    from reconciler.resources.address import Address
     from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove
     from reconciler.resources.inventory import TopicShown
-    from reconciler.resources.measures import PartitionStorage, TieringShown, TopicStorage
 
 
 # Consumer groups as text.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
@@ -29,16 +30,9 @@ from reconciler.embedded.keys import (
 )
 from reconciler.embedded.objects import RESTORE_HINT, damaged, get_gzipped, put_gzipped
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
-from reconciler.objectstore.base import check_shape
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.base import ObjectStore, check_shape
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.runtime.effects import note
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
-
 
 # A catalog that is not there: a new cluster has none yet, and one whose objects tell of a catalog has lost it.
 

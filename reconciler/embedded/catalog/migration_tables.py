@@ -7,11 +7,14 @@ What a state means for the topics moves with it, in the same swap: from `executi
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.model import DeletionEntry, HoldEntry, MigrantEntry, MigrationEntry, TieringEntry
 from reconciler.embedded.catalog.tables import (
+    Catalog,
+    Draft,
     check_free,
     check_no_replica,
     check_unheld,
@@ -19,7 +22,7 @@ from reconciler.embedded.catalog.tables import (
     names_by_id,
     topic_named,
 )
-from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
+from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of, tiering_of
 from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import UserError
@@ -30,10 +33,6 @@ from reconciler.resources.mount import pinned
 from reconciler.resources.tiering_policy import RETAIN, switches_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.catalog.tiering_state import TopicLocation
     from reconciler.lifecycles.table import Lifecycle
 
 

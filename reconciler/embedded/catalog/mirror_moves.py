@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tables import check_served, check_unheld, link_named, topic_named
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_served, check_unheld, link_named, topic_named
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.mirrors import (
     RESTORE,
+    LinkEntry,
     MirrorEntry,
     Operation,
+    TransitionRequest,
+    Trouble,
     check_reversible,
     over_error,
     status_of,
@@ -20,11 +24,7 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.resources.mirrors import LinkEntry, TransitionRequest, Trouble
 
 
 _M = MirrorStatus

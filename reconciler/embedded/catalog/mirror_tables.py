@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.mirror_moves import drop_records, link_of
 from reconciler.embedded.catalog.model import Json, TopicEntry
-from reconciler.embedded.catalog.tables import Usage, check_free, check_quotas, link_named, topic_named
+from reconciler.embedded.catalog.tables import Catalog, Draft, Usage, check_free, check_quotas, link_named, topic_named
 from reconciler.embedded.catalog.tiering_state import retier
 from reconciler.embedded.catalog.topic_configs import (
     changed_configs,
@@ -28,11 +28,6 @@ from reconciler.resources.mirrors import (
     check_unused,
     with_filters,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.embedded.catalog.tables import Catalog, Draft
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:

@@ -5,9 +5,9 @@ A commit says for each key it touches what stands there now (`null`: nothing), s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from reconciler.embedded.catalog.model import (
     ClusterEntry,
@@ -15,6 +15,7 @@ from reconciler.embedded.catalog.model import (
     Json,
     MigrationEntry,
     NamespaceEntry,
+    QuotaEntry,
     RewriteEntry,
     TopicEntry,
 )
@@ -23,12 +24,6 @@ from reconciler.resources.address import check_full_name, split_name, tiers_of
 from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import did_you_mean, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from reconciler.embedded.catalog.model import QuotaEntry
-
 
 # Quotas: how many topics and partitions may lie below a namespace, counted within the commit that adds one.
 #

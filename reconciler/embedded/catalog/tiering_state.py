@@ -6,11 +6,12 @@ in the same swap (`retier`), so nobody ever sees one without the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from reconciler.embedded.catalog.model import TieringEntry
-from reconciler.embedded.catalog.tables import check_unheld
+from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld
 from reconciler.embedded.catalog.topic_configs import CONFIGS, set_configs
 from reconciler.errors import UserError
 from reconciler.lifecycles.tiered import TIERING, TieringState
@@ -26,13 +27,6 @@ from reconciler.resources.cluster_properties import (
 from reconciler.resources.configs import DEFAULT, canonical_value
 from reconciler.resources.tiering_policy import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
 from reconciler.runtime.text import did_you_mean, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-
 
 _TRUE: Final = "true"
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.model import RewriteEntry
+from reconciler.embedded.catalog.model import RewriteEntry, TopicEntry
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name, tiers_of
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
-from reconciler.resources.mirrors import check_own, synced_configs
+from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, check_own, synced_configs
 from reconciler.resources.tiering_policy import CLUSTER, lay_over
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.resources.kafka_configs import ConfigKey
-    from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
 
 
 CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ from reconciler.embedded.catalog.model import (
     TopicEntry,
 )
 from reconciler.embedded.catalog.tables import (
+    Catalog,
+    Draft,
     Usage,
     check_free,
     check_no_replica,
@@ -41,9 +44,6 @@ from reconciler.resources.cluster_properties import CREATION_DEFAULTS
 from reconciler.resources.tiering_policy import SWITCHES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.resources.mirrors import Trouble
 
 

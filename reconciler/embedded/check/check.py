@@ -6,6 +6,7 @@ Memory is bounded by sixteen bytes an object and one partition a thread; finding
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register, lost_text, trace_of_catalog
 from reconciler.embedded.check.check_catalog import GroupCheck, Opened, ReadCatalog, TransactionCheck, read_catalog
 from reconciler.embedded.check.check_owners import look_at_owners
-from reconciler.embedded.check.check_partitions import PartitionCheck, Topics, unnamed_findings
+from reconciler.embedded.check.check_partitions import Looked, PartitionCheck, Topics, unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
-from reconciler.embedded.check.stored import IMMUTABLE, Headless, Heads, list_store
+from reconciler.embedded.check.stored import IMMUTABLE, Contents, Headless, Heads, Stored, list_store
 from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.tiered.remote_tier import check_storage
@@ -24,11 +25,7 @@ from reconciler.errors import UserError
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.check.check_partitions import Looked
-    from reconciler.embedded.check.stored import Contents, Stored
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Register
 

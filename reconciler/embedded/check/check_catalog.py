@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from reconciler.embedded.catalog.model import COMMIT
-from reconciler.embedded.catalog.tables import Catalog
+from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.clients.transactions import DECIDED, State, read_transaction
+from reconciler.embedded.clients.transactions import DECIDED, State, Transaction, read_transaction
 from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactional_id_of_key
 from reconciler.embedded.objects import get_gzipped
-from reconciler.embedded.segments.groups import bounds_at, read_group
+from reconciler.embedded.segments.groups import Group, bounds_at, read_group
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.objectstore.base import check_shape
+from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.resources.address import check_full_name, check_namespace, split_name, tiers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.check.check_partitions import Topics
-    from reconciler.embedded.clients.transactions import Transaction
-    from reconciler.embedded.segments.groups import Group
-    from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
 
 

@@ -6,16 +6,17 @@ forgotten. Registers are read before the catalog, and what looks wrong is looked
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.migration_tables import INBOUND
-from reconciler.embedded.catalog.tables import SEAL, is_closed
+from reconciler.embedded.catalog.tables import SEAL, Catalog, Draft, is_closed
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.keys import CATALOG, MOUNTABLE, is_mountable_key, mountable_key, partition_of_head
 from reconciler.embedded.segments.gate import writer_of
-from reconciler.embedded.segments.head import hand_over, is_mirroring
+from reconciler.embedded.segments.head import Head, hand_over, is_mirroring
 from reconciler.embedded.tiered.ownership import Ownership, Owning, ownership_at
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import UserError
@@ -23,12 +24,8 @@ from reconciler.lifecycles.mount import MigrationState
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.model import MigrationEntry, TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reconciler.embedded.check.check_owners import judge_source, judge_writer
-from reconciler.embedded.check.check_remote import are_numbers, is_whole, judge_head, judge_page
+from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.keys import index_key, partition_of_head
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.head import NOBODY, head_as_kept, head_register
+from reconciler.embedded.segments.head import NOBODY, Head, head_as_kept, head_register
 from reconciler.embedded.segments.pages import read_page, read_pages
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
@@ -24,13 +25,9 @@ from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.check.check_remote import RemoteCheck
     from reconciler.embedded.check.stored import Heads, Stored
-    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import Listed, ObjectStore
 
 

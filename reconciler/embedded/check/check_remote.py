@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.check.stored import list_below
+from reconciler.embedded.check.stored import Stored, list_below
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.pages import read_page
-from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
+from reconciler.embedded.tiered.manifest import NOBODY, Manifest, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_retention import is_uncut
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.check.stored import Stored
     from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -150,9 +146,8 @@ def _of_transactions(head: Head) -> Iterator[str]:
 # either: scrubbing puts it again.
 
 
-if TYPE_CHECKING:
-    Deep = Callable[[Entry, Place], Iterator[CheckFinding]]
-    """Reads a segment whole, and its index."""
+Deep = Callable[[Entry, Place], Iterator[CheckFinding]]
+"""Reads a segment whole, and its index."""
 
 _IN_RUNS: Final = {
     Kind.SEGMENT_MISSING: ("the segment is not there", "{:,} segments are not there, this one the first"),

@@ -5,18 +5,19 @@ Nothing here can lose a record: a record is deleted only with a topic that is go
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.model import NamespaceEntry
+from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check_catalog import missing_namespaces
 from reconciler.embedded.check.check_owners import forget_mirrors, hand_heads_over, left_claims, migration_of
-from reconciler.embedded.check.damage import Kind
+from reconciler.embedded.check.damage import CheckFinding, Kind
 from reconciler.embedded.clients.transactions import finish
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import change_group
+from reconciler.embedded.segments.groups import Group, change_group
 from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.ownership import Ownership, Owning, ownerships, read_ownership, unclaim_topic
 from reconciler.embedded.tiered.remote_tier import remote_partition
@@ -26,14 +27,9 @@ from reconciler.runtime.text import counted
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.check.check import Checked
-    from reconciler.embedded.check.damage import CheckFinding
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.segments.groups import Group
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,8 +28,6 @@ from reconciler.embedded.keys import (
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import Listed, ObjectStore
 
@@ -150,8 +149,7 @@ def _hash(key: str) -> bytes:
 # Partitions of topics that have objects and no head: a first append has died, or somebody removed the head.
 
 
-if TYPE_CHECKING:
-    Partition: TypeAlias = tuple[str, int]
+Partition: TypeAlias = tuple[str, int]
 
 _APART_MS: Final = 10 * 60_000
 """Parts further apart were not written by one first append."""

@@ -9,30 +9,31 @@ of the catalog and heads of topics that are gone is ever looked at.
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from reconciler.embedded.catalog.commits import catalog_register, lost_catalog, named_by, trace_of_catalog
-from reconciler.embedded.check.stored import IMMUTABLE, Headless, list_store
+from reconciler.embedded.catalog.commits import (
+    CatalogRegister,
+    catalog_register,
+    lost_catalog,
+    named_by,
+    trace_of_catalog,
+)
+from reconciler.embedded.check.stored import IMMUTABLE, Headless, Stored, list_store
 from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.objects import look_again, read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.head import NOBODY, read_head
+from reconciler.embedded.segments.head import NOBODY, Head, read_head
 from reconciler.embedded.segments.pages import all_pages, read_page
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
-from reconciler.embedded.tiered.remote_tier import remote_tier
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 from reconciler.errors import UserError
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.check.stored import Stored
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import Listed, ObjectStore
 
 

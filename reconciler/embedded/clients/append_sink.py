@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import orjson
 
-from reconciler.embedded.acl import check_writing, topic_shown
+from reconciler.embedded.acl import Permissions, check_writing, topic_shown
 from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, route, written
 from reconciler.embedded.clients.topic_sink import staged_parts
@@ -23,18 +24,13 @@ from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.errors import UserError
 from reconciler.records.hashes import RUN, Spread
-from reconciler.records.log import StagedAppend
+from reconciler.records.log import NumberedBatch, StagedAppend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Self
-
     import pyarrow as pa
 
-    from reconciler.embedded.acl import Permissions
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import NumberedBatch
 
 
 _TIMEOUT_MS: Final = 300_000

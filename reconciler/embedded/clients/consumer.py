@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.embedded.acl import Kind, Operation, topic_shown
-from reconciler.embedded.catalog.tables import check_served, is_served, topic_named
+from reconciler.embedded.catalog.tables import Catalog, check_served, is_served, topic_named
 from reconciler.embedded.clients.group_admin import Groups
 from reconciler.embedded.clients.topic_log import EmbeddedLog
-from reconciler.embedded.segments.groups import Committed
+from reconciler.embedded.segments.groups import Committed, Place
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.records.log import MAX_OFFSET, Isolation, OffsetRange
+from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange
 from reconciler.records.schema import decoded, matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     import pyarrow as pa
 
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.context import ClusterContext
-    from reconciler.embedded.segments.groups import Place
-    from reconciler.records.log import Bounds, LostOffsets
 
 
 # One partition being read: a position that moves on as records are taken, and what was fetched beyond it.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.acl import Kind, Operation, not_every_topic, topic_shown
-from reconciler.embedded.catalog.tables import names_by_id, topic_named
+from reconciler.embedded.acl import Kind, Operation, Permissions, not_every_topic, topic_shown
+from reconciler.embedded.catalog.tables import Catalog, names_by_id, topic_named
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import GROUPS, fresh_mark, group_of_key
 from reconciler.embedded.segments.groups import (
     Committed,
     Group,
+    Place,
     check_commit,
     check_idle,
     commit_offsets,
@@ -26,22 +28,16 @@ from reconciler.embedded.segments.groups import (
 )
 from reconciler.embedded.segments.head import read_bounds
 from reconciler.errors import UserError
-from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, move_of
+from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.embedded.acl import Permissions
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.context import ClusterContext
-    from reconciler.embedded.segments.groups import Place
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
     from reconciler.records.log import Bounds
-    from reconciler.resources.groups import OffsetMove, Reset
 
 
 # What groups have read: committed offsets beside what the logs hold. Opens no part.

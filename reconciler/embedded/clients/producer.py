@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -23,10 +25,10 @@ from reconciler.embedded.clients.sequences import (
     remembering,
 )
 from reconciler.embedded.keys import check_producer_id, fresh_mark, fresh_producer_id, part_key
-from reconciler.embedded.segments.admission import admitted, conformed, row_of, rules_of, whole_of
-from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.admission import Rules, admitted, conformed, row_of, rules_of, whole_of
+from reconciler.embedded.segments.entries import STALE_MS, Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
-from reconciler.embedded.segments.head import PRODUCERS, read_heads
+from reconciler.embedded.segments.head import PRODUCERS, Head, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
 from reconciler.records.hashes import Spread, split_by_partition
@@ -34,13 +36,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
-
     from reconciler.embedded.context import ClusterContext
-    from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.head import Head
 
 
 # Publishing: parts that are durable become readable at the end of their partition, once, by one swap.

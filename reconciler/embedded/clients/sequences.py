@@ -6,6 +6,7 @@ each producer's epoch and last number for 24 hours; of a producer they do not kn
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,8 +16,6 @@ from reconciler.records.log import OffsetRange
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.head import Head
 

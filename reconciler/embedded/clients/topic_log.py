@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -9,27 +10,21 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions
 from reconciler.embedded.catalog.tables import SEAL, check_served, name_with_id, topic_with_id
 from reconciler.embedded.objects import check_shared
-from reconciler.embedded.segments.head import NEVER_WRITTEN, read_bounds, read_head
+from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, read_bounds, read_head
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import EVERYTHING
-from reconciler.embedded.tiered.remote_reads import Tiers, first_since_of, read_pieces
-from reconciler.embedded.tiered.remote_tier import check_storage
+from reconciler.embedded.tiered.remote_reads import Piece, Tiers, first_since_of, read_pieces
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import MAX_OFFSET, Extent, LostOffsets, OffsetRange
+from reconciler.records.log import MAX_OFFSET, Bounds, Digest, Extent, Isolation, LostOffsets, OffsetRange, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
     import pyarrow as pa
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.remote_reads import Piece
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Bounds, Digest, Isolation, Selection
 
 
 _LOOKS: Final = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from reconciler.embedded.acl import SUPER_USER, Permissions, check_writing
 from reconciler.embedded.catalog.mirror_tables import complete_first_copy
-from reconciler.embedded.catalog.tables import name_with_id, topic_with_id
+from reconciler.embedded.catalog.tables import Draft, name_with_id, topic_with_id
 from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.objects import check_shared
@@ -22,16 +23,21 @@ from reconciler.embedded.segments.head import PRODUCERS, Head, epochs_in, read_b
 from reconciler.embedded.segments.parts import PartWriter, within
 from reconciler.embedded.tiered.remote_tier import unbounded
 from reconciler.errors import MissingObjectError, UserError
-from reconciler.records.log import Digest, OffsetRange, SinkPosition, Staged, check_current, check_followed
+from reconciler.records.log import (
+    Digest,
+    OffsetRange,
+    SinkPosition,
+    SourceSeen,
+    Staged,
+    TopicLog,
+    check_current,
+    check_followed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.tiered.remote_reads import Piece
-    from reconciler.records.log import SourceSeen, TopicLog
 
 
 _AT_ONCE: Final = 16

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from reconciler.embedded.acl import Kind, Operation, topic_shown
-from reconciler.embedded.catalog.tables import check_namespace_of
-from reconciler.embedded.clients.producer import Gained, Producer
+from reconciler.embedded.catalog.tables import Catalog, check_namespace_of
+from reconciler.embedded.clients.producer import Append, Gained, Producer
 from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
 from reconciler.embedded.clients.transactions import (
+    Offsets,
     State,
     Written,
     begin,
@@ -23,24 +26,15 @@ from reconciler.embedded.clients.transactions import (
 )
 from reconciler.embedded.keys import fresh_mark, transaction_key
 from reconciler.embedded.segments.entries import STALE_MS
-from reconciler.embedded.segments.groups import Committed, check_commit
+from reconciler.embedded.segments.groups import Committed, Place, check_commit
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.runtime.threads import all_side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import TypeVar
-
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.clients.producer import Append
-    from reconciler.embedded.clients.transactions import Offsets
     from reconciler.embedded.context import ClusterContext
-    from reconciler.embedded.segments.groups import Place
 
 
-if TYPE_CHECKING:
-    T = TypeVar("T")
+T = TypeVar("T")
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.embedded.catalog.tables import topic_with_id
-from reconciler.embedded.clients.sequences import Identity, remembering
+from reconciler.embedded.clients.sequences import Delivery, Identity, remembering
 from reconciler.embedded.keys import (
     TRANSACTIONS,
     fresh_mark,
@@ -17,23 +18,16 @@ from reconciler.embedded.keys import (
 )
 from reconciler.embedded.objects import damaged
 from reconciler.embedded.segments.gate import Gate, writer_of
-from reconciler.embedded.segments.groups import Committed, put_offsets
-from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.segments.groups import Committed, Place, put_offsets
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
-from reconciler.objectstore.base import check_numbers, check_texts
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.base import Listed, ObjectStore, check_numbers, check_texts
+from reconciler.objectstore.register import ReadRegister, Register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.clients.sequences import Delivery
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.groups import Place
-    from reconciler.embedded.segments.head import Head
-    from reconciler.objectstore.base import Listed, ObjectStore
-    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]

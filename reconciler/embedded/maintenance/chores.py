@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
-from reconciler.embedded.maintenance.compaction import Compaction
+from reconciler.embedded.maintenance.compaction import Cleaning, Compaction
 from reconciler.embedded.maintenance.roll import Merge
 from reconciler.embedded.objects import check_shared, look_again, read_cluster_id
-from reconciler.embedded.segments.admission import rules_of
-from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.segments.retention import cleanup_policy
+from reconciler.embedded.segments.admission import Rules, rules_of
+from reconciler.embedded.segments.head import Head, Partition, read_head
+from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
 from reconciler.embedded.tiered.manifest import read_manifest
-from reconciler.embedded.tiered.object_rewrites import rolled
-from reconciler.embedded.tiered.remote_tier import check_storage
-from reconciler.embedded.tiered.upload import Upload, reuploaded
+from reconciler.embedded.tiered.object_rewrites import Rewritten, rolled
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage
+from reconciler.embedded.tiered.upload import Upload, Uploaded, reuploaded
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.maintenance.compaction import Cleaning
-    from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.head import Head, Partition
-    from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.embedded.tiered.object_rewrites import Rewritten
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
-    from reconciler.embedded.tiered.upload import Uploaded
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import OffsetRange
 

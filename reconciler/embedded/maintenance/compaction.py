@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
@@ -14,9 +15,9 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.objects import missing_offsets
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import PartWriter, read_keys, read_part
-from reconciler.embedded.segments.retention import Segment, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, segments_of
 from reconciler.embedded.segments.rewrites import Replacement
-from reconciler.embedded.tiered.manifest import check_not_behind, check_own, read_manifest
+from reconciler.embedded.tiered.manifest import RemotePartition, check_not_behind, check_own, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     Rewritten,
@@ -24,22 +25,17 @@ from reconciler.embedded.tiered.object_rewrites import (
     whole_or_deleted,
     whole_or_gone,
 )
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     import numpy.typing as npt
 
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.head import Head, Partition
-    from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.embedded.tiered.manifest import RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -6,15 +6,18 @@ partition takes is remembered with the hint of its head, so only heads that have
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.maintenance.survey import Survey, SurveyedPartition
-from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey, SurveyedPartition
+from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.segments.retention import (
+    CleanupPolicy,
     Expired,
+    Segment,
     cleanup_policy,
     expired,
     live_bytes,
@@ -38,14 +41,8 @@ from reconciler.resources.cluster_properties import property_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.segments.retention import CleanupPolicy, Segment
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -6,11 +6,12 @@ writes records anew is handed to a `Spread`, which does it here or on executors.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from zlib import crc32
 
-from reconciler.embedded.maintenance.chores import Chore, Refused
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Job, Refused
 from reconciler.embedded.maintenance.compaction import (
     is_reached,
     next_cleaning_ms,
@@ -20,52 +21,49 @@ from reconciler.embedded.maintenance.compaction import (
     whole_segments,
 )
 from reconciler.embedded.maintenance.local_space import Retaining, Trimming
-from reconciler.embedded.maintenance.roll import merge_limits, merges, runs_of
-from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey, remember, remembered
-from reconciler.embedded.maintenance.uploads import describe, describe_anew
+from reconciler.embedded.maintenance.roll import MergeLimits, Run, merge_limits, merges, runs_of
+from reconciler.embedded.maintenance.survey import (
+    HeadCache,
+    MaintenanceResult,
+    Survey,
+    SurveyedPartition,
+    remember,
+    remembered,
+)
+from reconciler.embedded.maintenance.uploads import Uploads, describe, describe_anew
 from reconciler.embedded.segments.admission import rules_of
+from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataKept
 from reconciler.embedded.tiered.idle_work import Tidying
 from reconciler.embedded.tiered.manifest import ManifestSwap, check_not_behind, check_own, purge, read_manifest
+from reconciler.embedded.tiered.object_rewrites import Rewritten
 from reconciler.embedded.tiered.remote_retention import disk_under
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition, remote_tier
-from reconciler.embedded.tiered.scrub import Scrub
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition, remote_tier
+from reconciler.embedded.tiered.scrub import Scrub, ScrubFinding
+from reconciler.embedded.tiered.upload import Uploaded
 from reconciler.errors import ReconcilerError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, METADATA_INTERVAL, METADATA_UPLOADS, property_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.maintenance.chores import ChoreTask, Job
-    from reconciler.embedded.maintenance.roll import MergeLimits, Run
-    from reconciler.embedded.maintenance.survey import SurveyedPartition
-    from reconciler.embedded.maintenance.uploads import Uploads
-    from reconciler.embedded.segments.head import Head, Partition
     from reconciler.embedded.segments.retention import CleanupPolicy
     from reconciler.embedded.segments.rewrites import Gain
-    from reconciler.embedded.tiered.object_rewrites import Rewritten
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
-    from reconciler.embedded.tiered.scrub import ScrubFinding
-    from reconciler.embedded.tiered.upload import Uploaded
     from reconciler.objectstore.base import ObjectStore
 
 
-if TYPE_CHECKING:
-    Outcome: TypeAlias = Rewritten | Uploaded | Refused
-    Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
-    """Does chores, wherever, and yields what came of them in rounds: what is published in between is safe."""
+Outcome: TypeAlias = Rewritten | Uploaded | Refused
+Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
+"""Does chores, wherever, and yields what came of them in rounds: what is published in between is safe."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-if TYPE_CHECKING:
-    Look: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-    """Finds something in a partition, or when to look again although nothing was written; `None`: never."""
+Look: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
+"""Finds something in a partition, or when to look again although nothing was written; `None`: never."""
 
 
 @dataclass(frozen=True)

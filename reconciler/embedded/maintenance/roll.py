@@ -6,17 +6,18 @@ whoever comes next; a reader that misses an object looks at the head again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.tables import is_closed, names_by_id
+from reconciler.embedded.catalog.tables import Draft, is_closed, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import index_key, part_key
-from reconciler.embedded.segments.head import NOBODY, Partition, read_head, swap_head
+from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
 from reconciler.embedded.segments.pages import all_entries, entries_within
 from reconciler.embedded.segments.rewrites import Gain, Replacement
-from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     Rewritten,
@@ -29,23 +30,17 @@ from reconciler.embedded.tiered.object_rewrites import (
     whole_or_deleted,
     whole_or_gone,
 )
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.embedded.tiered.topic_deletion import each_head, heads_of, raise_first
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.head import Head
     from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.embedded.tiered.manifest import RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -11,24 +11,19 @@ import gzip
 import hashlib
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.keys import HEADS, head_key, partition_of_head, runner_key
-from reconciler.embedded.segments.head import Partition, read_head
-from reconciler.embedded.segments.retention import cleanup_policy
-from reconciler.errors import OwnershipLostError
+from reconciler.embedded.segments.head import Head, Partition, read_head
+from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
+from reconciler.errors import OwnershipLostError, ReconcilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.errors import ReconcilerError
     from reconciler.objectstore.base import ObjectStore
 
 

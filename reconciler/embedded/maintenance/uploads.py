@@ -8,26 +8,28 @@ has gone or is an older one, or has other records than the head, nothing is uplo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.embedded.catalog.tables import is_served
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tables import Catalog, is_served
+from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.segments.entries import STALE_MS
-from reconciler.embedded.segments.head import swap_head
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import entries_within
-from reconciler.embedded.segments.retention import Segment
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
-from reconciler.embedded.tiered.manifest import ManifestSwap, check_not_behind, check_own, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, check_not_behind, check_own, read_manifest
 from reconciler.embedded.tiered.remote_retention import is_uncut, settle
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.embedded.tiered.upload import (
     Controller,
+    Uploaded,
     agreeing,
     connections_of,
     error_of,
@@ -41,16 +43,7 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.maintenance.survey import SurveyedPartition
-    from reconciler.embedded.segments.head import Head, Partition
-    from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.embedded.tiered.manifest import Manifest
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
-    from reconciler.embedded.tiered.upload import Uploaded
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -5,10 +5,11 @@ The format is that of a detached topic, so whoever mounts it need not know which
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.tiering_state import Tiering
+from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation
 from reconciler.embedded.catalog.topic_configs import checked_configs
 from reconciler.embedded.keys import (
     fresh_mark,
@@ -21,7 +22,15 @@ from reconciler.embedded.keys import (
 from reconciler.embedded.mounts.handover import Handing
 from reconciler.embedded.segments.groups import Committed
 from reconciler.embedded.segments.pages import all_entries, all_pages
-from reconciler.embedded.tiered.manifest import NOBODY, Garbage, Manifest, ManifestSwap, delete_garbage, read_manifest
+from reconciler.embedded.tiered.manifest import (
+    NOBODY,
+    Garbage,
+    Manifest,
+    ManifestSwap,
+    RemotePartition,
+    delete_garbage,
+    read_manifest,
+)
 from reconciler.embedded.tiered.ownership import (
     Ownership,
     Owning,
@@ -43,10 +52,6 @@ from reconciler.resources.tiering_policy import RETAIN, Targets
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.embedded.catalog.tiering_state import TopicLocation
-    from reconciler.embedded.tiered.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Bounds
 

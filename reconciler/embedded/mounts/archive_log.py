@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,22 +12,18 @@ from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import first_since, read_part, within
-from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, read_manifest
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, SinkPosition, Staged
+from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, SinkPosition, SourceSeen, Staged, TopicLog
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
     from reconciler.embedded.mounts.archive import Archive
-    from reconciler.embedded.tiered.manifest import Manifest
-    from reconciler.records.log import SourceSeen, TopicLog
 
 
 _EMPTY = Bounds(0, 0, 0, 0)

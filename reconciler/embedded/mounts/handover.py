@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.tiered.manifest import manifest_register, parse_manifest
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.manifest import Manifest, manifest_register, parse_manifest
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.errors import LostRaceError, RetryableError, UnansweredError, UserError
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering_state import TopicLocation
     from reconciler.embedded.maintenance.passes import Spread, Upkeep
-    from reconciler.embedded.tiered.manifest import Manifest
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
 
@@ -54,9 +51,8 @@ class MigrationContext:
 # So nobody who wakes up late takes anything, be the topic another's by then, or here again.
 
 
-if TYPE_CHECKING:
-    Change = Callable[[Manifest], Manifest | None]
-    """Returns what a manifest shall become, `None` for no change; may raise where it is in wrong hands."""
+Change = Callable[[Manifest], Manifest | None]
+"""Returns what a manifest shall become, `None` for no change; may raise where it is in wrong hands."""
 
 _ROUNDS: Final = 20
 

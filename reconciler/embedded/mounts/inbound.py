@@ -7,17 +7,24 @@ makes the heads, which begin where the manifests end: no record is copied, so a 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.embedded.catalog.migration_tables import LOGGER, Made, ask, create_mounted, drop_topics, follow
-from reconciler.embedded.catalog.tables import names_by_id
+from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.catalog.topic_configs import key_of
-from reconciler.embedded.mounts.handover import Handing, OvertakenError, check_current, until_overtaken
+from reconciler.embedded.mounts.handover import (
+    Handing,
+    MigrationContext,
+    OvertakenError,
+    check_current,
+    until_overtaken,
+)
 from reconciler.embedded.mounts.recovery import make_head
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import bring_offsets
+from reconciler.embedded.segments.groups import Committed, bring_offsets
 from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.tiered.ownership import (
     Ownership,
@@ -38,12 +45,7 @@ from reconciler.resources.address import split_name
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.mounts.handover import MigrationContext
-    from reconciler.embedded.segments.groups import Committed
     from reconciler.embedded.tiered.manifest import Manifest
 
 

@@ -8,6 +8,7 @@ get to its end, or takes too long, is undone. Where a store does not answer, or 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -27,14 +28,14 @@ from reconciler.embedded.catalog.migration_tables import (
     leaving,
     migration_with,
 )
-from reconciler.embedded.catalog.model import MigrantEntry
-from reconciler.embedded.catalog.tables import names_by_id
+from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
+from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import fresh_mark
-from reconciler.embedded.maintenance.passes import Upkeep
+from reconciler.embedded.maintenance.passes import Outcome, Spread, Upkeep
 from reconciler.embedded.mounts.handover import Handing, MigrationContext
 from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
-from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
+from reconciler.embedded.tiered.manifest import NOBODY, Manifest, read_manifest
 from reconciler.embedded.tiered.ownership import (
     Ownership,
     Owning,
@@ -53,15 +54,9 @@ from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MigrationStat
 from reconciler.resources.base import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.admin import Admin
-    from reconciler.embedded.catalog.model import MigrationEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.maintenance.chores import Chore, ChoreTask
-    from reconciler.embedded.maintenance.passes import Outcome, Spread
     from reconciler.embedded.segments.groups import Committed
-    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 

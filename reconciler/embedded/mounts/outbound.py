@@ -9,8 +9,9 @@ marks the topic detached, and only then is it removed here: a cluster that is lo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.embedded.catalog.migration_tables import follow
 from reconciler.embedded.catalog.tables import name_with_id, names_by_id, sealed_by, topic_with_id
@@ -18,18 +19,18 @@ from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.clients.transactions import abort, finish
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult, SurveyedPartition
-from reconciler.embedded.mounts.handover import Handing, check_current, until_overtaken
+from reconciler.embedded.mounts.handover import Handing, MigrationContext, check_current, until_overtaken
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.entries import Entry
-from reconciler.embedded.segments.groups import list_groups, read_group
+from reconciler.embedded.segments.groups import Committed, list_groups, read_group
 from reconciler.embedded.segments.head import NOBODY as REMOVED
-from reconciler.embedded.segments.head import Partition, head_register, parse_head, read_heads
+from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_heads
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.retention import cleanup_policy
-from reconciler.embedded.tiered.manifest import NOBODY, ManifestSwap, read_manifest
+from reconciler.embedded.tiered.manifest import NOBODY, Manifest, ManifestSwap, read_manifest
 from reconciler.embedded.tiered.ownership import Ownership, Owning, check_hands, detach_topic, read_ownership
-from reconciler.embedded.tiered.recoverable import listed_losses, losses_of
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.recoverable import Loss, listed_losses, losses_of
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.embedded.tiered.topic_deletion import heads_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.embedded.tiered.upload import outdated
@@ -39,19 +40,10 @@ from reconciler.records.log import OffsetRange
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
     from reconciler.embedded.maintenance.chores import Chore
     from reconciler.embedded.maintenance.passes import Spread, Upkeep
     from reconciler.embedded.maintenance.uploads import Uploads
-    from reconciler.embedded.mounts.handover import MigrationContext
-    from reconciler.embedded.segments.groups import Committed
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.manifest import Manifest
-    from reconciler.embedded.tiered.recoverable import Loss
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import ReadRegister
 
@@ -250,10 +242,9 @@ def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
     return RetryableError(message, hint="Go on with: reconciler run --once --only migrations")
 
 
-if TYPE_CHECKING:
-    Opened: TypeAlias = set[tuple[str, int]]
-    """Transactional ids, each with the epoch of its producer."""
-    Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
+Opened: TypeAlias = set[tuple[str, int]]
+"""Transactional ids, each with the epoch of its producer."""
+Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
 
 _ROUNDS: Final = 3
 """Of uploads before the cut: what clients write faster than that is uploaded after it."""

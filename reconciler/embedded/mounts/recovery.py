@@ -5,6 +5,7 @@ What comes now is not what came there before: who asks for an epoch is told apar
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,21 +13,21 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
-from reconciler.embedded.catalog.tables import names_by_id, topic_with_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
+from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id, topic_with_id
+from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, tiering_of
 from reconciler.embedded.catalog.topic_configs import key_of, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, recovered
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import copied_segment_key, index_key, location_prefix, part_key
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import bounds_at, bring_offsets
+from reconciler.embedded.segments.groups import Committed, bounds_at, bring_offsets
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, read_head
 from reconciler.embedded.segments.pages import Spill, all_entries
 from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_of
 from reconciler.embedded.tiered.recoverable import check_named, located, location_named, recoverable
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.resources.address import split_name
@@ -34,17 +35,10 @@ from reconciler.runtime.text import counted, first_few
 from reconciler.runtime.threads import Memo, SideBySide, all_side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.groups import Committed
-    from reconciler.embedded.tiered.manifest import RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reconciler.objectstore.base import check_numbers, check_shape, check_texts
-from reconciler.records.log import Digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from reconciler.records.log import OffsetRange
-
+from reconciler.records.log import Digest, OffsetRange
 
 Json = dict[str, Any]
 

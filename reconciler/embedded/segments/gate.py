@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.model import TopicEntry
-from reconciler.embedded.catalog.tables import SEAL, check_no_replica, check_served, sealed_by, topic_with_id
+from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, sealed_by, topic_with_id
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import (
@@ -35,20 +36,15 @@ from reconciler.embedded.segments.head import (
     link_writer,
     parse_head,
 )
-from reconciler.embedded.segments.pages import Spill, all_entries, all_pages
+from reconciler.embedded.segments.pages import Paged, Spill, all_entries, all_pages
 from reconciler.embedded.segments.rewrites import Rekeying
 from reconciler.errors import UnansweredError, UserError
-from reconciler.objectstore.register import PATIENCE_S
+from reconciler.objectstore.register import PATIENCE_S, ReadRegister
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.segments.entries import PageRef
-    from reconciler.embedded.segments.pages import Paged
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
 
 
 # A partition that goes: sealed, then all that its head names, and the head last.

@@ -5,27 +5,23 @@ A group is made by its first commit. Offsets of topics that are gone are ignored
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.embedded.catalog.tables import check_namespace_of, check_served, is_closed
+from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, check_served, is_closed
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import GROUPS, fresh_mark, group_key, group_of_key
 from reconciler.embedded.objects import damaged
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import BlockedError, UserError
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.records.log import MAX_OFFSET, Bounds
 from reconciler.resources.groups import READING_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
 
 
 # Committed offsets as a value: what the register of a consumer group holds, and how it is written down.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -9,15 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.embedded.keys import fresh_mark, head_key, heads_prefix, partition_of_head
 from reconciler.embedded.objects import damaged, look_again
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.records.log import Bounds
 from reconciler.resources.mirrors import NEVER_FETCHED, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]

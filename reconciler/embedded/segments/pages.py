@@ -7,6 +7,7 @@ thousand parts is hardly larger than that of a hundred, and each is found in a f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -18,8 +19,6 @@ from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import OffsetRange

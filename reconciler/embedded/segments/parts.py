@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from mmap import ACCESS_READ, mmap
@@ -18,16 +19,14 @@ from reconciler.embedded.objects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.segments.entries import Entry
 from reconciler.errors import DamagedObjectError, MissingObjectError
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Digest, Selection
+from reconciler.records.log import Digest, OffsetRange, Selection
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor, Future
 
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import OffsetRange
 
 
 PART_BYTES: Final = 64 * 1024 * 1024

@@ -6,25 +6,22 @@ middle stays until all of it has expired.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.catalog.topic_configs import CONFIGS, follows_starts, set_configs
-from reconciler.embedded.segments.head import swap_head
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import entries_within, read_page, read_pages
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.tiering_policy import switches_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.entries import Entry, PageRef
-    from reconciler.embedded.segments.head import Head, Partition
     from reconciler.objectstore.base import ObjectStore
 
 

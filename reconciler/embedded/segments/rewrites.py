@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.catalog.model import RewriteEntry
-from reconciler.embedded.catalog.tables import names_by_id
+from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.pages import TAIL, read_page, read_pages
+from reconciler.embedded.segments.pages import TAIL, Paged, read_page, read_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.segments.pages import Paged
     from reconciler.objectstore.base import ObjectStore
 
 
-if TYPE_CHECKING:
-    Leaves = Callable[[Sequence[Entry]], list[PageRef]]
-    """Writes entries to pages, oldest first, at least one a page."""
+Leaves = Callable[[Sequence[Entry]], list[PageRef]]
+"""Writes entries to pages, oldest first, at least one a page."""
 
 
 @dataclass(frozen=True, slots=True)

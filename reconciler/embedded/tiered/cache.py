@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from reconciler.embedded.tiered.cache_files import (
     CachedFile,
     Flights,
     Hydrated,
+    Limits,
     Needs,
     Rule,
     Span,
@@ -37,9 +39,6 @@ from reconciler.resources.cluster_properties import property_of
 from reconciler.runtime.effects import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from reconciler.embedded.tiered.cache_files import Limits
     from reconciler.objectstore.base import ObjectStore
 
 

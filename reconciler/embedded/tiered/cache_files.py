@@ -16,21 +16,18 @@ import tempfile
 import threading
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import xxhash
 
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.base import nonce
 from reconciler.resources.cluster_properties import property_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 PIECE_BYTES: Final = 1 << 20
 """One checksum stands for so many bytes."""

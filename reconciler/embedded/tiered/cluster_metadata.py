@@ -10,10 +10,11 @@ parts named, and one that comes late loses the swap.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.model import COMMIT
+from reconciler.embedded.catalog.model import COMMIT, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.keys import (
@@ -27,21 +28,16 @@ from reconciler.embedded.keys import (
     metadata_part_key,
 )
 from reconciler.embedded.objects import damaged, get_gzipped, gzipped
-from reconciler.embedded.segments.groups import Committed, read_group
+from reconciler.embedded.segments.groups import Committed, Place, read_group
 from reconciler.errors import LostRaceError, MissingObjectError, NewerFormatError, ReconcilerError, UserError
-from reconciler.objectstore.base import check_shape
+from reconciler.objectstore.base import Listed, ObjectStore, check_shape
 from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.segments.groups import Place
-    from reconciler.objectstore.base import Listed, ObjectStore
 
 
 Json = dict[str, Any]

@@ -7,6 +7,7 @@ a job's turn comes, and again and again while the job works; what it says decide
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
@@ -16,8 +17,6 @@ from reconciler.lifecycles.tiered import HOUSEKEEPING, HousekeepingState
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from reconciler.objectstore.wrappers import RequestMeter
 
 

@@ -7,6 +7,7 @@ compacted records). What is in `garbage` is not readable any more and waits to b
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,16 +18,13 @@ from reconciler.embedded.objects import damaged
 from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.pages import entries_page, read_page
 from reconciler.errors import MissingObjectError, OwnershipLostError, UserError
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.resources.mirrors import agreed_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]

@@ -6,6 +6,7 @@ the manifest again. A process that dies in between leaves garbage, or pages that
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -15,27 +16,21 @@ import orjson
 
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.objects import look_again
-from reconciler.embedded.segments.entries import STALE_MS
-from reconciler.embedded.segments.head import swap_head
+from reconciler.embedded.segments.entries import STALE_MS, Entry, PageRef
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import TAIL, Spill
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
-from reconciler.embedded.segments.retention import live_entries, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, live_entries, segments_of
 from reconciler.embedded.segments.rewrites import Gain, Rebuilding, Replacement
-from reconciler.embedded.tiered.manifest import Garbage, ManifestSpill, ManifestSwap, purge
+from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import pyarrow as pa
 
     from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.entries import Entry, PageRef
-    from reconciler.embedded.segments.head import Head, Partition
-    from reconciler.embedded.segments.retention import CleanupPolicy, Segment
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 

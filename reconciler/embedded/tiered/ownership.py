@@ -7,6 +7,7 @@ claim, a mark of the migration, so that whoever finishes a migration finds it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +17,11 @@ from reconciler.embedded.keys import MOUNTABLE, is_mountable_key, mountable_key
 from reconciler.embedded.objects import damaged
 from reconciler.embedded.tiered.manifest import NOBODY
 from reconciler.errors import OwnershipLostError, UserError
-from reconciler.objectstore.register import Register
+from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
 
 
 Json = dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,20 +19,16 @@ from reconciler.embedded.keys import (
     topic_manifest_key,
 )
 from reconciler.embedded.segments.pages import read_page, read_pages
-from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
 from reconciler.embedded.tiered.ownership import Owning, read_ownership
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name
 from reconciler.resources.mount import Recoverable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.segments.entries import Entry, PageRef
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
-    from reconciler.embedded.tiered.topic_manifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
 
 

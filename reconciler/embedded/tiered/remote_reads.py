@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.embedded.catalog.tables import name_with_id
-from reconciler.embedded.catalog.tiering_state import hides_remote, read_location
+from reconciler.embedded.catalog.tables import Catalog, name_with_id
+from reconciler.embedded.catalog.tiering_state import TopicLocation, hides_remote, read_location
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.objects import missing_offsets
-from reconciler.embedded.segments.head import REPLICA, read_head
-from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.head import REPLICA, Head, read_head
+from reconciler.embedded.segments.pages import Paged, entries_within
 from reconciler.embedded.segments.parts import (
     EVERYTHING,
     RangedFile,
@@ -26,28 +27,19 @@ from reconciler.embedded.segments.parts import (
     records_of,
     undamaged,
 )
-from reconciler.embedded.tiered.cache import Source, machine_of, name_in
+from reconciler.embedded.tiered.cache import HeldBytes, Machine, Source, machine_of, name_in
 from reconciler.embedded.tiered.cache_files import Span, touched
-from reconciler.embedded.tiered.manifest import agreed_in, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, agreed_in, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.catalog.tiering_state import TopicLocation
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.segments.pages import Paged
-    from reconciler.embedded.tiered.cache import HeldBytes, Machine
-    from reconciler.embedded.tiered.manifest import Manifest
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Bounds, Isolation, Selection
 
 
 _MAGIC: Final = b"PAR1"

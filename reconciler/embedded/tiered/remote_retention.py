@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import heapq
 import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.objects import look_again
-from reconciler.embedded.segments.entries import PageRef
-from reconciler.embedded.segments.head import read_head, swap_head
+from reconciler.embedded.segments.entries import Entry, PageRef
+from reconciler.embedded.segments.head import Head, Partition, read_head, swap_head
 from reconciler.embedded.segments.pages import Spill, entries_within, read_page
 from reconciler.embedded.segments.parts import damaged_part, read_part
 from reconciler.embedded.segments.retention import (
     UNLIMITED,
+    CleanupPolicy,
     Expired,
     Segment,
     expired,
@@ -32,6 +34,7 @@ from reconciler.embedded.tiered.manifest import (
     Manifest,
     ManifestSpill,
     ManifestSwap,
+    RemotePartition,
     check_own,
     is_behind,
     objects_of,
@@ -39,19 +42,12 @@ from reconciler.embedded.tiered.manifest import (
     read_manifest,
 )
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.head import Head, Partition
-    from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.embedded.tiered.manifest import RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -7,11 +7,12 @@ to the sweep. A partition that belongs to another cluster by now is left alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.tables import is_closed
-from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
+from reconciler.embedded.catalog.tables import Catalog, is_closed
+from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, location_of, tiering_of
 from reconciler.embedded.keys import (
     MOUNTABLE,
     REMOTE_TOPICS,
@@ -40,18 +41,13 @@ from reconciler.embedded.tiered.manifest import (
     read_manifest,
 )
 from reconciler.embedded.tiered.ownership import Ownership, Owning, forget_topic, ownership_at
-from reconciler.embedded.tiered.remote_tier import check_given, check_storage
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_given, check_storage
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import MissingObjectError
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import Listed, ObjectStore
     from reconciler.objectstore.register import ReadRegister
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -23,8 +24,6 @@ from reconciler.resources.cluster import is_overlapping
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from reconciler.embedded.catalog.model import ClusterEntry
     from reconciler.embedded.catalog.tiering_state import TopicLocation
     from reconciler.objectstore.base import ObjectStore, Stored, Version

@@ -7,19 +7,20 @@ ever written. What was not uploaded is not seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.acl import entries_of
-from reconciler.embedded.catalog.tables import topic_with_id
+from reconciler.embedded.catalog.tables import Catalog, Draft, topic_with_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.catalog.topics import create_replica, follow_replica
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import REPLICA, Head, head_register, parse_head
-from reconciler.embedded.tiered.manifest import agreed_in, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, agreed_in, read_manifest
 from reconciler.embedded.tiered.recoverable import located
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import LostRaceError, ReconcilerError, UserError
 from reconciler.resources.cluster_properties import ENABLED, property_of
@@ -29,13 +30,8 @@ from reconciler.resources.topic import SOURCE_GONE
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.acls import TopicAcl
 

@@ -6,6 +6,7 @@ then: what others have replaced meanwhile is not missing. Objects that no proces
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.segments.pages import entries_within, read_page
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.segments.rewrites import Replacement
-from reconciler.embedded.tiered.manifest import check_own, is_behind, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, check_own, is_behind, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     SegmentWriter,
@@ -25,19 +26,15 @@ from reconciler.embedded.tiered.object_rewrites import (
     publish_remote,
     whole_or_deleted,
 )
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.segments.entries import Entry, PageRef
     from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -7,6 +7,7 @@ Every step may be repeated: a run that died is finished by the next process.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
@@ -17,8 +18,6 @@ from reconciler.errors import ReconcilerError
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.objectstore.base import ObjectStore

@@ -6,6 +6,7 @@ it was taken from, and an older one never replaces a newer one. Whoever lists lo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,6 @@ from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.resources.mount import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
 

@@ -22,24 +22,20 @@ are gone: the gap that a plan names before it switches tiering on again (F-R-012
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tiering_state import disabled, disabling, tiering_of
-from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.tiered.manifest import Garbage, ManifestSwap
+from reconciler.embedded.catalog.tiering_state import Tiering, disabled, disabling, tiering_of
+from reconciler.embedded.segments.head import Head, Partition, swap_head
+from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSwap
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.embedded.tiered.topic_deletion import each_head, heads_of, raise_first
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 

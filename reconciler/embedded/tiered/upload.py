@@ -8,18 +8,20 @@ of its Parquet file.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.entries import Entry
+from reconciler.embedded.segments.head import Head, Partition, read_head
+from reconciler.embedded.segments.pages import Paged, entries_within
 from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.segments.retention import Segment, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, segments_of
 from reconciler.embedded.segments.rewrites import Replacement
-from reconciler.embedded.tiered.manifest import check_not_behind, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, check_not_behind, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     Rewritten,
@@ -28,23 +30,15 @@ from reconciler.embedded.tiered.object_rewrites import (
     merged_digest,
     whole_or_deleted,
 )
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.entries import Entry
-    from reconciler.embedded.segments.head import Head, Partition
-    from reconciler.embedded.segments.pages import Paged
-    from reconciler.embedded.segments.retention import CleanupPolicy, SegmentLimits
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
-    from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -314,9 +308,8 @@ def connections_of(shares: int, connections: int) -> int:
 # record of every key is in either. Segments are compared by their offsets and digests, never by their bytes.
 
 
-if TYPE_CHECKING:
-    Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
-    """What lies there, and what lies here in its place; of either maybe nothing."""
+Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
+"""What lies there, and what lies here in its place; of either maybe nothing."""
 
 
 def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:

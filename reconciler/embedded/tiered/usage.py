@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from reconciler.embedded.catalog.tiering_state import hides_remote, read_location, tiering_of
+from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, hides_remote, read_location, tiering_of
 from reconciler.embedded.catalog.topic_configs import set_configs
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.objects import RESTORE_HINT
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.head import REPLICA, position_of, read_head, read_heads
-from reconciler.embedded.segments.pages import read_pages
-from reconciler.embedded.segments.retention import cleanup_policy, segments_of
-from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.segments.head import REPLICA, Head, position_of, read_head, read_heads
+from reconciler.embedded.segments.pages import Paged, read_pages
+from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, segments_of
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.objectstore.wrappers import NotedStore
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
 from reconciler.resources.measures import (
+    Mode,
     PartitionStorage,
     RemoteHeld,
     TieredPartition,
@@ -35,19 +37,10 @@ from reconciler.resources.topic import FOLLOWING
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
     from reconciler.embedded.catalog.model import ReplicaEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation
-    from reconciler.embedded.segments.head import Head
-    from reconciler.embedded.segments.pages import Paged
-    from reconciler.embedded.segments.retention import SegmentLimits
-    from reconciler.embedded.tiered.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.address import Address
-    from reconciler.resources.measures import Mode
     from reconciler.resources.mirrors import Positions
 
 
@@ -149,9 +142,8 @@ def _error(message: str) -> UserError:
 # is exact for records where every offset has one.
 
 
-if TYPE_CHECKING:
-    ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-    """Returns the manifest of a partition of one topic by its number: one GET, or none where it was never tiered."""
+ReadManifest: TypeAlias = Callable[[int], Manifest | None]
+"""Returns the manifest of a partition of one topic by its number: one GET, or none where it was never tiered."""
 
 
 class Share(NamedTuple):
@@ -202,11 +194,10 @@ def _location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocatio
 # What topics take in each tier, read from heads and manifests: no part and no page is opened.
 
 
-if TYPE_CHECKING:
-    Place: TypeAlias = tuple[str, int]
-    """Topic id and partition."""
-    Heads: TypeAlias = Mapping[Place, Head]
-    Manifests: TypeAlias = Mapping[Place, Manifest]
+Place: TypeAlias = tuple[str, int]
+"""Topic id and partition."""
+Heads: TypeAlias = Mapping[Place, Head]
+Manifests: TypeAlias = Mapping[Place, Manifest]
 
 SHOWN: Final = "kafka_enable_describe_log_dirs_remote_storage"
 _TRUE: Final = "true"

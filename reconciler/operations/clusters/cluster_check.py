@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,18 +13,15 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import MEND
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.workspace import open_work, settings_of
+from reconciler.operations.steps.workspace import Work, open_work, settings_of
 from reconciler.resources.address import Address, cluster_address
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.check.check import Checked
     from reconciler.embedded.check.mend import Mended
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.workspace import Work
     from reconciler.state.snapshots import Snapshot
 
 

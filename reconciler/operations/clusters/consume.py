@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from io import UnsupportedOperation
@@ -18,8 +19,8 @@ from reconciler.operations.clusters.groups import cluster_named
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.workspace import open_work, provider_of, topic_address
-from reconciler.providers.protocol import Scope
+from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
+from reconciler.providers.protocol import GroupsOfCluster, Provider, Scope
 from reconciler.records.files import (
     INPUT_FORMATS,
     OUTPUT_FORMATS,
@@ -31,18 +32,13 @@ from reconciler.records.files import (
     write_output,
 )
 from reconciler.records.json_lines import Fields
-from reconciler.records.log import MAX_OFFSET, Isolation, OffsetRange, isolation_of
+from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange, TopicLog, isolation_of
 from reconciler.records.schema import BadTimeError, matching, to_milliseconds
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.steps.workspace import Work
-    from reconciler.providers.protocol import GroupsOfCluster, Provider
-    from reconciler.records.log import Bounds, LostOffsets, TopicLog
 
 
 # The file that `topic consume` writes: one reader at a time, and for a group it grows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -13,14 +14,20 @@ from reconciler.operations.steps.runner import require_confirmation
 from reconciler.operations.steps.workspace import open_work
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
-from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
+from reconciler.resources.groups import (
+    ByShift,
+    ConsumerGroup,
+    OffsetMove,
+    Reset,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.providers.protocol import GroupsOfCluster
-    from reconciler.resources.groups import ConsumerGroup, Reset
 
 
 _SHIFT: Final = re.compile(r"[+-][0-9]{1,19}")

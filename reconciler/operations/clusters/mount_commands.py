@@ -6,6 +6,7 @@ been done in any other way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -14,9 +15,9 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.operations.clusters.mounts import storage_of
 from reconciler.operations.steps.observe import refuse_another_cluster
-from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
-from reconciler.operations.steps.workspace import Work, clusters_meant
-from reconciler.planning.actions import Reason, Risk, RunJob
+from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
+from reconciler.operations.steps.workspace import Site, Work, clusters_meant
+from reconciler.planning.actions import Action, Reason, Risk, RunJob
 from reconciler.planning.diff.mount_changes import expiring_text
 from reconciler.planning.resolve.limits import beyond
 from reconciler.providers.protocol import Scope
@@ -30,18 +31,12 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.resources.mount import Recoverable
+from reconciler.resources.mount import Direction, Phase, Recoverable
 from reconciler.resources.topic import Topic
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from reconciler.operations.steps.runner import Emergency
-    from reconciler.operations.steps.workspace import Site
-    from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Record, Resource
-    from reconciler.resources.mount import Direction, Phase
     from reconciler.state.snapshots import Snapshot
 
 

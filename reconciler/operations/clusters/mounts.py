@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,8 +20,8 @@ from reconciler.errors import (
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.operations.steps.observe import AT_ONCE, recorded_clusters, refuse_another_cluster, stands, unreachable
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.runner import require_confirmation
-from reconciler.operations.steps.workspace import open_site, open_work, provider_of, settings_of
+from reconciler.operations.steps.runner import Stop, require_confirmation
+from reconciler.operations.steps.workspace import Site, Work, open_site, open_work, provider_of, settings_of
 from reconciler.planning.situation import mounted_by
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -32,19 +33,14 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.resources.mount import Mounting
+from reconciler.resources.mount import Migration, Mountable, Mounting
 from reconciler.runtime.text import counted, did_you_mean, nearest
 from reconciler.runtime.threads import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.lifecycles.table import Lifecycle
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.steps.workspace import Site, Work
     from reconciler.resources.inventory import Desired, Record
-    from reconciler.resources.mount import Migration, Mountable
     from reconciler.state.snapshots import Snapshot
 
 

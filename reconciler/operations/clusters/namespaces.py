@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerErr
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
-from reconciler.operations.steps.runner import require_confirmation
+from reconciler.operations.steps.runner import Emergency, require_confirmation
 from reconciler.operations.steps.workspace import check_allowance, open_work
 from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
@@ -19,7 +20,7 @@ from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import going, precondition, rules_left, state_precondition
 from reconciler.planning.plan import PlanInput, Selection
 from reconciler.planning.situation import Situation, source_of
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -41,11 +42,7 @@ from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Emergency
-    from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory, Observed, Record, Resource
     from reconciler.resources.measures import Cuts, Measure, Measures
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, register
+from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, Session, register
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import open_work, provider_of
 from reconciler.resources.address import address_of
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import NoReturn
-
-    from reconciler.jobs.source import Session
     from reconciler.providers.protocol import Provider, TopicAddress
     from reconciler.records.log import AppendSink, TopicLog
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,14 +12,14 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import check_answers, look_over, measure
-from reconciler.operations.steps.runner import require_confirmation
+from reconciler.operations.steps.runner import Emergency, require_confirmation
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Risk, Update
 from reconciler.planning.diff.converge import precondition
 from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, Side, config_at
 from reconciler.planning.diff.retention_loss import loss as loss_of
 from reconciler.planning.situation import ALTERED
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -31,25 +32,19 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.configs import DEFAULT, canonical_value
-from reconciler.resources.inventory import Following
+from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, Record, Resource, TopicShown
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.mount import MIGRATING
+from reconciler.resources.mount import MIGRATING, Migration
 from reconciler.resources.tiering_policy import CLUSTER, RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from reconciler.jobs.profile import Profile
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Emergency
-    from reconciler.providers.protocol import Provider
     from reconciler.resources.groups import ConsumerGroup
-    from reconciler.resources.inventory import Capabilities, Inventory, Observed, Record, Resource, TopicShown
     from reconciler.resources.measures import Measure, TopicStorage
-    from reconciler.resources.mount import Migration
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -10,15 +11,15 @@ from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserErr
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.yaml_documents import parse
-from reconciler.operations.clusters.mounts import ask_each, verdict_on
+from reconciler.operations.clusters.mounts import MountSite, ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice, link_named
 from reconciler.operations.mirrors.mirror_views import absent_cluster
 from reconciler.operations.steps.observe import refuse_another_cluster, stands
 from reconciler.operations.steps.recorded import check_state
-from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
-from reconciler.operations.steps.workspace import clusters_meant
-from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Update
+from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
+from reconciler.operations.steps.workspace import Site, clusters_meant
+from reconciler.planning.actions import Action, Change, Create, Delete, Reason, Risk, Update
 from reconciler.planning.checks.mirror_checks import between, beyond_platform
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.selection import half_at, half_of, has_two_halves
@@ -28,12 +29,6 @@ from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.operations.clusters.mounts import MountSite
-    from reconciler.operations.steps.runner import Emergency
-    from reconciler.operations.steps.workspace import Site
-    from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Record
     from reconciler.resources.mirrors import LinkSeen
     from reconciler.state.snapshots import Snapshot

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Round, Rounds
 from reconciler.operations.steps.link_pass import LINK, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import Pace
+from reconciler.operations.steps.link_sides import LinkSynced, Pace
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
 from reconciler.planning.checks.cluster_checks import moved_storage
-from reconciler.providers.protocol import Upkept
-from reconciler.resources.address import address_of, cluster_address
-from reconciler.resources.mirrors import TASKS
+from reconciler.providers.protocol import Provider, Upkept
+from reconciler.resources.address import Address, address_of, cluster_address
+from reconciler.resources.mirrors import TASKS, MirrorSeen
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.applying.events import Event
     from reconciler.jobs.progress import JobProgress
-    from reconciler.operations.mirrors.mirror_rounds import Round, Rounds
-    from reconciler.operations.steps.link_sides import LinkSynced
     from reconciler.operations.steps.transitions import Driver
     from reconciler.operations.steps.workspace import Work
-    from reconciler.providers.protocol import Provider
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Record
-    from reconciler.resources.mirrors import MirrorSeen
 
 
 OBSERVE: Final = "observe"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
-from reconciler.operations.mirrors.mirror_preview import ROLES, Ready, Readying
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, chosen
+from reconciler.operations.mirrors.mirror_preview import ROLES, Ready, Readying, Verb
+from reconciler.operations.mirrors.mirror_selection import Chosen, MirrorChoice, check_typed, chosen
 from reconciler.operations.mirrors.mirror_views import (
     Named,
     absent_cluster,
@@ -17,34 +18,25 @@ from reconciler.operations.mirrors.mirror_views import (
 )
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import check_state
-from reconciler.operations.steps.runner import require_confirmation, verdict_on_each
+from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
 from reconciler.operations.steps.transitions import halted
-from reconciler.planning.actions import NO_COST, Create, Reason, Risk, RunJob, Transition
+from reconciler.planning.actions import NO_COST, Action, Create, Reason, Risk, RunJob, Transition
 from reconciler.planning.diff.converge import state_precondition
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.resolve.limits import check_configs
 from reconciler.planning.resolve.mirror_sources import BY_COMMAND, ENDS, origins_by_command, peer_of
 from reconciler.planning.situation import source_of, topic_of
 from reconciler.providers.protocol import Scope
-from reconciler.resources.address import address_of, cluster_of, join_name, split_name
+from reconciler.resources.address import Address, address_of, cluster_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
-from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
-from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorState, MirrorTopic
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS, LinkSeen
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from reconciler.operations.mirrors.mirror_preview import Verb
-    from reconciler.operations.mirrors.mirror_selection import Chosen
-    from reconciler.operations.steps.runner import Emergency
     from reconciler.operations.steps.workspace import Site
-    from reconciler.planning.actions import Action
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded
-    from reconciler.resources.mirror_link import MirrorState
-    from reconciler.resources.mirrors import LinkSeen
     from reconciler.state.snapshots import Snapshot
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -39,21 +40,24 @@ from reconciler.planning.checks.mirror_checks import (
     cost_of_restore,
     estimate_of,
 )
-from reconciler.providers.protocol import Scope
-from reconciler.resources.address import address_of
-from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
+from reconciler.providers.protocol import Provider, Scope
+from reconciler.resources.address import Address, address_of
+from reconciler.resources.mirror_link import MirrorState, MirrorTopic
+from reconciler.resources.mirrors import (
+    PROMOTE,
+    RESTORE,
+    REVERSALS,
+    Diverged,
+    LinkSeen,
+    MirrorSeen,
+    Positions,
+    WithDiverged,
+)
 from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from reconciler.operations.steps.workspace import Site
-    from reconciler.providers.protocol import Provider
-    from reconciler.resources.address import Address
     from reconciler.resources.measures import Measure
-    from reconciler.resources.mirror_link import MirrorState
-    from reconciler.resources.mirrors import Diverged, LinkSeen, MirrorSeen, Positions, WithDiverged
 
 
 Verb: TypeAlias = Literal[

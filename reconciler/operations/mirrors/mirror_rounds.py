@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -12,20 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from reconciler.applying.events import NOWHERE, Ran
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.operations.steps.mirror_copy import MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
-from reconciler.resources.address import address_of
+from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
+from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.jobs.copy import Outcome
     from reconciler.jobs.flows import Gained
     from reconciler.jobs.progress import JobProgress
-    from reconciler.operations.steps.mirror_copy import Copier
     from reconciler.providers.protocol import Marked, Provider, Upkept
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen, SourceTopic
 

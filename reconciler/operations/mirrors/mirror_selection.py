@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import Named, mirror_named
-from reconciler.operations.steps.workspace import clusters_meant
+from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
-from reconciler.resources.mirrors import RESTORE
+from reconciler.resources.mirrors import RESTORE, MirrorSeen
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.operations.steps.workspace import Site
-    from reconciler.resources.mirrors import MirrorSeen
-
 
 _ANY: Final = "*"
 _LIST: Final = "See the mirrors with: reconciler mirror list"

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
-from reconciler.operations.clusters.mounts import ask_each, verdict_on
+from reconciler.operations.clusters.mounts import MountSite, ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.mirrors import NEVER_FETCHED
+from reconciler.resources.mirrors import NEVER_FETCHED, LinkSeen, MirrorSeen, Position, Positions, Trouble
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.workspace import Site
     from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Position, Positions, Trouble
 
 
 _PARTS = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.errors import BlockedError, StalePlanError, UsageError, UserError
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import (
@@ -28,26 +29,21 @@ from reconciler.planning.same_or_less import (
     refuse_other_state,
     whys_of,
 )
-from reconciler.planning.saved_plan import AGAIN, read_action, to_row
+from reconciler.planning.saved_plan import AGAIN, PlanDocument, read_action, to_row
 from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted, first_few
-from reconciler.state.journal import StateAdvance, advance_since, read_run, require_run
+from reconciler.state.journal import RunFile, StateAdvance, advance_since, read_run, require_run
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import history, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.applying.recovery import Settled
     from reconciler.applying.run import Basis
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site, Work
-    from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
-    from reconciler.planning.saved_plan import PlanDocument
     from reconciler.resources.inventory import Capabilities, Inventory, Record
     from reconciler.resources.workspace import Guards
-    from reconciler.state.journal import RunFile
 
 
 _NAMED: Final = 5

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.tiered import TieringState
-from reconciler.planning.actions import Create, Transition, Update
+from reconciler.planning.actions import Action, Change, Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.planning.situation import is_replica
-from reconciler.resources.acls import rule_at, rule_fields
+from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -23,13 +24,15 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS, ENABLED
 from reconciler.resources.configs import BROKERS, DEFAULT
-from reconciler.resources.inventory import Observed
+from reconciler.resources.inventory import Capabilities, Inventory, Observed, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
     CLUSTER,
     SWITCHES,
+    Configs,
+    Switches,
     TieringPolicy,
     disable_policy_in,
     lay_over,
@@ -40,13 +43,7 @@ from reconciler.resources.tiering_policy import (
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action, Change
     from reconciler.providers.protocol import Provider
-    from reconciler.resources.acls import NamespaceAcl
-    from reconciler.resources.inventory import Capabilities, Inventory, Resource
-    from reconciler.resources.tiering_policy import Configs, Switches
 
 
 @dataclass(frozen=True, slots=True)

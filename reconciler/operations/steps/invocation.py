@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
 from reconciler.manifests.files import Findings, find_workspace
-from reconciler.manifests.load import load, load_workspace
+from reconciler.manifests.load import Loaded, load, load_workspace
 from reconciler.manifests.overlays import Variables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.manifests.load import Loaded
     from reconciler.planning.findings import Finding
     from reconciler.resources.workspace import Workspace
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from queue import SimpleQueue
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
-from reconciler.applying.events import Ran
-from reconciler.applying.ports import Moved
+from reconciler.applying.events import Progress, Ran
+from reconciler.applying.ports import DataAction, Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
 from reconciler.lifecycles.mount import UNMOUNT
 from reconciler.objectstore.base import nonce
@@ -26,25 +28,16 @@ from reconciler.operations.steps.mount_jobs import (
     migrate_by_hand,
 )
 from reconciler.operations.steps.transitions import CatchingUp, Driver, drive
-from reconciler.planning.actions import RunJob, Transition
-from reconciler.providers.protocol import go_on
-from reconciler.resources.address import cluster_of, full_name_of
+from reconciler.planning.actions import Action, RunJob, Transition
+from reconciler.providers.protocol import Costly, Provider, go_on
+from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
-from reconciler.resources.workspace import IN_PROCESS
+from reconciler.resources.workspace import IN_PROCESS, SparkSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-
-    from reconciler.applying.events import Progress
-    from reconciler.applying.ports import DataAction
     from reconciler.jobs.session import RunningSpark
     from reconciler.jobs.stage import Engine
-    from reconciler.planning.actions import Action
-    from reconciler.providers.protocol import Costly, Provider
-    from reconciler.resources.address import Address
     from reconciler.resources.mirrors import MirrorSeen
-    from reconciler.resources.workspace import SparkSpec
 
 
 _HURRIED_S: Final = 0.3

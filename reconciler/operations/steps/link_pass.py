@@ -7,6 +7,7 @@ whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from reconciler.operations.steps.link_sides import (
     LinkSource,
     LinkSynced,
     LinkView,
+    Pace,
     TaskDone,
     failed,
     judged,
@@ -32,7 +34,7 @@ from reconciler.operations.steps.link_sides import (
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.resources.address import join_name, split_name
-from reconciler.resources.mirror_link import SYNC_MS, is_never_made, takes_name
+from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, is_never_made, takes_name
 from reconciler.resources.mirrors import (
     ACL_SYNC,
     AUTO_CREATE_MIRROR,
@@ -40,19 +42,18 @@ from reconciler.resources.mirrors import (
     SOURCE_TOPIC_ID_CHANGED,
     SOURCE_TOPIC_MAY_BE_DELETED,
     TOPIC_CONFIGS_SYNC,
+    GroupOffsets,
     GroupOffsetsResult,
+    LinkSeen,
+    MirrorSeen,
+    Offered,
     Trouble,
     taken_rules,
 )
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    from reconciler.operations.steps.link_sides import Pace
     from reconciler.providers.protocol import Provider, SyncsOfCluster
-    from reconciler.resources.mirror_link import MirrorLinkSpec
-    from reconciler.resources.mirrors import GroupOffsets, LinkSeen, MirrorSeen, Offered
 
 
 # Groups that follow their topics: where they go on reading at the source is where they would go on reading mirrors.

@@ -5,6 +5,7 @@ A process that starts anew looks once more: that is all that is lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -19,14 +20,18 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
-from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, Trouble
+from reconciler.resources.mirrors import (
+    RECORDS_REFUSED,
+    SOURCE_TOPIC_MAY_BE_DELETED,
+    LinkSeen,
+    MirrorSeen,
+    Offered,
+    Trouble,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
     from reconciler.providers.protocol import Provider
     from reconciler.resources.mirror_link import MirrorLinkSpec
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Offered
 
 
 INFINITE = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -9,19 +10,16 @@ from reconciler.errors import NotAuthorizedError, ProducerFencedError, Reconcile
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged, provider_named
 from reconciler.resources.address import address_of
-from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, Trouble
+from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, LinkSeen, MirrorSeen, Trouble
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from reconciler.jobs.copy import Outcome
     from reconciler.jobs.flows import Copy, Flow
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.records.log import TopicLog
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen
 
 
 _M = MirrorStatus

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, get_args
@@ -19,14 +19,12 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles.mount import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import MountJob
+from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, MountJob, Provider, StorageMoves
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.mount import HandMigration, Mounting, MountingSpec, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.mounts.archive import Archive
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
     from reconciler.jobs.archive import Archived, Archiving
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.mirror_copy import Copier
     from reconciler.planning.actions import RunJob, Transition
-    from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, Provider, StorageMoves
     from reconciler.records.log import TopicLog, TransactionalSink
     from reconciler.resources.mirrors import MirrorSeen
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles.mount import is_under_way
 from reconciler.operations.steps.invocation import quiet
 from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
@@ -24,28 +25,30 @@ from reconciler.planning.resolve.mount_sources import (
     wanted_name,
 )
 from reconciler.planning.situation import mounted_by
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Overview
+from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Overview, Record
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, MountSource
+from reconciler.resources.mount import (
+    MIGRATING,
+    Mountable,
+    MountedElsewhere,
+    Mounting,
+    Mounts,
+    MountSource,
+    Recoverable,
+    Recoveries,
+)
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
 from reconciler.runtime.threads import settled
-from reconciler.state.snapshots import read_incarnations
+from reconciler.state.snapshots import Snapshot, read_incarnations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.errors import NotAuthorizedError
     from reconciler.operations.steps.workspace import Site, Work
-    from reconciler.providers.protocol import Provider
-    from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Record
     from reconciler.resources.measures import Cuts, Measures
-    from reconciler.resources.mount import Mountable, Mounts, Recoverable, Recoveries
-    from reconciler.state.snapshots import Snapshot
 
 
 AT_ONCE: Final = 16

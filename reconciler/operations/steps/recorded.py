@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.errors import UserError
-from reconciler.operations.steps.observe import burst
+from reconciler.operations.steps.observe import ObservedClusters, burst
 from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted
-from reconciler.state.journal import ActionEnded, find_outdated, read_open_run
+from reconciler.state.journal import ActionEnded, Unfinished, find_outdated, read_open_run
 from reconciler.state.lease import doing_of
-from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import Snapshot, read_snapshot
+from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
+from reconciler.state.snapshots import Snapshot, SnapshotRow, read_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.steps.observe import ObservedClusters
     from reconciler.operations.steps.workspace import Site
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Record
-    from reconciler.state.journal import Unfinished
-    from reconciler.state.lockfile import LeaseEntry, Lockfile
-    from reconciler.state.snapshots import SnapshotRow
 
 
 def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinished | None) -> str | None:

@@ -5,34 +5,46 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.applying.engine import MIRRORS, MIRRORS_AT_ONCE, is_called, is_job, is_of_mirrors, lane_of
-from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Ended, Run, RunOptions, RunRequest, ToDo
+from reconciler.applying.engine import (
+    MIRRORS,
+    MIRRORS_AT_ONCE,
+    Lane,
+    RunResult,
+    is_called,
+    is_job,
+    is_of_mirrors,
+    lane_of,
+)
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event
+from reconciler.applying.ports import DataAction, Setting
+from reconciler.applying.run import Basis, Caller, Decide, Ended, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import IncompleteError, LeaseError, PartialError, ReconcilerError, StalePlanError, UserError
-from reconciler.manifests.load import explain_origin
+from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
 from reconciler.operations.steps.recorded import check_state, read_state
-from reconciler.operations.steps.workspace import open_at, open_site, open_work
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.operations.steps.workspace import Site, open_at, open_site, open_work
+from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import owned_keys
 from reconciler.planning.situation import IMPLIED
-from reconciler.providers.protocol import Done, Failed
+from reconciler.providers.protocol import Done, Failed, Provider
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -43,28 +55,15 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.owners import OwnerChange, owned_as
+from reconciler.resources.owners import OwnerChange, ResourceOwner, owned_as
 from reconciler.runtime.text import no_json, refusal
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.journal import AnyEntry, Entry
 from reconciler.state.lease import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from reconciler.applying.engine import Lane, RunResult
-    from reconciler.applying.events import Event
-    from reconciler.applying.ports import DataAction
-    from reconciler.applying.run import Decide
-    from reconciler.manifests.load import Loaded
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.workspace import Site
-    from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Record
-    from reconciler.resources.owners import ResourceOwner
     from reconciler.state.snapshots import Snapshot
 
 

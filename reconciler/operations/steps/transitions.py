@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, Literal, assert_never, cast
 
 from reconciler.errors import (
     IncompleteError,
@@ -17,25 +18,29 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
-from reconciler.planning.actions import Transition
-from reconciler.providers.protocol import go_on
+from reconciler.planning.actions import Action, Transition
+from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
 from reconciler.resources import mirrors
-from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS, SOURCE_TOPIC_ID_CHANGED, Trouble
+from reconciler.resources.mirrors import (
+    PROMOTE,
+    RESTORE,
+    REVERSALS,
+    SOURCE_TOPIC_ID_CHANGED,
+    LinkSeen,
+    MirrorSeen,
+    Operation,
+    Trouble,
+    Truncated,
+    WithDiverged,
+)
 from reconciler.runtime.text import counted, first_few
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from typing import Literal
-
-    from reconciler.planning.actions import Action
-    from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.records.log import Bounds
-    from reconciler.resources.address import Address
     from reconciler.resources.measures import Measures
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, Operation, Truncated, WithDiverged
 
 
 # Original sources of stopped mirrors: which may be restored, from what, and where the two agree last.
@@ -722,8 +727,7 @@ def _place(here: MirrorSeen) -> tuple[MirrorStatus, str | None]:
     return here.status, None if here.operation is None else here.operation.id
 
 
-if TYPE_CHECKING:
-    Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
+Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
 
 
 def drive(driver: Driver, action: Transition) -> MirrorSeen:

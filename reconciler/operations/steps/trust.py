@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,21 +19,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.manifests.files import is_outside
-from reconciler.manifests.load import load
+from reconciler.manifests.load import Loaded, load
 from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, plaintext_of
 from reconciler.resources.address import matches
-from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_KEY, SECRET_KEY, TRUST_FILE
 from reconciler.resources.configs import SECRET_REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.manifests.load import Loaded
     from reconciler.manifests.overlays import Variables
     from reconciler.operations.steps.invocation import Base, Invocation, Select
-    from reconciler.resources.cluster import LocationSpec
 
 
 class SentSecret(NamedTuple):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
@@ -15,25 +16,27 @@ from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.objectstore.wrappers import read_only
-from reconciler.operations.steps.invocation import load_files, load_workspace_file, variables_of, workspace_folder
+from reconciler.operations.steps.invocation import (
+    Invocation,
+    Select,
+    load_files,
+    load_workspace_file,
+    variables_of,
+    workspace_folder,
+)
 from reconciler.operations.steps.trust import Trust, refuse_plaintext
 from reconciler.planning.plan import Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
-from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.owners import ResourceOwner
-from reconciler.resources.workspace import SparkSpec
+from reconciler.resources.workspace import SparkSpec, Workspace
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import read_snapshot, snapshot_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.resources.cluster import LocationSpec
-    from reconciler.resources.workspace import Workspace
 
 
 # SELECT as it was typed → what planning is told.

@@ -5,7 +5,7 @@ To add a check, write a function of one of the two types below, and put it into 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.allowances import warnings_of_unused
@@ -51,7 +51,7 @@ from reconciler.planning.resolve.limits import (
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
 from reconciler.planning.resolve.physical_names import check_names
 from reconciler.planning.selection import check_targets, warnings_of_selection
-from reconciler.planning.situation import Situation, WantedResource
+from reconciler.planning.situation import Review, Situation, WantedResource
 from reconciler.resources.address import Address, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -62,9 +62,6 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reconciler.planning.situation import Review
     from reconciler.resources.inventory import Capabilities
 
 

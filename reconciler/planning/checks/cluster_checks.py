@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.findings import Finding, Mark
-from reconciler.resources.address import cluster_address, cluster_of
+from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
 from reconciler.resources.cluster_properties import (
     ACCESS_KEY,
@@ -22,12 +24,8 @@ from reconciler.resources.cluster_properties import (
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
     from reconciler.planning.plan import PlanInput
     from reconciler.planning.situation import Situation, WantedResource
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import ClusterIdentity, Declared, Desired, Observed, Record, Recorded
     from reconciler.resources.kafka_configs import ConfigKey
 

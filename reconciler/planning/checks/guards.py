@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Block,
+    Create,
+    Delete,
+    Forget,
+    Reason,
+    Risk,
+    RunJob,
+    Transition,
+    Update,
+)
 from reconciler.planning.allowances import ADOPT, Allowed, allowances, granted_by
 from reconciler.planning.checks.offline import violations
 from reconciler.planning.diff.removals import Holding
@@ -15,7 +27,7 @@ from reconciler.planning.fields import fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import Switched
 from reconciler.planning.resolve.limits import FIXED
-from reconciler.planning.situation import IMPLIED, taken_over
+from reconciler.planning.situation import IMPLIED, Review, Situation, taken_over
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -34,10 +46,6 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.inventory import Desired
     from reconciler.resources.owners import ResourceOwner
     from reconciler.resources.workspace import Guards

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mount import UNMOUNT
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding
-from reconciler.planning.situation import mounted_by
+from reconciler.planning.situation import Review, Situation, mounted_by
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -30,10 +31,6 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.situation import Review, Situation
     from reconciler.resources.inventory import Resource
     from reconciler.resources.measures import Measure
 

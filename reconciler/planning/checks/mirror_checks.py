@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Estimate, Reason, Risk, RoleCost, RunJob, Transition
+from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost, RunJob, Transition
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
 from reconciler.planning.fields import LINK_FEATURES
@@ -13,14 +14,17 @@ from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, link_of, mirrored_back, takes, topics_on, way_of
 from reconciler.planning.selection import half_at, has_two_halves
-from reconciler.planning.situation import is_live, mirror_at, source_of, topic_of
-from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_about, is_never_made, takes_name
+from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, NameFilter, is_about, is_never_made, takes_name
 from reconciler.resources.mirrors import (
     FAILOVER,
     RESTORE,
     REVERSALS,
+    Diverged,
+    Positions,
     Stretch,
+    WithDiverged,
     cut_off,
     cuts,
     lacking,
@@ -31,15 +35,8 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.text import did_you_mean, first_few, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.situation import Review, Situation, WantedResource
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.measures import Measure
-    from reconciler.resources.mirror_link import NameFilter
-    from reconciler.resources.mirrors import Diverged, Positions, WithDiverged
 
 
 _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of a cluster at most"

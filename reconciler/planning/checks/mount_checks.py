@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING, Final
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import UserError
 from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT, is_under_way
 from reconciler.lifecycles.tiered import TieringState
-from reconciler.planning.actions import Estimate, Reason, Unreadable
+from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import is_same_place
-from reconciler.planning.situation import is_replica, mirror_at, mounted_by
-from reconciler.resources.address import cluster_address, join_name
+from reconciler.planning.situation import Review, Situation, WantedResource, is_replica, mirror_at, mounted_by
+from reconciler.resources.address import Address, cluster_address, join_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.measures import Measure
@@ -23,11 +24,6 @@ from reconciler.resources.mount import MIGRATING, Mounting, MountSource
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.planning.actions import Transition
-    from reconciler.planning.situation import Review, Situation, WantedResource
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Observed, Recorded
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.planning.situation import Situation
     from reconciler.resources.cluster import Cluster
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, judged_properties
@@ -20,7 +21,6 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from datetime import date
 
     from reconciler.planning.situation import Review

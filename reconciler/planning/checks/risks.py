@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from reconciler.planning.actions import (
+    Action,
     Adopt,
     Create,
     Delete,
@@ -26,7 +28,7 @@ from reconciler.planning.checks.tiering_checks import Cost, Switching
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
 from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, Side, config_at, loss, reason_of
 from reconciler.planning.fields import fields_of
-from reconciler.planning.situation import mirror_at
+from reconciler.planning.situation import Situation, mirror_at
 from reconciler.resources.acls import ACLS, ALLOWS
 from reconciler.resources.address import (
     Address,
@@ -45,15 +47,11 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import TypeAlias
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.situation import Situation
     from reconciler.resources.measures import Cuts, Measure, Measures
 
-    Planned: TypeAlias = Mapping[Address, Mapping[str, str | None]]
-    """The configs by which records go that a plan changes, by the topic, the namespace or the cluster that has them."""
+
+Planned: TypeAlias = Mapping[Address, Mapping[str, str | None]]
+"""The configs by which records go that a plan changes, by the topic, the namespace or the cluster that has them."""
 
 
 # Changes of access rules after which other people may, or may not, than before: a second look is due.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.lifecycles.tiered import TieringState
-from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable, Update
+from reconciler.planning.actions import Action, Estimate, Reason, Transition, Unreadable, Update
 from reconciler.planning.diff.moves import implied_moves, moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding, Mark
 from reconciler.planning.plan_rows import moves_of
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, ActingConfigs, Switched
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Acting, ActingConfigs, Switched
 from reconciler.planning.resolve.limits import beyond
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, split_name
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
@@ -29,6 +30,7 @@ from reconciler.resources.tiering_policy import (
     RULED,
     SWITCHES,
     TOTALS,
+    Configs,
     TieringPolicy,
     broken,
     disable_policy_in,
@@ -39,17 +41,10 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.resolve.acting_configs import Acting
     from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.inventory import Capabilities, Observed
     from reconciler.resources.measures import Measure, TieredPartition
-    from reconciler.resources.tiering_policy import Configs
 
-
-if TYPE_CHECKING:
     Below: TypeAlias = Callable[[Address], Iterable[Address]]
     """Returns the topics below a namespace; of anything else none."""
     Measuring: TypeAlias = Callable[..., Measure | None]

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from reconciler.lifecycles.tiered import TIERING, TieringState
-from reconciler.planning.actions import SEALED, Adopt, Change, Create, Delete, Forget, Reason, Transition, Update
+from reconciler.planning.actions import (
+    SEALED,
+    Action,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    Reason,
+    Transition,
+    Update,
+    Value,
+)
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
 from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
-from reconciler.planning.findings import Finding
+from reconciler.planning.findings import Finding, Mark
 from reconciler.planning.plan import DriftFinding, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
-from reconciler.resources.acls import rule_fields, rule_path
+from reconciler.resources.acls import TopicAcl, rule_fields, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.inventory import Observed
+from reconciler.resources.inventory import Observed, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -27,13 +40,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action, Value
-    from reconciler.planning.findings import Mark
     from reconciler.planning.situation import Situation, WantedResource
-    from reconciler.resources.acls import TopicAcl
-    from reconciler.resources.inventory import Recorded, Resource
 
 
 # What has been decided so far, and the few forms every step uses to say it.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Reason
 from reconciler.planning.allowances import ADOPT, allowances
-from reconciler.planning.diff.converge import AddressView, converge, decide_cluster
+from reconciler.planning.diff.converge import AddressView, Decision, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
 from reconciler.planning.diff.mirror_changes import decide_freed, decide_mirror, is_mirror, was_mirror
 from reconciler.planning.diff.mount_changes import (
@@ -37,10 +39,6 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
-
-    from reconciler.planning.diff.converge import Decision
     from reconciler.resources.inventory import Observed
 
 

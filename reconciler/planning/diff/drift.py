@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
-from reconciler.planning.diff.converge import precondition
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    Reason,
+    RunJob,
+    Transition,
+    Update,
+    Value,
+)
+from reconciler.planning.diff.converge import Decision, precondition
 from reconciler.planning.fields import fields_of
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import check_changes
-from reconciler.planning.situation import altered_paths
-from reconciler.resources.address import cluster_of, matches
+from reconciler.planning.situation import Review, Situation, altered_paths
+from reconciler.resources.address import Address, cluster_of, matches
 from reconciler.resources.mirror_link import MirrorTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
     from datetime import date
 
-    from reconciler.planning.actions import Action, Change, Value
-    from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.situation import Review, Situation
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded, Resource
     from reconciler.resources.workspace import Guards, IgnoredDrift
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +17,6 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.planning.resolve.acting_configs import Hiding
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded

@@ -29,6 +29,7 @@ from reconciler.planning.resolve.mirror_sources import (
     Step,
     VerbsToRole,
     Waited,
+    Way,
     entry_behind,
     frees,
     is_anothers,
@@ -42,17 +43,14 @@ from reconciler.planning.resolve.mirror_sources import (
     taken_from_source,
     way_of,
 )
-from reconciler.planning.situation import COPYING, WantedResource, is_live, mirror_at, source_of, topic_of
+from reconciler.planning.situation import COPYING, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.acls import DENIED, denial_path
-from reconciler.resources.inventory import Observed
+from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.planning.resolve.mirror_sources import Way
-    from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Recorded
 
 
 CATCH_UP: Final = "catch-up"

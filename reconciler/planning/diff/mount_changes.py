@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from reconciler.errors import UserError
 from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import (
+    Action,
     Adopt,
     Change,
     Create,
@@ -20,6 +22,7 @@ from reconciler.planning.actions import (
     RunJob,
     Transition,
     Update,
+    Value,
 )
 from reconciler.planning.diff.converge import (
     AddressView,
@@ -35,25 +38,15 @@ from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
-from reconciler.planning.situation import mounted_by
-from reconciler.resources.address import cluster_of
+from reconciler.planning.situation import Situation, mounted_by
+from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
 from reconciler.resources.inventory import Observed, RemoteLegacy
-from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable
-from reconciler.resources.tiering_policy import switches_in, targets_in
+from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, MountSource, Recoverable
+from reconciler.resources.tiering_policy import Configs, switches_in, targets_in
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import counted, first_few, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reconciler.planning.actions import Action, Value
-    from reconciler.planning.situation import Situation
-    from reconciler.resources.address import Address
-    from reconciler.resources.mount import MountedElsewhere
-    from reconciler.resources.tiering_policy import Configs
-
 
 _LONGER: Final = (
     "If it is to stay, raise retention.ms in the Topic's manifest, or retention in its TieringPolicy, before you apply."

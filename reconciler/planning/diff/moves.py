@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.diff.converge import (
     GOING,
     AddressView,
+    Decision,
     adopt,
     as_observed,
     change,
@@ -28,7 +30,7 @@ from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import address_before
-from reconciler.planning.situation import mounted_by, source_of
+from reconciler.planning.situation import Situation, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
@@ -36,11 +38,6 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import Action
-    from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed, Recorded, Resource
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Block, Delete, Estimate, Forget, Reason
+from reconciler.planning.actions import Action, Block, Delete, Estimate, Forget, Reason
 from reconciler.planning.diff.converge import (
     GOING,
     Decision,
@@ -49,9 +50,6 @@ from reconciler.resources.namespace import Namespace
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Observed, Recorded
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.planning.actions import Estimate, Reason, Risk
+from reconciler.planning.actions import Change, Estimate, Reason, Risk
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 
 if TYPE_CHECKING:
-    from reconciler.planning.actions import Change
     from reconciler.resources.kafka_configs import ConfigKey
     from reconciler.resources.measures import Measure
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding
-from reconciler.planning.situation import altered_paths, unset_paths
+from reconciler.planning.situation import Situation, WantedResource, altered_paths, unset_paths
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -29,8 +30,10 @@ from reconciler.resources.tiering_policy import (
     ENABLE,
     OFF,
     SWITCHES,
+    Configs,
     Switches,
     TieringPolicy,
+    TieringPolicySpec,
     laid_over,
     lay_over,
     of_topic,
@@ -41,12 +44,8 @@ from reconciler.resources.tiering_policy import (
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.planning.situation import Situation, WantedResource
     from reconciler.resources.inventory import Capabilities, Declared, Desired, Inventory, Observed, Recorded, Resource
     from reconciler.resources.kafka_configs import ConfigKey
-    from reconciler.resources.tiering_policy import Configs, TieringPolicySpec
 
 
 Acting: TypeAlias = dict[str, tuple[str, str]]

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.mirror_sources import commanded
-from reconciler.planning.situation import WantedResource
+from reconciler.planning.situation import Review, WantedResource
 from reconciler.resources.address import cluster_address
-from reconciler.resources.cluster import TIERING_PROPERTIES
+from reconciler.resources.cluster import TIERING_PROPERTIES, Cluster
 from reconciler.resources.cluster_properties import ENABLED
 from reconciler.resources.configs import DEFAULT, canonical_value, refused_value
 from reconciler.resources.mirror_link import MirrorLink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reconciler.planning.situation import Review
-    from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record
     from reconciler.resources.kafka_configs import ConfigKey
 

@@ -5,6 +5,7 @@ Configs that read `default` leave the resource and stay in `origins`: they are t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -14,12 +15,12 @@ from reconciler.planning.resolve.acting_configs import Inheritance, Layer
 from reconciler.planning.resolve.cluster_values import compiled_cluster
 from reconciler.planning.selection import half_at, half_of, has_two_halves
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
-from reconciler.resources.acls import namespace_rules_apart, refused_rules
+from reconciler.resources.acls import TopicAcl, namespace_rules_apart, refused_rules
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value, refused_value
-from reconciler.resources.inventory import Inventory
+from reconciler.resources.inventory import Capabilities, Declared, Desired, Inventory
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -27,11 +28,7 @@ from reconciler.resources.tiering_policy import OFF, TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from reconciler.planning.plan import PlanInput
-    from reconciler.resources.acls import TopicAcl
-    from reconciler.resources.inventory import Capabilities, Declared, Desired
 
 
 NOTHING: Final[Inventory] = MappingProxyType({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -15,8 +16,6 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
     from reconciler.planning.actions import Change
     from reconciler.planning.situation import Review, Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl

@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Final, assert_never
@@ -18,15 +19,27 @@ from reconciler.lifecycles.mirror import (
     MirrorStatus,
     Refuse,
     Role,
+    Verdict,
     Wait,
     towards,
 )
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import beyond, check_configs
 from reconciler.planning.resolve.physical_names import physical_name, prefix_of
-from reconciler.planning.situation import COPYING, is_live, is_replica, mirror_at, mounted_by, source_of, topic_of
+from reconciler.planning.situation import (
+    COPYING,
+    Review,
+    Situation,
+    WantedResource,
+    is_live,
+    is_replica,
+    mirror_at,
+    mounted_by,
+    source_of,
+    topic_of,
+)
 from reconciler.resources.acls import EVERYONE, Binding, writers
-from reconciler.resources.address import address_of, full_name_of, join_name, kind_of, split_name
+from reconciler.resources.address import Address, address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.mirrors import fewer_partitions
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
@@ -35,12 +48,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from reconciler.lifecycles.mirror import Verdict
     from reconciler.planning.actions import Value
-    from reconciler.planning.situation import Review, Situation, WantedResource
-    from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.errors import UserError
-from reconciler.resources.address import join_name, split_name
-from reconciler.resources.mount import MountSource
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.resources.address import Address
-    from reconciler.resources.mount import Mountable, Mounting
-
+from reconciler.resources.address import Address, join_name, split_name
+from reconciler.resources.mount import Mountable, Mounting, MountSource
 
 _NAMED: Final = 10
 _SEE: Final = "See what lies there: reconciler mount list"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.findings import Finding
-from reconciler.resources.address import MAX_NAME, cluster_of, full_name_of, kind_of
+from reconciler.resources.address import MAX_NAME, Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
-
     from reconciler.planning.situation import Situation
-    from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Inventory, Observed
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.embedded.acl import Kind, Operation, changed_rules, set_namespace_acls, set_topic_acls
+from reconciler.embedded.acl import Kind, Operation, Permissions, changed_rules, set_namespace_acls, set_topic_acls
 from reconciler.embedded.catalog.mirror_moves import ask_mirror, mirror_named
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link, create_link, create_mirror, delete_link
-from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.embedded.catalog.tables import link_named, topic_named
+from reconciler.embedded.catalog.model import QuotaEntry, TopicEntry
+from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
 from reconciler.embedded.catalog.tiering_state import disabling
 from reconciler.embedded.catalog.topics import (
     alter_namespace,
@@ -29,16 +30,16 @@ from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, Reco
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT
 from reconciler.lifecycles.tiered import TIERING
-from reconciler.planning.actions import Create, Delete, Transition, Update
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.embedded.recovery import asked_in, begin, ended, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
 from reconciler.providers.models import check_unmoved, declared_after, link_entry, moved, source_taken
-from reconciler.providers.protocol import Done, Failed
+from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, is_done
-from reconciler.resources.mount import Mounting
+from reconciler.resources.mount import Mounting, Recoverable, Recoveries
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
 from reconciler.resources.topic import Topic
@@ -46,17 +47,9 @@ from reconciler.runtime.effects import ms_since, note, now
 from reconciler.runtime.threads import all_side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.embedded.acl import Permissions
-    from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.planning.actions import Change, ControlAction
     from reconciler.providers.embedded.mounts import Attaching
-    from reconciler.providers.protocol import Outcome
     from reconciler.resources.inventory import Inventory, Observed, Resource
-    from reconciler.resources.mount import Recoverable, Recoveries
 
 
 # Mirrors that a batch pauses, resumes or fails over: one cluster does that alone, whatever its source is up to.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.embedded.catalog.mirror_moves import Peer, link_of, mirror_named
 from reconciler.embedded.link_groups import bring_offsets, group_offsets, group_versions
 from reconciler.embedded.link_side import (
+    Linking,
     bring_rules,
     follow_sources,
     make_mirrors,
@@ -17,35 +19,34 @@ from reconciler.embedded.link_side import (
     rules_in,
 )
 from reconciler.embedded.segments.head import position_of, read_heads
-from reconciler.errors import UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_seen
 from reconciler.providers.protocol import go_on
-from reconciler.resources.mirrors import LinkSeen, MirrorSeen, noted, status_of
+from reconciler.resources.mirrors import (
+    AccessRules,
+    ForeignRecords,
+    GroupOffsets,
+    GroupOffsetsResult,
+    LinkSeen,
+    MirrorSeen,
+    Offered,
+    Position,
+    SourceTopic,
+    Trouble,
+    Truncated,
+    WithDiverged,
+    noted,
+    status_of,
+)
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.link_side import Linking
-    from reconciler.errors import ReconcilerError
     from reconciler.records.log import Bounds
     from reconciler.records.offset_map import OffsetMap
-    from reconciler.resources.mirrors import (
-        AccessRules,
-        ForeignRecords,
-        GroupOffsets,
-        GroupOffsetsResult,
-        Offered,
-        Position,
-        SourceTopic,
-        Trouble,
-        Truncated,
-        WithDiverged,
-    )
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from reconciler.embedded.acl import check_writing, topic_shown
 from reconciler.embedded.clients.producer import Producer
-from reconciler.embedded.maintenance.survey import remember, remembered
+from reconciler.embedded.maintenance.survey import MaintenanceResult, remember, remembered
 from reconciler.embedded.segments.gate import check_writer
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.embedded.tiered.cache import taken_of_caches
@@ -18,22 +19,18 @@ from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, unmetered
 from reconciler.providers.embedded.recovery import upkept
-from reconciler.providers.protocol import Upkept
+from reconciler.providers.protocol import MaintenancePorts, Upkept
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster_properties import REPLICA_INTERVAL, property_of
 from reconciler.resources.topic import REPLICAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     import pyarrow as pa
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.maintenance.passes import Upkeep
-    from reconciler.embedded.maintenance.survey import MaintenanceResult
     from reconciler.embedded.segments.entries import Entry
-    from reconciler.providers.protocol import MaintenancePorts
     from reconciler.records.log import OffsetRange
     from reconciler.resources.mirrors import MirrorEntry
 

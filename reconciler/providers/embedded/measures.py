@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import Kind, Operation, topic_shown
@@ -11,17 +12,13 @@ from reconciler.embedded.keys import HEADS, heads_prefix, topic_of_head
 from reconciler.embedded.segments.head import NEVER_WRITTEN
 from reconciler.embedded.tiered.usage import StorageReport, manifests_of, size_of
 from reconciler.providers.protocol import Standing
-from reconciler.resources.address import full_name_of
-from reconciler.resources.measures import Measure
+from reconciler.resources.address import Address, full_name_of
+from reconciler.resources.measures import Measure, Measures, TopicStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.resources.address import Address
-    from reconciler.resources.measures import Measures, TopicStorage
 
 
 MEASURED_PARTITIONS: Final = 1_000

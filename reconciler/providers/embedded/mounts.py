@@ -7,14 +7,15 @@ began, or what came of it, and goes on.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.embedded.acl import Kind, Operation
+from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.migration_tables import INBOUND, ask, begin_mount, begin_unmount
-from reconciler.embedded.catalog.model import MigrantEntry
-from reconciler.embedded.catalog.tables import check_unheld, is_closed, names_by_id
+from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry, TopicEntry
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld, is_closed, names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of, tiering_of
 from reconciler.embedded.mounts.mounts import Mount, drive_or_undo, error_of, migrations_in, side_by_side
 from reconciler.embedded.mounts.outbound import pending_bytes
@@ -29,30 +30,19 @@ from reconciler.embedded.tiered.ownership import (
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState
-from reconciler.planning.actions import Transition
+from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.migration_views import detached_in, given, goes_on_by_hand, releasable_in, released_in
-from reconciler.providers.protocol import Done, Failed, go_on
-from reconciler.resources.address import address_of, cluster_of
-from reconciler.resources.mount import Migrant, Migration, Mountable, Mounting
+from reconciler.providers.protocol import Done, Failed, Outcome, go_on
+from reconciler.resources.address import Address, address_of, cluster_of
+from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, Mountable, Mounting
 from reconciler.runtime.threads import side_by_side as each_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
-    from reconciler.embedded.acl import Permissions
-    from reconciler.embedded.catalog.model import MigrationEntry, TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.protocol import Outcome
-    from reconciler.resources.address import Address
-    from reconciler.resources.mount import Direction, HandMigration
 
 
-if TYPE_CHECKING:
-    Found: TypeAlias = MigrantEntry | Ownership | ReconcilerError | None
+Found: TypeAlias = MigrantEntry | Ownership | ReconcilerError | None
 
 _LOGGER: Final = logging.getLogger("reconciler.providers")
 _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})

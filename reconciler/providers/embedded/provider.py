@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.mirror_tables import source_topic
-from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.catalog.tables import Catalog, Draft, is_closed
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import HEADS, partition_of_head
@@ -26,7 +27,7 @@ from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import ROLES
 from reconciler.objectstore.settings import Patience
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
-from reconciler.planning.actions import Create, Update
+from reconciler.planning.actions import ControlAction, Create, Update, Value
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
@@ -40,7 +41,20 @@ from reconciler.providers.embedded.recovery import (
 )
 from reconciler.providers.embedded.translate import mountings_in, observed_in
 from reconciler.providers.models import check_unmoved
-from reconciler.providers.protocol import Done, Failed, Marked, go_on, wanted_in
+from reconciler.providers.protocol import (
+    Done,
+    Edge,
+    Failed,
+    MaintenancePorts,
+    Marked,
+    Outcome,
+    Scope,
+    Standing,
+    TopicAddress,
+    Upkept,
+    go_on,
+    wanted_in,
+)
 from reconciler.providers.secrets import access_of, opened
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
@@ -51,33 +65,27 @@ from reconciler.resources.inventory import (
     ClusterIdentity,
     ClusterMetadata,
     Following,
+    Inventory,
     Observed,
     Overview,
+    Resource,
     SeenStorage,
     TopicShown,
 )
-from reconciler.resources.measures import NO_CUTS
-from reconciler.resources.mirrors import status_of
+from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
+from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.clients.append_sink import EmbeddedAppends
     from reconciler.embedded.clients.group_admin import Groups
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.topic_sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction, Value
     from reconciler.providers.embedded.links import EmbeddedLinks
     from reconciler.providers.embedded.maintenance import OneTopic
     from reconciler.providers.embedded.mounts import Migrations
-    from reconciler.providers.protocol import Edge, MaintenancePorts, Outcome, Scope, Standing, TopicAddress, Upkept
     from reconciler.records.log import Isolation, LostOffsets
     from reconciler.resources.acls import Binding
-    from reconciler.resources.inventory import Inventory, Resource
-    from reconciler.resources.measures import Cuts, Measures, TopicStorage, Vitals
-    from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.acl import entries_of
+from reconciler.embedded.acl import Permissions, entries_of
 from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.embedded.tiered.cluster_metadata import (
     PARTS,
+    GroupOffsets,
     kept_clusters,
     kept_groups,
     place_of,
@@ -21,31 +23,22 @@ from reconciler.embedded.tiered.recoverable import location_named, manifests_in,
 from reconciler.embedded.tiered.replicas import followable
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.planning.actions import Create
+from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.embedded.translate import observed_in
 from reconciler.providers.models import link_in, no_storage
-from reconciler.providers.protocol import Done, Failed, Upkept
-from reconciler.resources.address import address_of, full_name_of, kind_of
+from reconciler.providers.protocol import Done, Failed, Outcome, Upkept
+from reconciler.resources.address import Address, address_of, full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.inventory import ClusterMetadata, MetadataPart
-from reconciler.resources.mount import Recoverable
+from reconciler.resources.inventory import ClusterMetadata, MetadataPart, Observed
+from reconciler.resources.mount import Recoverable, Recoveries
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
 from reconciler.runtime.threads import Memo, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.embedded.acl import Permissions
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.tiered.cluster_metadata import GroupOffsets
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.protocol import Outcome
-    from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Observed
-    from reconciler.resources.mount import Recoveries
 
 
 _FROM: Final = "recoverFrom"

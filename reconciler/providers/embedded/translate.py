@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.acl import entries_of, namespace_rules, topic_rules
 from reconciler.embedded.catalog.migration_tables import INBOUND
-from reconciler.embedded.catalog.model import NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.catalog.model import MigrantEntry, NamespaceEntry, QuotaEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import doomed_location, location_of
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
@@ -24,9 +25,6 @@ from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec,
 from reconciler.resources.topic import FOLLOWING, Topic, TopicSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.embedded.catalog.model import MigrantEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.planning.actions import Value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -20,24 +20,18 @@ from reconciler.providers.kafka.admin_requests import (
     deletion,
     open_ones,
 )
-from reconciler.providers.kafka.client import read_bindings
+from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.metadata import TOPIC, own_values
-from reconciler.providers.kafka.translate import placed
+from reconciler.providers.kafka.metadata import TOPIC, ConfigSeen, TopicSeen, own_values
+from reconciler.providers.kafka.translate import Naming, placed
 from reconciler.providers.models import check_unmoved
-from reconciler.providers.protocol import Done, Failed
+from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.acls import ACLS, rule_fields
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from reconciler.planning.actions import ControlAction, Value
-    from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen
-    from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import Outcome
 
 
 # Waiting until brokers show what the controller has done: their metadata lag behind its answer (6.2).

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import BrokenInvariantError, UserError
-from reconciler.planning.actions import Change, Create, Delete, Transition, Update
-from reconciler.providers.kafka.client import create_bindings, delete_bindings
+from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
+from reconciler.providers.kafka.client import KafkaClient, create_bindings, delete_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.metadata import BROKER, TOPIC, own_values
+from reconciler.providers.kafka.metadata import BROKER, TOPIC, TopicSeen, own_values
 from reconciler.providers.kafka.patience import in_rounds
-from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic
+from reconciler.providers.kafka.translate import Naming, bindings_of_namespace, bindings_of_topic
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import go_on
-from reconciler.resources.acls import rule_at
+from reconciler.resources.acls import Binding, rule_at
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.topic import Topic
+from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from reconciler.errors import ReconcilerError
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.offsets import Place
-    from reconciler.providers.kafka.translate import Naming
-    from reconciler.resources.acls import Binding
     from reconciler.resources.inventory import Resource
-    from reconciler.resources.topic import TopicSpec
 
 
 PLATFORM: Final = "a Kafka cluster"

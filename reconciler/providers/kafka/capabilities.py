@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.providers.kafka.client import read_bindings
+from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
-from reconciler.providers.kafka.metadata import OWN
+from reconciler.providers.kafka.metadata import OWN, ClusterSeen, ConfigSeen
 from reconciler.providers.kafka.translate import OPERATIONS
-from reconciler.resources.acls import is_about_writing
+from reconciler.resources.acls import Binding, is_about_writing
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.inventory import Capabilities
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, kafka_configs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.metadata import ClusterSeen, ConfigSeen
-    from reconciler.resources.acls import Binding
-    from reconciler.resources.kafka_configs import ConfigType
-
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
 
 # What a plan asks of a cluster as a whole, each once: who answers, its access rules, what its brokers are set to.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -14,8 +15,6 @@ from reconciler.providers.kafka.security import admin_settings
 from reconciler.resources.acls import Binding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.providers.kafka.connection import Described
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import Cluster

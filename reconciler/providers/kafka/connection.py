@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kafka import errors as theirs
 from kafka.admin import KafkaAdminClient
@@ -28,14 +28,8 @@ from kafka.protocol.api_header import RequestHeader
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.metadata import ConfigSeen
 from reconciler.providers.kafka.reachability import Route
-from reconciler.providers.kafka.security import CONNECT_MS
+from reconciler.providers.kafka.security import CONNECT_MS, Tokens
 from reconciler.providers.secrets import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.providers.kafka.security import Tokens
-
 
 _RECEIVED_BYTES: Final = 64 << 10
 _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, runtime_checkable
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, RetryableError, UserError
 from reconciler.runtime.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # What the codes of brokers and of librdkafka mean, and what to do about each (facts 6.2).
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.offsets import bounds_of, offsets_at
-from reconciler.resources.groups import ConsumerGroup, GroupOffset, move_of
+from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
+from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 from reconciler.resources.measures import GroupLag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.offsets import Place
     from reconciler.providers.kafka.translate import Naming
-    from reconciler.resources.groups import OffsetMove, Reset
 
 
 # Only who connects pays for the library.

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.faults import behind, named
@@ -28,15 +30,8 @@ from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, wate
 from reconciler.providers.kafka.reachability import told as told_of_records
 from reconciler.providers.kafka.security import revealed
 from reconciler.resources.kafka_configs import LEDGER
-from reconciler.resources.owners import Owners, ResourceOwner
+from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.runtime.retry import pause, spread_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from reconciler.resources.owners import OwnerChange
-
 
 # How the ledger is read and written: one partition, to its end, and small transactions, over confluent-kafka.
 

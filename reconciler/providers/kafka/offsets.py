@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.protocol import Standing
 from reconciler.records.log import Bounds
-from reconciler.resources.measures import NO_CUTS, Measure, PartitionStorage, TieredPartition, TierUsage, TopicStorage
+from reconciler.resources.measures import (
+    NO_CUTS,
+    Cuts,
+    Measure,
+    Measures,
+    PartitionStorage,
+    TieredPartition,
+    TierUsage,
+    TopicStorage,
+)
 from reconciler.resources.mirrors import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.address import Address
-    from reconciler.resources.measures import Cuts, Measures
 
 
 Place: TypeAlias = tuple[str, int]

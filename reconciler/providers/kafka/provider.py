@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.planning.actions import SEALED, Update
+from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.kafka.admin_requests import reassigning, under_way
 from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
-from reconciler.providers.kafka.links.links import is_about_links
-from reconciler.providers.kafka.metadata import TopicSeen, own_values
-from reconciler.providers.kafka.translate import Models, is_internal, naming_of, placed
+from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
+from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen, own_values
+from reconciler.providers.kafka.translate import Models, Naming, Placed, is_internal, naming_of, placed
 from reconciler.providers.models import check_unmoved
-from reconciler.providers.protocol import Done, Failed, Scope, go_on, wanted_in
+from reconciler.providers.protocol import (
+    Done,
+    Edge,
+    Failed,
+    MaintenancePorts,
+    Marked,
+    Outcome,
+    Scope,
+    Standing,
+    TopicAddress,
+    Upkept,
+    go_on,
+    wanted_in,
+)
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import ClusterIdentity, ClusterMetadata, Observed, Overview, TopicShown
+from reconciler.resources.inventory import (
+    Capabilities,
+    ClusterIdentity,
+    ClusterMetadata,
+    Inventory,
+    Observed,
+    Overview,
+    TopicShown,
+)
 from reconciler.resources.kafka_configs import LEDGER
-from reconciler.resources.measures import NO_CUTS
-from reconciler.resources.owners import Owners
+from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
+from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import NoReturn
-
-    from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.ledger import Entries, Ledger
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.links import KafkaLinks
-    from reconciler.providers.kafka.metadata import ConfigSeen
     from reconciler.providers.kafka.mounts.migrations import KafkaMigrations, Mountings
     from reconciler.providers.kafka.mounts.mount_ledger import Seal
-    from reconciler.providers.kafka.translate import Naming, Placed
-    from reconciler.providers.protocol import Edge, MaintenancePorts, Marked, Outcome, Standing, TopicAddress, Upkept
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import Binding
-    from reconciler.resources.inventory import Capabilities, Inventory
-    from reconciler.resources.measures import Cuts, Measures, TopicStorage, Vitals
     from reconciler.resources.mirrors import SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
-    from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
 # What a cluster has, in four requests whatever the number of its topics, as resources.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic
@@ -17,7 +17,6 @@ from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
     from confluent_kafka import Consumer, TopicPartition
 

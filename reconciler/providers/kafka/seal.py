@@ -12,22 +12,20 @@ The ledger keeps that a topic is sealed, and what it said itself, before the fir
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UserError
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.kafka.metadata import TopicSeen, own_values
 from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Ledger
-    from reconciler.providers.kafka.metadata import TopicSeen
 
 
 _DEFAULT: Final = 5

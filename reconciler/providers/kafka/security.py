@@ -10,6 +10,7 @@ import base64
 import logging
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -21,7 +22,6 @@ from reconciler.providers.secrets import Secret, resolve
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import Cluster, KafkaConnection, SecuritySpec

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.resources import kafka_configs
 from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl
-from reconciler.resources.address import full_name_of, join_name, kind_of, split_name, tiers_of
+from reconciler.resources.address import Address, full_name_of, join_name, kind_of, split_name, tiers_of
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.resources.address import Address
 
 
 # Our names and the flat ones of a broker. Pure.

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.providers.kafka.offsets import EARLIEST, LATEST, newest_of, offsets_at, sizes_of
-from reconciler.providers.kafka.translate import is_internal
-from reconciler.resources.address import address_of
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, Place, newest_of, offsets_at, sizes_of
+from reconciler.providers.kafka.translate import Naming, is_internal
+from reconciler.resources.address import Address, address_of
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import (
     GROUPS_MEASURED,
     LAGS_MEASURED,
+    GroupLag,
     PartitionVitals,
     TopicVitals,
     Vitals,
     measured_names,
 )
-from reconciler.resources.mirrors import NEVER_FETCHED
+from reconciler.resources.mirrors import NEVER_FETCHED, MirrorSeen, Positions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.links.links import KafkaLinks
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.providers.kafka.offsets import Place
-    from reconciler.providers.kafka.translate import Naming
-    from reconciler.resources.address import Address
-    from reconciler.resources.measures import GroupLag
-    from reconciler.resources.mirrors import MirrorSeen, Positions
 
 
 _LOOKS: Final = 2

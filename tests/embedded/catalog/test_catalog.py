@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,6 @@ from tests.embedded.samples import cluster_in, ids
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
-
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.objectstore.base import ObjectStore
 

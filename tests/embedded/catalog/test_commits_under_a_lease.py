@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from reconciler.providers.protocol import Done, Edge, Scope
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic
 from tests.embedded.samples import NOW, ids
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.topic import Topic
 from tests.embedded.samples import NOW, ids
 from tests.embedded.stores import WatchedStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNT = 10_000
 

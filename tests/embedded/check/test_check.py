@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
-from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.check.damage import Kind, Severity
+from reconciler.embedded.check.check import Checked, check_cluster
+from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -27,8 +27,6 @@ from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.check.check import Checked
-    from reconciler.embedded.check.damage import CheckFinding
     from reconciler.objectstore.base import ObjectStore
 
 ORDERS, CLICKS, GROUP, CHECKOUT = "shop:eu:orders", "clicks", "shop:billing", "checkout"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from reconciler.embedded.catalog.model import HoldEntry
 from reconciler.embedded.catalog.tables import sealed_by
 from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.check.damage import Kind, Severity
+from reconciler.embedded.check.check import Checked, check_cluster
+from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
 from reconciler.embedded.keys import head_key, mountable_key
 from reconciler.embedded.mounts.mounts import release
@@ -21,12 +22,6 @@ from reconciler.embedded.tiered.ownership import Ownership, Owning, claim_topic,
 from reconciler.errors import OwnershipLostError, UserError
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket, Mount, owners
 from tests.embedded.stores import WatchedStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.embedded.check.check import Checked
-    from reconciler.embedded.check.damage import CheckFinding
 
 UNDER_WAY = [Kind.MIGRATION_UNDER_WAY]
 ORDERS = "shop:eu:orders"

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.check.damage import Kind, Severity
+from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
-from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from tests.embedded.links.linked import ORDERS, Linked, archived, joined, mirrored
 from tests.embedded.segments.test_truncation import deaths
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.check.damage import CheckFinding
-    from reconciler.embedded.segments.head import Head
 
 
 def found(linked: Linked, cluster: str = "east") -> list[CheckFinding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from reconciler.embedded.check.damage import CheckFinding, Kind
 from reconciler.embedded.check.mend import mend, put_back_cut_off
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.tiered.manifest import Garbage, ManifestSwap, manifest_register
+from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSwap, manifest_register
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
@@ -21,9 +22,6 @@ from tests.embedded.maintenance.tiny_segments import TOPIC, append, held
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import Listed, Stored
     from tests.servers.weed import S3Server
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from tests.embedded.samples import NOW, cluster_in, contents, values
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reconciler.embedded.cluster import EmbeddedCluster
 
 TOPIC = "orders"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,8 +29,6 @@ from tests.embedded.samples import NOW, cluster_in, ids
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.objectstore.base import ObjectStore
 

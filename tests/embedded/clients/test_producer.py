@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,6 @@ from tests.embedded.samples import NOW, cluster_in, contents, ids, numbered, rea
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.objectstore.base import ObjectStore, Version
 
 

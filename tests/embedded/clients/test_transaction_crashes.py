@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from reconciler.embedded.clients.transactions import State, read_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.clients.transactional_producers import CHECKOUT, at, fill, plain, writer
 from tests.embedded.samples import NOW, cluster_in, contents, ids, values
 from tests.embedded.stores import DiedError, WatchedStore, dying
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from reconciler.objectstore.base import ObjectStore
-
-    Rows = list[tuple[int, bytes | None]]
-    Step = Callable[[EmbeddedCluster], object]
-    Prepared = Callable[[Step], Callable[[], ObjectStore]]
+Rows = list[tuple[int, bytes | None]]
+Step = Callable[[EmbeddedCluster], object]
+Prepared = Callable[[Step], Callable[[], ObjectStore]]
 
 pytestmark = pytest.mark.thorough
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.clients.transactions import read_transaction
+from reconciler.embedded.clients.transactions import State, read_transaction
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError
 from tests.contracts.lossy import LossyStore
@@ -12,7 +12,6 @@ from tests.embedded.samples import contents, ids
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.embedded.clients.transactions import State
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import Version
 

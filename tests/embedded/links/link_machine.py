@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from reconciler.embedded.link_side import Linking
 from reconciler.embedded.segments import gate
 from reconciler.embedded.segments.gate import Gate, writer_of
 from reconciler.embedded.segments.groups import list_groups, read_group
-from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.operations.steps import transitions
@@ -28,6 +28,7 @@ from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources import mirrors
+from reconciler.resources.mirrors import MirrorEntry, MirrorSeen, Operation
 from tests.embedded.deaths import DAY_MS, Fault, MortalStore
 from tests.embedded.links.linked import ORDERS, Linked
 from tests.embedded.maintenance.tiny_segments import Clock, copied
@@ -36,20 +37,15 @@ from tests.embedded.mounts.migration_machine import Broken
 from tests.embedded.stores import DiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
     import pytest
 
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
-    from reconciler.resources.mirrors import MirrorEntry, MirrorSeen, Operation
 
 
 # Linked clusters as a value: copied, then driven by a process that dies, loses answers or meets a rival.
 
-if TYPE_CHECKING:
-    Do = Callable[[Linked], object]
+Do = Callable[[Linked], object]
 
 READ_ONLY = "Cannot append records to read-only mirror topic"
 EVERYTHING = OffsetRange(0, 1 << 40)

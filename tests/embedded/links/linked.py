@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,12 +24,12 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.models import link_entry
-from reconciler.providers.protocol import Edge
+from reconciler.providers.protocol import Edge, LinksOfCluster
 from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mirrors import RESTORE, LinkEntry, Trouble
+from reconciler.resources.mirrors import RESTORE, LinkEntry, MirrorSeen, Position, Trouble, Truncated
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,
@@ -44,11 +45,7 @@ from tests.embedded.samples import ids, numbered
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.providers.protocol import LinksOfCluster
-    from reconciler.resources.mirrors import MirrorSeen, Position, Truncated
 
 
 LINK = "dr"

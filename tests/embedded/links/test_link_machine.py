@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -17,9 +18,6 @@ from tests.embedded.links import test_transitions as races
 from tests.embedded.links.link_machine import VARIANTS, LinkMachine, one_after_the_other
 from tests.embedded.links.linked import mirrored
 from tests.operations import test_mirror_roles as driving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +56,7 @@ def test_in_memory_for_long(number: int) -> None:
 
 # The points of mirrors can fail: variants that leave out one rule are noticed; the real thing passes them all.
 
-if TYPE_CHECKING:
-    Play = Callable[..., object]
+Play = Callable[..., object]
 
 
 _OVERTAKEN: Final = producers.test_what_a_producer_is_told_whom_a_transition_overtakes_before_any_write_is_so

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.embedded.link_side import follow_starts
-from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror, mirrors
-from reconciler.jobs.flows import Flow
+from reconciler.jobs.flows import Copy, Flow
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
@@ -33,12 +33,6 @@ from tests.embedded.samples import numbered, read
 from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.test_tier_crashes import Ticking
 from tests.engines import here
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.embedded.segments.head import Head
-    from reconciler.jobs.flows import Copy
 
 
 @pytest.fixture

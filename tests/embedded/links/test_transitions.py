@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,10 +28,6 @@ from tests.embedded.links.linked import ORDERS, Linked, mirrored
 from tests.embedded.mounts.migrants import refusal
 from tests.embedded.samples import values as batch
 from tests.embedded.stores import DiedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 PARTITIONS = 2
 
@@ -243,8 +239,7 @@ def _ten(partition: int) -> list[str]:
 
 # Two at once: transitions that meet another driver, a failover by command or a producer before any of their writes.
 
-if TYPE_CHECKING:
-    Do = Callable[[Linked], object]
+Do = Callable[[Linked], object]
 
 
 def promote(it: Linked) -> object:
@@ -408,9 +403,8 @@ def test_a_failover_before_any_write_of_a_restore_makes_its_topic_writable_for_g
 
 # Producers at every point of a transition: what was acknowledged is never lost, what was refused never shows.
 
-if TYPE_CHECKING:
-    Step = Callable[[Linked], object]
-    Send = Callable[[str], object]
+Step = Callable[[Linked], object]
+Send = Callable[[str], object]
 
 NEVER = PARTITIONS
 """A partition that nobody ever wrote to."""

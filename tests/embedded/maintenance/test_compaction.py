@@ -19,6 +19,7 @@ from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,
     TWO_PARTS,
+    Clock,
     append,
     clocked,
     head_of,
@@ -33,7 +34,6 @@ from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
-    from tests.embedded.maintenance.tiny_segments import Clock
 
 EAGER = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": TWO_PARTS}
 

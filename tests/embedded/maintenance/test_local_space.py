@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,10 +22,6 @@ from reconciler.records.log import Digest
 from tests.embedded.maintenance.tiny_segments import TOPIC, append, append_parts, head_of, held, with_topic
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 SECOND = 1_000
 KEEP: Mapping[str, str] = {"retention_ms": "-1", "retention_local_target_ms": "-1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,9 @@ from tests.embedded.samples import NOW, ids
 from tests.embedded.stores import DiedError, WatchedStore, dying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.objectstore.base import ObjectStore
 
-if TYPE_CHECKING:
-    Job = Callable[[EmbeddedCluster], object]
+Job = Callable[[EmbeddedCluster], object]
 
 pytestmark = pytest.mark.thorough
 

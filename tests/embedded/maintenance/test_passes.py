@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.maintenance.chores import Chore
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Refused
 from reconciler.embedded.maintenance.survey import Survey
 from reconciler.embedded.tiered.remote_tier import Connections, bounded, connections_to
 from reconciler.embedded.tiered.upload import Controller, connections_of, error_of, free_bytes
@@ -35,9 +36,6 @@ from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reconciler.embedded.maintenance.chores import ChoreTask, Refused
     from reconciler.embedded.tiered.object_rewrites import Rewritten
     from reconciler.objectstore.base import ObjectStore, Stored, Version
 

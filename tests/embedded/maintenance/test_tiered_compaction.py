@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,11 +19,10 @@ from tests.embedded.stores import DiedError, dying
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reconciler.embedded.cluster import EmbeddedCluster
 
-    Values = dict[str, str | None]
+
+Values = dict[str, str | None]
 
 TOMBSTONES_MS = 20_000
 COMPACTED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.samples import NOW, ids, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 

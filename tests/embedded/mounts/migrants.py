@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,14 +31,11 @@ from tests.embedded.stores import DiedError
 from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import pytest
 
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
-if TYPE_CHECKING:
-    Do = Callable[[EmbeddedCluster], object]
+Do = Callable[[EmbeddedCluster], object]
 
 HOWS: Final[tuple[Literal["dies before", "no answer"], ...]] = ("dies before", "no answer")
 """One write comes after the other: who dies after one has died before the next."""
@@ -191,8 +189,7 @@ def give_up(bucket: Bucket, name: str) -> None:
 
 # Two topics with all that may be open in them, and what must hold of them wherever they go.
 
-if TYPE_CHECKING:
-    MigrantsDo = Callable[[EmbeddedCluster], object]
+MigrantsDo = Callable[[EmbeddedCluster], object]
 
 
 ORDERS: Final = "shop:orders"

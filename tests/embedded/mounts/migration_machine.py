@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -47,8 +47,6 @@ from tests.embedded.stores import DiedError
 from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.catalog.model import MigrantEntry, TopicEntry
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reconciler.embedded.catalog.tiering_state import tiering_of
-from tests.embedded.mounts.shared_bucket import CLICKS
+from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 from tests.embedded.samples import read
-
-if TYPE_CHECKING:
-    from tests.embedded.mounts.shared_bucket import Bucket
 
 
 def seen(bucket: Bucket, full_name: str = CLICKS, cluster: str = "west") -> dict[str, Any]:

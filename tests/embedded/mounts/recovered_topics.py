@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.segments.pages import all_entries
-from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
 from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.objectstore.memory import MemoryStore
@@ -20,9 +21,6 @@ from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, tiered_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 TOPIC = "shop:orders"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from tests.embedded.samples import ids
 from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reconciler.objectstore.base import ObjectStore
 
 CLICKS = "shop:eu:clicks"

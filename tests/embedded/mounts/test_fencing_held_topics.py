@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,6 @@ from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
 

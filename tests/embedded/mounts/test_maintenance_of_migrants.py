@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from reconciler.embedded.catalog.model import RewriteEntry
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import location_prefix
-from reconciler.embedded.maintenance.passes import scrub
+from reconciler.embedded.maintenance.passes import Upkeep, scrub
 from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.tiered.remote_sweep import OLD_MS
 from reconciler.embedded.tiered.usage import StorageReport
@@ -19,10 +20,7 @@ from tests.embedded.mounts.shared_bucket import CLICKS, Bucket, Mount
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.maintenance.passes import Upkeep
     from reconciler.embedded.maintenance.survey import MaintenanceResult
     from reconciler.objectstore.base import ObjectStore
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,6 @@ from tests.embedded.mounts.migrants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.embedded.clients.producer import Producer
     from reconciler.embedded.cluster import EmbeddedCluster
 

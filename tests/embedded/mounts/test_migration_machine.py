@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -17,9 +18,6 @@ from tests.embedded.mounts import test_migration_races as races
 from tests.embedded.mounts import test_migration_races as releases
 from tests.embedded.mounts.migrants import without_threads
 from tests.embedded.mounts.migration_machine import VARIANTS, MigrationMachine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +56,7 @@ def test_in_memory_for_long(number: int) -> None:
 
 # The points of migrations can fail: variants that leave out one rule are noticed; the real thing passes them all.
 
-if TYPE_CHECKING:
-    Play = Callable[..., object]
+Play = Callable[..., object]
 
 
 PLAYS: Final[Mapping[str, Play]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,6 @@ from tests.embedded.mounts.migrants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.cluster import EmbeddedCluster
 
 

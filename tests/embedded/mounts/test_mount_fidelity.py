@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.embedded.segments.groups import Committed, Group, group_register
 from reconciler.embedded.tiered.recoverable import located
 from reconciler.errors import ProducerFencedError, UserError
@@ -26,10 +27,7 @@ from tests.embedded.stores import KeyedStore
 from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.embedded.mounts.mounts import Mounts
 
 Surroundings = tuple[dict[str, str], dict[str, str], dict[str, str]]
 

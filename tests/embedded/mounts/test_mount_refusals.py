@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.embedded.mounts.mounts import Mount, drive_or_undo
+from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo
 from reconciler.errors import (
     InvalidNamespaceError,
     NewerFormatError,
@@ -25,11 +26,6 @@ from tests.embedded.maintenance.tiny_segments import DAY, copied
 from tests.embedded.mounts.readable_topics import seen
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 from tests.embedded.tiered.tiered_cluster import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.embedded.mounts.mounts import Mounts
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,9 +32,6 @@ from tests.engines import here
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore, Stored
 
 

@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,16 +17,13 @@ from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError, RetryableError
 from reconciler.objectstore import register, swap
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.settings import Patience
+from reconciler.objectstore.settings import Patience, StoreSettings
 from tests.embedded.tiered.tiered_cluster import BOTH
-from tests.servers.proxy import Mute, Proxy, Refused
+from tests.servers.proxy import Fault, Mute, Proxy, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from multiprocessing.connection import Connection
 
-    from reconciler.objectstore.settings import StoreSettings
-    from tests.servers.proxy import Fault
     from tests.servers.weed import S3Server
 
 pytestmark = pytest.mark.thorough

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,9 +41,6 @@ from tests.embedded.tiered.tiered_cluster import archive, tiered_cluster
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import Listed, ObjectStore
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,6 @@ from tests.embedded.samples import cluster_in, contents, values
 from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
-
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.context import ClusterContext
     from reconciler.objectstore.base import ObjectStore, Stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ from tests.embedded.samples import NOW, cluster_in, contents, ids, numbered, rea
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.objectstore.base import ObjectStore
 

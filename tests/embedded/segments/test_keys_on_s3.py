@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -19,9 +21,6 @@ from reconciler.resources.namespace import Namespace
 from tests.embedded.samples import NOW, cluster_in, contents, ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from reconciler.embedded.cluster import EmbeddedCluster
 
 REGION, BUCKET = "eu-central-1", "clusters"

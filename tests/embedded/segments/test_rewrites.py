@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,8 +23,6 @@ from tests.embedded.samples import NOW, cluster_in, contents, ids, numbered, rea
 from tests.embedded.stores import DiedError, KeyedStore, WatchedStore, dying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.embedded.cluster import EmbeddedCluster
 
 

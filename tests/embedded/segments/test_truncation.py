@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.restore_cut import Cutting
-from reconciler.embedded.segments.head import Partition, link_writer, swap_head
+from reconciler.embedded.segments.head import Head, Partition, link_writer, swap_head
 from reconciler.embedded.segments.pages import all_entries, all_pages
 from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
 from reconciler.embedded.tiered.remote_retention import evict
@@ -57,12 +59,6 @@ from tests.embedded.tiered.test_tier_crashes import Ticking
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 from tests.engines import here
 from tests.servers.stores import fresh_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from reconciler.embedded.segments.head import Head
 
 
 def filled(parts: int, *, partitions: int = 1, **configs: str) -> Tiered:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
@@ -39,8 +40,6 @@ from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import cached_in, in_segments, place_of, tiered_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.cluster import EmbeddedCluster
 

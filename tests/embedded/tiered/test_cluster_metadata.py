@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -45,9 +47,6 @@ from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,6 @@ from reconciler.errors import MissingObjectError, UserError
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, append_parts, copied, head_of, held
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def evicting(*, retention_ms: str = "-1") -> Tiered:

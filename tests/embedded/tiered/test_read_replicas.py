@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,9 +30,6 @@ from tests.embedded.tiered.tiered_cluster import BOTH, Tiered
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from reconciler.objectstore.base import ObjectStore
 
 COPY = "copies"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,8 +35,6 @@ from tests.embedded.tiered.tiered_cluster import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.embedded.cluster import EmbeddedCluster
 
 TOPIC = "orders"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,10 +33,6 @@ from tests.embedded.maintenance.tiny_segments import (
 )
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 KEEP: Mapping[str, str] = {"retention_ms": "-1", "retention_local_target_ms": "-1"}
 """Configs under which nothing goes by itself."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,6 @@ from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, Clock, LateStor
 from tests.embedded.samples import ids
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 ORPHANS = ("0-9-10-0-v1-01234567.parquet", "0-9-10-0-v1-01234567.index", "pages/0123.json")
 LATER_MS = DAY + 60_000

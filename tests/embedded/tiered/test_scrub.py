@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -16,10 +15,7 @@ from reconciler.errors import UserError
 from tests.embedded.maintenance.tiny_segments import TOPIC, append, held
 from tests.embedded.samples import read
 from tests.embedded.stores import WatchedStore
-from tests.embedded.tiered.tiered_cluster import tiered
-
-if TYPE_CHECKING:
-    from tests.embedded.tiered.tiered_cluster import Tiered
+from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 
 def uploaded(*, evicts: bool = False) -> Tiered:

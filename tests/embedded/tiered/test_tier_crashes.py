@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.pages import all_entries
@@ -33,13 +35,9 @@ from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
 
-if TYPE_CHECKING:
-    Job = Callable[[EmbeddedCluster], object]
+Job = Callable[[EmbeddedCluster], object]
 
 pytestmark = pytest.mark.thorough
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.embedded.segments import pages
-from reconciler.objectstore.base import nonce
+from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.tiered.tier_machine import TieredMachine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from reconciler.objectstore.base import ObjectStore
 
 
 @pytest.fixture(autouse=True)

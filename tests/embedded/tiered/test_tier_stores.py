@@ -26,12 +26,11 @@ from reconciler.providers.embedded.provider import patience_in
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, head_of, held, with_topic
 from tests.embedded.samples import ids
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
-from tests.servers.proxy import Broken, Lost, Mute, Proxy, Refused, Slow
+from tests.servers.proxy import Broken, Fault, Lost, Mute, Proxy, Refused, Slow
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
-    from tests.servers.proxy import Fault
     from tests.servers.weed import S3Server
 
 pytestmark = pytest.mark.thorough

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,9 +15,6 @@ from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.maintenance.tiny_segments import TOPIC, append
 from tests.embedded.samples import ids
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OFF = {"remote.write": "false", "remote.read": "false"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.model import NamespaceEntry
-from reconciler.embedded.catalog.tiering_state import disabled, tiering_of
+from reconciler.embedded.catalog.tiering_state import Tiering, disabled, tiering_of
 from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, create_namespace, delete_topic, move_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
@@ -28,10 +29,7 @@ from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, put_remote, tiered, upload_by_hand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.objectstore.base import Listed, ObjectStore
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,7 +22,7 @@ from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest, write_topic_manifest
 from reconciler.errors import OwnershipLostError, UserError
@@ -46,11 +48,7 @@ from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.embedded.keys import STORAGE
-from reconciler.embedded.segments.head import Partition, swap_head
+from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.tiered.manifest import ManifestSwap
 from reconciler.embedded.tiered.usage import SHOWN, manifests_of, size_of
 from reconciler.errors import NotAuthorizedError, UserError
@@ -26,10 +27,7 @@ from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 ADDRESS = Address(f"topic/west/{TOPIC}")

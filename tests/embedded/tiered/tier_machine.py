@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -18,7 +18,7 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.catalog.topics import recovered
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -34,6 +34,7 @@ from reconciler.embedded.tiered.manifest import (
     Manifest,
     ManifestSpill,
     ManifestSwap,
+    RemotePartition,
     manifest_register,
     objects_of,
     parse_manifest,
@@ -42,28 +43,22 @@ from reconciler.embedded.tiered.manifest import (
 from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.embedded.tiered.turn_off import _Disabling
-from reconciler.embedded.tiered.upload import Upload, to_upload
+from reconciler.embedded.tiered.upload import Upload, Uploaded, to_upload
 from reconciler.errors import RetryableError, UserError
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Bounds, OffsetRange
 from tests.embedded.deaths import DAY_MS, Fault, Fuse, MortalStore
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.embedded.stores import DiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
     from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.retention import Expired, Segment
-    from reconciler.embedded.tiered.manifest import RemotePartition
     from reconciler.embedded.tiered.object_rewrites import RemoteRewrite
-    from reconciler.embedded.tiered.upload import Uploaded
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Bounds
 
 
 TOPIC = "orders"
@@ -270,9 +265,8 @@ class TieredModel:
 
 # A state machine that drives a tiered topic against a list in memory, with a death at any write of either store.
 
-if TYPE_CHECKING:
-    Work = Literal["none", "new", "old"]
-    """What a job finds to do: nothing in particular, new segments, or the same and old ones."""
+Work = Literal["none", "new", "old"]
+"""What a job finds to do: nothing in particular, new segments, or the same and old ones."""
 
 OFF = {"remote.write": "false", "remote.read": "false"}
 SWITCHES = {
@@ -438,8 +432,7 @@ def at_write(moment: tuple[int, str], do: Callable[[], None]) -> Callable[[str],
 
 # The machine without chance: each of its rules with a death at every write, or overtaken before every write.
 
-if TYPE_CHECKING:
-    Rule = Callable[[TieredMachine, Fault | None], None]
+Rule = Callable[[TieredMachine, Fault | None], None]
 
 
 def _tend(job: str, work: Work) -> Rule:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.segments import parts
@@ -25,10 +27,6 @@ from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, Clock, ap
 from tests.embedded.samples import NOW, ids, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.embedded.maintenance.survey import MaintenanceResult
     from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore

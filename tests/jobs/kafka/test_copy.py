@@ -11,7 +11,17 @@ from confluent_kafka.admin import AdminClient
 from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.rekey import rekey
-from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, map_key, mirror_key, progress_key, writer_of
+from reconciler.providers.kafka.ledger import (
+    MAP,
+    PROGRESS,
+    Changes,
+    Entries,
+    Ledger,
+    map_key,
+    mirror_key,
+    progress_key,
+    writer_of,
+)
 from reconciler.providers.kafka.records import copy_sink
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.providers.kafka.ledger import Changes, Entries
 
 pytestmark = pytest.mark.thorough
 

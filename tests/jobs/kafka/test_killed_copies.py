@@ -17,13 +17,12 @@ from reconciler.jobs.copy import mirrors
 from reconciler.jobs.flows import Flow
 from reconciler.providers.kafka.ledger import TOPIC as LEDGER
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from tests.engines import here
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, leader_of, read_raw, write_raw
 
 if TYPE_CHECKING:
-    from reconciler.records.log import TopicLog
     from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands

@@ -22,7 +22,7 @@ from reconciler.providers.kafka.ledger import REKEYED, Ledger, message
 from reconciler.providers.kafka.ledger import TOPIC as LEDGER
 from reconciler.providers.kafka.records.copy_sink import Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, Rekeyed
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog, Written
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, append
 from tests.jobs.kafka.copies import Place, produce
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.records.log import TopicLog, Written
 
 pytestmark = pytest.mark.thorough
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
@@ -13,15 +14,9 @@ from reconciler.providers.kafka.records import copy_sink
 from reconciler.providers.kafka.records.copy_sink import Limits, Target, Way, transactions_of
 from reconciler.providers.kafka.records.record_batches import Leader, fetched, heads_in
 from reconciler.providers.kafka.records.whole_batches import whole_in
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from reconciler.records.log import TopicLog
-
 
 pytestmark = pytest.mark.thorough
 

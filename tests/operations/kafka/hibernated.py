@@ -11,7 +11,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.protocol import Edge
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from tests.embedded.samples import ids
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.operations.plan import Planned
-    from reconciler.records.log import TopicLog
     from tests.servers.kafka import Kafka
 
 SITES = """\

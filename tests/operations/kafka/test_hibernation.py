@@ -12,12 +12,11 @@ from reconciler.providers.kafka.admin import configure
 from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
-from tests.operations.kafka.hibernated import SITES, read_all, unnumbered
+from tests.operations.kafka.hibernated import SITES, Site, read_all, unnumbered
 from tests.servers.rawrecords import ODD, read_raw, write_raw
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import MountJob
-    from tests.operations.kafka.hibernated import Site
 
 pytestmark = pytest.mark.thorough
 

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
-from reconciler.operations.clusters.mount_commands import MountRequest, migrate_topics
+from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import MountSite, ask_migration, list_mounts, mount_status
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
@@ -24,7 +24,6 @@ from tests.processes import ran
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.clusters.mount_commands import MountAnswers
     from tests.operations.kafka.hibernated import Site
 
 EMBEDDED: Final = """\

@@ -6,6 +6,7 @@ That gzip makes no batch below 81 bytes, and that markers of transactions have 7
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,10 @@ from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
-from tests.operations.kafka.hibernated import read_all
+from tests.operations.kafka.hibernated import Site, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reconciler.planning.plan import Finding
-    from tests.operations.kafka.hibernated import Site
 
 pytestmark = pytest.mark.thorough
 

@@ -13,11 +13,10 @@ from reconciler.planning.actions import Update
 from reconciler.providers.kafka.admin import configure
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
-from tests.operations.kafka.hibernated import read_all, unnumbered
+from tests.operations.kafka.hibernated import Site, read_all, unnumbered
 
 if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
-    from tests.operations.kafka.hibernated import Site
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
 

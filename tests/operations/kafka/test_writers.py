@@ -6,22 +6,20 @@ What is written with acks=0 is acknowledged to nobody, so nothing is asked of it
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.operations.kafka.deaths import die_after
-from tests.operations.kafka.hibernated import read_all
+from tests.operations.kafka.hibernated import Site, read_all
 from tests.operations.kafka.test_hibernation import UNMOUNTING
 from tests.operations.kafka.test_topic_moves import apply as apply_move
 from tests.operations.kafka.test_topic_moves import log_of, moves
 from tests.operations.kafka.writers import LARGE, Writer, writers, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reconciler.records.log import TopicLog
-    from tests.operations.kafka.hibernated import Site
 
 pytestmark = pytest.mark.thorough
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 logging.getLogger("kafka.producer").setLevel(logging.CRITICAL)
 

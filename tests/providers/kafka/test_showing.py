@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
 from reconciler.errors import RetryableError, StalePlanError
-from reconciler.planning.actions import Change
+from reconciler.planning.actions import Change, ControlAction
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingAction
 from reconciler.providers.kafka.metadata import OWN, ConfigSeen, TopicSeen
 from reconciler.providers.models import check_unmoved
 from reconciler.resources.address import Address
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.planning.actions import ControlAction
 
 PATIENCE_S = 0.2
 MANY = [f"topic-{number:05d}" for number in range(12)]

@@ -7,12 +7,23 @@ copied afresh, once these records are in a topic of their own, or somebody gave 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import IncompleteError, UserError
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.providers.kafka.ledger import COPIES, MAP, PROGRESS, map_key, progress_key, writer_of
+from reconciler.providers.kafka.ledger import (
+    COPIES,
+    MAP,
+    PROGRESS,
+    Changes,
+    Entries,
+    Key,
+    map_key,
+    progress_key,
+    writer_of,
+)
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
@@ -20,8 +31,10 @@ from reconciler.resources.mirrors import (
     REVERSALS,
     Diverged,
     MirrorEntry,
+    MirrorSeen,
     Operation,
     Truncated,
+    WithDiverged,
     check_reversible,
     diverged_error,
     over_error,
@@ -31,14 +44,10 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.seal import Seals
     from reconciler.records.log import Bounds, TopicLog
-    from reconciler.resources.mirrors import MirrorSeen, WithDiverged
 
 
 _M = MirrorStatus

@@ -6,22 +6,19 @@ for each that copied something, what copiers that were killed have left, which n
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.providers.kafka.ledger import COPIES, progress_key
+from reconciler.providers.kafka.ledger import COPIES, Entries, progress_key
 from reconciler.providers.kafka.links.link_states import states_of
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.mirrors import ForeignRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from reconciler.providers.kafka.ledger import Entries
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
 
 

@@ -6,6 +6,7 @@ before are fenced: in between a mirror is PENDING_STOPPED, and whoever asks agai
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,9 @@ from reconciler.providers.kafka.ledger import (
     STATES,
     TRANSACTION_MS,
     WAIT_S,
+    Changes,
+    Entries,
+    Key,
     copier_of,
     mirror_key,
     writer_of,
@@ -25,6 +29,7 @@ from reconciler.providers.kafka.ledger import (
 from reconciler.providers.kafka.links.link_states import (
     CREATING,
     KeptMirror,
+    States,
     link_changes,
     mirror_changes,
     states_of,
@@ -36,8 +41,10 @@ from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
+    LinkEntry,
     MirrorEntry,
     Operation,
+    SourceTopic,
     TransitionRequest,
     advanced,
     asked_for,
@@ -50,15 +57,10 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
     from reconciler.lifecycles.mirror import MirrorStatus
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import States
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.resources.mirrors import LinkEntry, SourceTopic
 
 
 # Shutting copiers out: whoever holds one of these transactional ids commits nothing any more.

@@ -7,6 +7,7 @@ there: whatever else a group has here, it committed itself, and that wins.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -15,24 +16,32 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.groups import READING, committed_by, group_states
-from reconciler.providers.kafka.ledger import COPIES, writer_of
-from reconciler.providers.kafka.links.link_states import denials_in, link_changes, mirror_changes, states_of
+from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
+from reconciler.providers.kafka.links.link_states import (
+    KeptMirror,
+    States,
+    denials_in,
+    link_changes,
+    mirror_changes,
+    states_of,
+)
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, placed
-from reconciler.resources.acls import EVERYONE, denial, denial_path, rule_at, rule_fields, writers
-from reconciler.resources.mirrors import AccessRules, GroupOffsetsResult, GroupPosition, brought
+from reconciler.resources.acls import EVERYONE, Binding, denial, denial_path, rule_at, rule_fields, writers
+from reconciler.resources.mirrors import (
+    AccessRules,
+    GroupOffsets,
+    GroupOffsetsResult,
+    GroupPosition,
+    RuleFields,
+    brought,
+)
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.offset_map import OffsetMap
-    from reconciler.resources.acls import Binding
-    from reconciler.resources.mirrors import GroupOffsets, RuleFields
 
 
 BROUGHT: Final = "brought"

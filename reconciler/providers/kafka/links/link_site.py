@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Update
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
-from reconciler.providers.kafka.ledger import REPLICAS, TOPIC
-from reconciler.providers.kafka.links.link_states import states_of
+from reconciler.providers.kafka.ledger import REPLICAS, TOPIC, Ledger
+from reconciler.providers.kafka.links.link_states import States, states_of
 from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mounts.mount_ledger import SEALED, is_sealed, seals_in
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
-from reconciler.providers.kafka.translate import is_internal
-from reconciler.providers.protocol import Failed, Marked
-from reconciler.resources.address import address_of, split_name
+from reconciler.providers.kafka.translate import Naming, is_internal
+from reconciler.providers.protocol import Failed, Marked, Outcome
+from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirrors import Offered, SourceTopic
 from reconciler.resources.topic import Topic, TopicSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Ledger
-    from reconciler.providers.kafka.links.link_states import States
     from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen
-    from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import Outcome
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities
 
 

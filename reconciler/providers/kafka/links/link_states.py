@@ -6,28 +6,30 @@ that name is no mirror. `CREATING` is one whose topic may not be there yet; nobo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, TOPIC, link_key, mirror_key
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, TOPIC, Changes, Entries, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
-from reconciler.resources.acls import denial
-from reconciler.resources.address import address_of, kind_of
-from reconciler.resources.inventory import Following, Observed, TopicShown
+from reconciler.resources.acls import Binding, denial
+from reconciler.resources.address import Address, address_of, kind_of
+from reconciler.resources.inventory import Capabilities, Following, Observed, Resource, TopicShown
 from reconciler.resources.kafka_configs import PASSING
-from reconciler.resources.mirrors import LinkEntry, MirrorEntry, Operation, status_of, synced_configs
+from reconciler.resources.mirrors import (
+    LinkEntry,
+    MirrorEntry,
+    Named,
+    Operation,
+    SourceTopic,
+    status_of,
+    synced_configs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.resources.acls import Binding
-    from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Capabilities, Resource
-    from reconciler.resources.mirrors import Named, SourceTopic
 
 
 CREATING: Final = "CREATING"

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.errors import ReconcilerError, SourceChangedError, UserError
-from reconciler.providers.kafka.ledger import COPIES, progress_key, writer_of
+from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, progress_key, writer_of
 from reconciler.providers.kafka.links import link_groups, link_site
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
-from reconciler.providers.kafka.links.link_states import mirror_changes, states_of, synced_keys, taken_configs
-from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.kafka.links.link_site import Site
+from reconciler.providers.kafka.links.link_states import (
+    KeptMirror,
+    States,
+    mirror_changes,
+    states_of,
+    synced_keys,
+    taken_configs,
+)
+from reconciler.providers.kafka.metadata import TopicSeen, own_values
 from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirror_link import is_never_made, takes_name
-from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, auto_create_filters, mirror_name, noted, troubled
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from reconciler.providers.kafka.ledger import Changes, Entries, Key
-    from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import KeptMirror, States
-    from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.resources.mirrors import (
-        AccessRules,
-        GroupOffsets,
-        GroupOffsetsResult,
-        Offered,
-        SourceTopic,
-        Trouble,
-    )
+from reconciler.resources.mirrors import (
+    SOURCE_TOPIC_ID_CHANGED,
+    AccessRules,
+    GroupOffsets,
+    GroupOffsetsResult,
+    Offered,
+    SourceTopic,
+    Trouble,
+    auto_create_filters,
+    mirror_name,
+    noted,
+    troubled,
+)
 
 
 @dataclass(frozen=True)

@@ -5,32 +5,54 @@ Offsets of a mirror are those of its source here: its own are others, and the of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
-from reconciler.planning.actions import Create, Delete, Transition, Update
+from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, PROGRESS, progress_key, writer_of
+from reconciler.providers.kafka.ledger import (
+    LINK_ENTRY,
+    MIRROR_ENTRY,
+    PROGRESS,
+    Changes,
+    Entries,
+    progress_key,
+    writer_of,
+)
 from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
-from reconciler.providers.kafka.links.link_site import make_ledger
-from reconciler.providers.kafka.links.link_states import link_changes, mirror_changes, states_of, synced_keys
-from reconciler.providers.kafka.metadata import own_values
+from reconciler.providers.kafka.links.link_site import Site, make_ledger
+from reconciler.providers.kafka.links.link_states import (
+    KeptMirror,
+    States,
+    link_changes,
+    mirror_changes,
+    states_of,
+    synced_keys,
+)
+from reconciler.providers.kafka.metadata import TopicSeen, own_values
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.models import declared_after, link_entry, link_seen, moved, source_taken
-from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.providers.protocol import Done, Failed, Outcome, go_on
 from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
     ONE_SIDED,
+    Diverged,
+    ForeignRecords,
+    Json,
+    LinkEntry,
     LinkSeen,
     MirrorSeen,
     Position,
     Trouble,
+    Truncated,
+    WithDiverged,
     aimed,
     begun,
     check_own,
@@ -43,28 +65,11 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.links.failback import Failback
-    from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.links.link_states import KeptMirror, States
     from reconciler.providers.kafka.links.link_sync import KafkaSyncs
-    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.records.copy_sink import CopySink
-    from reconciler.providers.protocol import Outcome
     from reconciler.records.log import Bounds, TopicLog
     from reconciler.records.offset_map import OffsetMap
-    from reconciler.resources.mirrors import (
-        Diverged,
-        ForeignRecords,
-        Json,
-        LinkEntry,
-        Trouble,
-        Truncated,
-        WithDiverged,
-    )
 
 
 @dataclass(frozen=True)

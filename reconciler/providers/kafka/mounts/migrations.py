@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -12,8 +13,16 @@ from reconciler.embedded.tiered.recoverable import location_named, recoverable
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.admin import seen
-from reconciler.providers.kafka.ledger import TOPIC
-from reconciler.providers.kafka.mounts.mount_ledger import KINDS, SEALED, cluster_uuid, moves_in, places_in, seals_in
+from reconciler.providers.kafka.ledger import TOPIC, Ledger
+from reconciler.providers.kafka.mounts.mount_ledger import (
+    KINDS,
+    SEALED,
+    Seal,
+    cluster_uuid,
+    moves_in,
+    places_in,
+    seals_in,
+)
 from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
 from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
 from reconciler.providers.kafka.seal import Seals, refusal
@@ -25,27 +34,31 @@ from reconciler.providers.migration_views import (
     released_in,
 )
 from reconciler.providers.models import no_storage
-from reconciler.providers.protocol import go_on
+from reconciler.providers.protocol import Edge, GroupsOfCluster, MountJob, StorageMoves, go_on
 from reconciler.providers.secrets import opened
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
-from reconciler.resources.inventory import Observed, RemoteLegacy
-from reconciler.resources.mount import MIGRATING, Migrant, Migration, Mounting, MountingSpec
+from reconciler.resources.inventory import Capabilities, Observed, RemoteLegacy
+from reconciler.resources.mount import (
+    MIGRATING,
+    Direction,
+    HandMigration,
+    Migrant,
+    Migration,
+    Mountable,
+    Mounting,
+    MountingSpec,
+    Recoverable,
+    Recoveries,
+)
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Ledger
-    from reconciler.providers.kafka.mounts.mount_ledger import Seal
     from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import Edge, GroupsOfCluster, MountJob, StorageMoves
     from reconciler.records.log import TopicLog
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Capabilities
-    from reconciler.resources.mount import Direction, HandMigration, Mountable, Recoverable, Recoveries
 
 
 _CLOSED: Final = "inbound"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -12,8 +13,6 @@ from reconciler.lifecycles.mount import MigrationState
 from reconciler.providers.protocol import MountJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reconciler.providers.kafka.ledger import Entries, Key, Value
     from reconciler.providers.kafka.metadata import TopicSeen
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.mounts.archive import ArchivedTopic
 from reconciler.errors import LeaseError, ReconcilerError, UserError
-from reconciler.planning.actions import Delete, Reason
+from reconciler.planning.actions import ControlAction, Delete, Reason
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.ledger import MAP, PROGRESS
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, Changes, Ledger
 from reconciler.providers.kafka.metadata import OWN, own_values
 from reconciler.providers.kafka.mounts.mount_ledger import (
     KINDS,
@@ -23,28 +24,21 @@ from reconciler.providers.kafka.mounts.mount_ledger import (
     seal_key,
     value_of,
 )
-from reconciler.providers.kafka.mounts.topic_moves import archived, filling, finished
+from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves, archived, filling, finished
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.protocol import Done, Failed, LiveTopic, MountJob
-from reconciler.resources.address import full_name_of
+from reconciler.providers.protocol import Done, Failed, GroupsOfCluster, LiveTopic, MountJob, Outcome
+from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Changes, Ledger
-    from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
     from reconciler.providers.kafka.records.copy_sink import CopySink
     from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import GroupsOfCluster, Outcome
     from reconciler.records.log import TopicLog
     from reconciler.records.offset_map import OffsetMap
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities
 
 
@@ -217,8 +211,7 @@ class KafkaStorageMoves:
 # Topics that are deleted because all of them is elsewhere: sealed, and only where nothing was written since.
 
 
-if TYPE_CHECKING:
-    Do = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
+Do = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
 
 
 def is_left(action: ControlAction) -> bool:

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounts.mount_ledger import FILLED, LEFT, WRITER, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.protocol import CopyMove
-from reconciler.records.log import came_since
+from reconciler.providers.protocol import CopyMove, GroupsOfCluster
+from reconciler.records.log import TopicLog, came_since
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING, ConfigKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.ledger import Changes, Ledger
     from reconciler.providers.kafka.records.copy_sink import CopySink
     from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
     from reconciler.providers.kafka.translate import Naming
-    from reconciler.providers.protocol import GroupsOfCluster
-    from reconciler.records.log import TopicLog
     from reconciler.resources.inventory import Capabilities
-    from reconciler.resources.kafka_configs import ConfigKey
 
 
 # Configs of a topic on its way between brokers and object storage. Pure.

@@ -7,6 +7,7 @@ build arrays of so few would cost more than all the rest. So lots are only joine
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ from reconciler.providers.kafka.records.record_batches import (
     COMPRESSION,
     HORIZON,
     TRANSACTIONAL,
+    Answer,
+    BatchHead,
     Header,
     Headers,
     heads_in,
@@ -35,11 +38,8 @@ from reconciler.records.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import numpy.typing as npt
 
-    from reconciler.providers.kafka.records.record_batches import Answer, BatchHead
     from reconciler.records.log import OffsetRange
 
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reconciler.providers.kafka.ledger import (
     LINK_ENTRY,
     MAP,
     MIRROR_ENTRY,
     PROGRESS,
+    Entries,
     Tail,
     map_key,
     message,
     progress_key,
 )
-from reconciler.records.log import SinkPosition
-from reconciler.records.offset_map import Chunk, OffsetMap, appended, chunk_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from reconciler.providers.kafka.ledger import Entries
-    from reconciler.records.log import Bounds
-    from reconciler.records.offset_map import Piece
-
+from reconciler.records.log import Bounds, SinkPosition
+from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended, chunk_of
 
 _NOTHING: Final = Chunk()
 _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})

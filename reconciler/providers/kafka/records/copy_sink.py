@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, starts_of
@@ -21,6 +22,8 @@ from reconciler.providers.kafka.records.copy_progress import (
 )
 from reconciler.providers.kafka.records.copy_transaction import (
     BatchLog,
+    Lot,
+    RawTransactions,
     Transactions,
     check_in_order,
     lots_each,
@@ -35,6 +38,7 @@ from reconciler.records.log import (
     SinkPosition,
     SourceSeen,
     Spans,
+    TopicLog,
     check_current,
     check_followed,
 )
@@ -42,15 +46,7 @@ from reconciler.records.offset_map import pieces_of
 from reconciler.resources.mirrors import MIRROR_TRUNCATED
 from reconciler.runtime.retry import Backoff, Tries
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-
-    from reconciler.providers.kafka.records.copy_transaction import Lot, RawTransactions
-    from reconciler.records.log import TopicLog
-
-
-if TYPE_CHECKING:
-    Writer = Transactions | RawTransactions
+Writer = Transactions | RawTransactions
 
 _NOTHING: Final = Progress()
 _CUT_S: Final = 10.0

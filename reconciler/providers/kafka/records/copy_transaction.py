@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,18 +16,14 @@ import numpy as np
 from reconciler.errors import LostRaceError, ProducerFencedError, ReconcilerError, RetryableError
 from reconciler.providers.kafka.faults import behind, named, of_code
 from reconciler.providers.kafka.ledger import SLICE_S, TOPIC, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
-from reconciler.providers.kafka.records.record_batches import BatchWriter, Producer, asking, know, until_told
-from reconciler.providers.kafka.records.whole_batches import stamped
+from reconciler.providers.kafka.records.record_batches import BatchWriter, Headers, Producer, asking, know, until_told
+from reconciler.providers.kafka.records.whole_batches import WholeBatch, stamped
 from reconciler.providers.kafka.security import as_admin, revealed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import numpy.typing as npt
     import pyarrow as pa
 
-    from reconciler.providers.kafka.records.record_batches import Headers
-    from reconciler.providers.kafka.records.whole_batches import WholeBatch
     from reconciler.records.log import OffsetRange, TopicLog
 
 

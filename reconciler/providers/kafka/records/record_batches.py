@@ -9,6 +9,7 @@ import struct
 import threading
 import zlib
 from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from time import monotonic
@@ -24,8 +25,6 @@ from reconciler.providers.kafka.security import as_admin
 from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
     from reconciler.records.log import Isolation
 
 

@@ -9,6 +9,7 @@ import atexit
 import os
 import pickle
 import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,23 +24,18 @@ from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
 from reconciler.providers.kafka.reachability import told, unreached, watermarks
 from reconciler.providers.kafka.records.columns import Lots, columns_in, readable_in
-from reconciler.providers.kafka.records.record_batches import HeadersOf, Leader, asking, fetched
-from reconciler.providers.kafka.records.whole_batches import answers, has_whole_batches, whole_batches
+from reconciler.providers.kafka.records.record_batches import Answer, HeadersOf, Leader, asking, fetched
+from reconciler.providers.kafka.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import revealed
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Extent, OffsetRange
+from reconciler.records.log import Bounds, Digest, Extent, Isolation, OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.metadata import TopicSeen
-    from reconciler.providers.kafka.records.record_batches import Answer
-    from reconciler.providers.kafka.records.whole_batches import WholeBatch
-    from reconciler.records.log import Bounds, Digest, Isolation
 
 
 _IDLE: Final = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from time import monotonic
@@ -20,8 +21,6 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import has_marks, has_nul
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 # Handing records to librdkafka, which sends them while Python goes on; those it can write as they are.
 
 
-if TYPE_CHECKING:
-    Report = Callable[[KafkaError | None, Message], None] | None
+Report = Callable[[KafkaError | None, Message], None] | None
 
 BATCH_BYTES: Final = 1_000_000
 """What one batch may be: brokers take 1,048,588 unless a topic says otherwise."""

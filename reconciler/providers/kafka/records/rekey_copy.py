@@ -7,14 +7,15 @@ groups find their places.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.ledger import REKEYED, Ledger, Tail, entry_of, message
+from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, Tail, Value, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import Followed
-from reconciler.providers.kafka.records.copy_sink import Target, Way, transactions_of
+from reconciler.providers.kafka.records.copy_sink import Target, Way, Writer, transactions_of
 from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
@@ -28,12 +29,7 @@ from reconciler.records.log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     import pyarrow as pa
-
-    from reconciler.providers.kafka.ledger import Entries, Key, Value
-    from reconciler.providers.kafka.records.copy_sink import Writer
 
 
 def rekeyed_key(topic: str, partition: int, serial: int) -> Key:

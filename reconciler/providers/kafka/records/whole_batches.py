@@ -6,27 +6,25 @@ numbers; its records, its compression and what its checksum protects stay as the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.providers.kafka.records.record_batches import (
     COMPRESSION,
     PREFIX,
     REST,
     TRANSACTIONAL,
+    Answer,
+    BatchHead,
+    Leader,
+    Producer,
     fetched,
     heads_in,
 )
-from reconciler.records.log import OffsetRange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from reconciler.providers.kafka.records.record_batches import Answer, BatchHead, Leader, Producer
-    from reconciler.records.log import Isolation
-
+from reconciler.records.log import Isolation, OffsetRange
 
 _WORTH_RECORDS: Final = 100
 _WORTH_BYTES: Final = 32 << 10

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,9 +26,6 @@ from reconciler.providers.kafka.records.record_batches import (
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA, texts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WRITER = Producer(-1, -1)
 ALL = OffsetRange(0, 1 << 40)

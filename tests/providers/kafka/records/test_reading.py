@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +19,6 @@ from tests.providers.kafka.records.writing import transact, write
 from tests.servers.kafkatopics import kafka_log, make_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
@@ -9,8 +10,6 @@ from confluent_kafka import Producer
 from tests.servers.kafkatopics import record_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tests.servers.kafka import Kafka
 
 
