@@ -40,9 +40,6 @@ def delete_command(
     present(form, lambda: deletion_done_text(done), lambda: GroupDeletionDocument.of(done))
 
 
-# `reconciler group describe`.
-
-
 @bundled
 def describe_command(
     files: Files,
@@ -60,9 +57,6 @@ def describe_command(
     present(form, lambda: group_text(described), lambda: GroupDocument.of(described))
 
 
-# `reconciler group list`.
-
-
 @bundled
 def list_command(
     files: Files,
@@ -77,9 +71,6 @@ def list_command(
 
     found = list_groups(place.invocation(), files.select(), cluster)
     present(form, lambda: names_text(found), lambda: GroupsDocument.of(found))
-
-
-# `reconciler group reset`.
 
 
 @bundled

@@ -70,9 +70,6 @@ def _is_file(what: str) -> bool:
     return what.startswith((".", "/")) or Path(what).is_file()
 
 
-# `reconciler explain`.
-
-
 @bundled
 def explain_command(
     files: Files,
@@ -105,9 +102,6 @@ def _explain_code(code: str, form: str) -> None:
     if form != "text":
         raise UsageError("errors are explained as text alone", hint="Leave --format out.")
     out().write(f"{found.code}: {found.title}\n\n{wrapped(found.text)}\n")
-
-
-# `reconciler graph`.
 
 
 @bundled
@@ -159,9 +153,6 @@ def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | Non
     return draw_workspace(place.invocation(), files.select())
 
 
-# `reconciler verify`.
-
-
 @bundled
 def verify_command(
     files: Files,
@@ -205,9 +196,6 @@ def _verify_link(
         verified = verify_link(place.invocation(), files.select(), link_named(link), deep=deep, report=report)
     present(form, lambda: link_verified_text(verified), lambda: LinkVerificationDocument.of(verified))
     raise_verdict(verified.verdict)
-
-
-# `reconciler cluster check`.
 
 
 @bundled

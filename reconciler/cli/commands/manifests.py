@@ -46,9 +46,6 @@ def init_command(
     screen.show([EMPTY, line("Next:  edit manifests/example.yaml, then  reconciler plan")])
 
 
-# `reconciler validate`.
-
-
 @bundled
 def validate_command(files: Files, place: Place, form: AnyForm = "text", report: Report = None) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
@@ -84,9 +81,6 @@ def _of(validated: Validated) -> Document:
     return ValidateDocument.of(validated)
 
 
-# `reconciler fmt`.
-
-
 @bundled
 def fmt_command(
     place: Place,
@@ -105,9 +99,6 @@ def fmt_command(
     screen.show([line(f"{word}  {path}") for path in formatted.changed])
     screen.show([line(f"{counted(formatted.files, 'file')}, {len(formatted.changed)} {word}")])
     raise_verdict(formatted.verdict)
-
-
-# `reconciler schema`.
 
 
 @bundled
@@ -152,9 +143,6 @@ def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
     for name, body in bodies.items():
         write_whole(paths[name], body)
     out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])
-
-
-# `reconciler export`.
 
 
 @bundled
@@ -239,9 +227,6 @@ def export_command(
     exported = export(invocation, files.select(), cluster, options)
     present(form, lambda: export_text(exported), lambda: ExportDocument.of(exported))
     raise_verdict(exported.verdict)
-
-
-# `reconciler import`.
 
 
 Tool = Literal[

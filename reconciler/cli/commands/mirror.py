@@ -61,9 +61,6 @@ def create_command(
     show(answers, form)
 
 
-# `reconciler mirror describe`.
-
-
 @bundled
 def describe_command(
     files: Files,
@@ -79,9 +76,6 @@ def describe_command(
 
     rows = describe_mirrors(by_state.reach(files, place), addresses)
     present(form, lambda: described_text(rows), lambda: MirrorDescriptionDocument.of(rows))
-
-
-# `reconciler mirror errors`.
 
 
 @bundled
@@ -103,9 +97,6 @@ def errors_command(
     found = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
     present(form, lambda: errors_text(found), lambda: MirrorErrorsDocument.of(found))
     raise_verdict(found.verdict)
-
-
-# `reconciler mirror failover`.
 
 
 @bundled
@@ -138,9 +129,6 @@ def failover_command(
     asked(acting, files, place, "failover", choice_of(addresses, links), dry_run=dry_run, yes=yes, at=places, form=form)
 
 
-# `reconciler mirror list`.
-
-
 @bundled
 def list_command(
     files: Files,
@@ -165,9 +153,6 @@ def list_command(
     raise_verdict(found.verdict)
 
 
-# `reconciler mirror pause`.
-
-
 @bundled
 def pause_command(
     files: Files,
@@ -180,9 +165,6 @@ def pause_command(
 ) -> None:
     """Stop mirrors from fetching; they keep what they have, and are read as before."""
     asked(acting, files, place, "pause", choice_of(addresses, links), dry_run=dry_run, form=form)
-
-
-# `reconciler mirror promote`.
 
 
 @bundled
@@ -209,9 +191,6 @@ def promote_command(
         timeout=timeout,
         form=form,
     )
-
-
-# `reconciler mirror restore`.
 
 
 @bundled
@@ -242,9 +221,6 @@ def restore_command(
     )
 
 
-# `reconciler mirror resume`.
-
-
 @bundled
 def resume_command(
     files: Files,
@@ -257,9 +233,6 @@ def resume_command(
 ) -> None:
     """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
     asked(acting, files, place, "resume", choice_of(addresses, links), dry_run=dry_run, form=form)
-
-
-# `reconciler mirror reverse`.
 
 
 @bundled
@@ -328,9 +301,6 @@ def link_create_command(
     _show_links(answers, form)
 
 
-# `reconciler link delete`.
-
-
 @bundled
 def link_delete_command(
     files: Files,
@@ -348,9 +318,6 @@ def link_delete_command(
     _ask_links(acting, files, place, "delete", addresses, dry_run=dry_run, yes=yes, force=force, form=form)
 
 
-# `reconciler link describe`.
-
-
 @bundled
 def link_describe_command(
     files: Files,
@@ -366,9 +333,6 @@ def link_describe_command(
 
     rows = describe_links(by_state.reach(files, place), addresses or ())
     present(form, lambda: described_links_text(rows), lambda: LinkDescriptionDocument.of(rows))
-
-
-# `reconciler link list`.
 
 
 @bundled
@@ -392,9 +356,6 @@ def link_list_command(
     raise_verdict(found.verdict)
 
 
-# `reconciler link pause`.
-
-
 @bundled
 def link_pause_command(
     files: Files,
@@ -406,9 +367,6 @@ def link_pause_command(
 ) -> None:
     """Stop all mirrors of links from fetching, and what the links sync; mirrors keep what they have."""
     _ask_links(acting, files, place, "pause", addresses, dry_run=dry_run, form=form)
-
-
-# `reconciler link resume`.
 
 
 @bundled

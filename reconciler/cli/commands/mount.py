@@ -49,9 +49,6 @@ def cancel_command(
     _ask(by_state.reach(files, place), MigrationId(migration, cluster), "cancel", cancelled_text, yes=yes, form=form)
 
 
-# `reconciler mount delete`.
-
-
 @bundled
 def delete_command(
     files: Files,
@@ -84,9 +81,6 @@ def _ask(
     present(form, lambda: told(done), lambda: MigrationDocument.of(done))
 
 
-# `reconciler mount list`.
-
-
 @bundled
 def list_command(
     files: Files,
@@ -106,9 +100,6 @@ def list_command(
     found = list_mounts(by_state.reach(files, place), clusters or (), by_state.states())
     present(form, lambda: mountables_text(found, width=out().width), lambda: MountsDocument.of(found))
     raise_verdict(found.verdict)
-
-
-# `reconciler mount release`.
 
 
 @bundled
@@ -146,9 +137,6 @@ def release_command(
     present(form, lambda: released_text(done), lambda: MountReleaseDocument.of(done))
 
 
-# `reconciler mount status`.
-
-
 @bundled
 def status_command(
     files: Files,
@@ -172,9 +160,6 @@ def status_command(
         lambda: MountStatusDocument.of(found),
     )
     raise_verdict(found.verdict)
-
-
-# `reconciler topic mount` and `unmount`.
 
 
 Topics = Annotated[

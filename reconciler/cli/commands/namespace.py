@@ -38,9 +38,6 @@ def create_command(
     present(form, lambda: created_text(made), lambda: NamespaceCreationDocument.of(made))
 
 
-# `reconciler namespace delete`.
-
-
 @bundled
 def delete_command(
     files: Files,
@@ -76,9 +73,6 @@ def delete_command(
     present(form, lambda: deleted_text(done), lambda: NamespaceDeletionDocument.of(done))
 
 
-# `reconciler namespace list`.
-
-
 @bundled
 def list_command(
     files: Files,
@@ -98,9 +92,6 @@ def list_command(
 
     rows = list_namespaces(place.invocation(), files.select(), cluster, under)
     present(form, lambda: namespaces_text(rows), lambda: NamespacesDocument.of(rows))
-
-
-# `reconciler namespace move`.
 
 
 @bundled

@@ -78,9 +78,6 @@ def plan_command(
     raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 
-# `reconciler apply`.
-
-
 @bundled
 def apply_command(
     chosen: Chosen,
@@ -159,9 +156,6 @@ def _pull_request(said: str) -> int | None:
     raise UsageError(message, hint="Write it as --approved-in 7, or --approved-in auto in a pipeline.")
 
 
-# `reconciler destroy`.
-
-
 @bundled
 def destroy_command(
     chosen: Chosen,
@@ -186,9 +180,6 @@ def destroy_command(
         question="Destroy this?",
         is_approved=doing.yes,
     )
-
-
-# `reconciler drift`.
 
 
 @bundled
@@ -307,9 +298,6 @@ def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
         many = counted(accepted.left_out, "finding is", "findings are", grouping="")
         message = f"{many} not in the patch"
         raise UserError(message, hint="The lines above say what to do instead; the patch is right as far as it goes.")
-
-
-# `reconciler run`.
 
 
 _SHORTEST_S: Final = 1.0

@@ -41,9 +41,6 @@ def diff_command(
     present(form, lambda: diff_text(found), lambda: StateDiffDocument.of(found))
 
 
-# `reconciler state history`.
-
-
 @bundled
 def history_command(
     files: Files,
@@ -78,9 +75,6 @@ def _history_page(files: Files, place: Place, limit: int | None) -> None:
     show_page(history_report(document, workspace, files.environment, invocation.tool), folder_of(invocation))
 
 
-# `reconciler state list`.
-
-
 @bundled
 def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """List what this workspace owns."""
@@ -90,9 +84,6 @@ def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
 
     listing = state_list(place.invocation(), files.select())
     present(form, lambda: listing_text(listing), lambda: StateListDocument.of(listing))
-
-
-# `reconciler state mv`.
 
 
 @bundled
@@ -116,9 +107,6 @@ def mv_command(
     with surgery(files, place, "state mv", lock_timeout) as cut:
         moves = state_mv(cut, before, after, confirm=confirm)
     present(form, list, lambda: StateMovesDocument.of(moves))
-
-
-# `reconciler state repair`.
 
 
 @bundled
@@ -155,9 +143,6 @@ def repair_command(
     present(form, lambda: repaired_text(repaired), lambda: StateRepairDocument.of(repaired))
 
 
-# `reconciler state rm`.
-
-
 @bundled
 def rm_command(
     files: Files,
@@ -183,9 +168,6 @@ def rm_command(
     with surgery(files, place, "state rm", lock_timeout) as cut:
         forgotten = state_rm(cut, addresses, recursive=recursive, confirm=confirm)
     present(form, lambda: forgotten_text(forgotten), lambda: StateRemovalDocument.of(forgotten))
-
-
-# `reconciler state rollback-plan`.
 
 
 @bundled
@@ -229,9 +211,6 @@ def rollback_plan_command(
     raise_verdict(planned.verdict())
 
 
-# `reconciler state show`.
-
-
 @bundled
 def show_command(
     files: Files,
@@ -246,9 +225,6 @@ def show_command(
 
     recorded = state_show(place.invocation(), files.select(), address)
     present(form, lambda: recorded_text(address, recorded), lambda: StateShowDocument.of(address, recorded))
-
-
-# `reconciler state unlock`.
 
 
 @bundled

@@ -57,9 +57,6 @@ def alter_command(
         screen.show([line(f"{altered.address} is like that already")])
 
 
-# `reconciler topic consume`.
-
-
 @bundled
 def consume_command(
     files: Files,
@@ -138,9 +135,6 @@ def consume_command(
         err().show([line(f"Consumed {counted(read.records, 'record')} of {read.where} into {file}")])
 
 
-# `reconciler topic describe`.
-
-
 @bundled
 def describe_command(
     files: Files,
@@ -155,9 +149,6 @@ def describe_command(
 
     topic = describe_topic(place.invocation(), files.select(), address)
     present(form, lambda: topic_text(topic), lambda: TopicDocument.of(topic))
-
-
-# `reconciler topic list`.
 
 
 @bundled
@@ -192,9 +183,6 @@ def list_command(
     left_out = sum(row.bytes is None for row in rows) if sizes else 0
     if left_out:
         err().show([line(f"Not measured: {left_out:,} of {counted(len(rows), 'topic')}. Name fewer by a pattern")])
-
-
-# `reconciler topic produce`.
 
 
 @bundled
@@ -237,9 +225,6 @@ def produce_command(
     out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
 
 
-# `reconciler topic profile`.
-
-
 @bundled
 def profile_command(
     files: Files,
@@ -268,9 +253,6 @@ def profile_command(
         return TopicProfileDocument.of(profiled)
 
     present(form, lines, document)
-
-
-# `reconciler topic storage`.
 
 
 @bundled

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog, TransactionalSink
     from reconciler.resources.mirrors import MirrorSeen
 
+# Arrow is heavy: a command without data actions never imports it.
+# ruff: noqa: PLC0415
+
 
 @dataclass
 class CopyTotals:
@@ -78,10 +81,6 @@ def progress_event(name: str, found: JobProgress) -> Progress:
 
 
 # What a job copied, compared with what it copied from: before anything else is done with it.
-
-
-# Arrow is heavy: a command without data actions never imports it.
-# ruff: noqa: PLC0415
 
 
 def check_equal(
@@ -133,9 +132,6 @@ def _check(name: str, found: Comparison) -> None:
 # is: what is named in object storage stays, a topic that is there still is looked at anew, and one that is gone was
 # deleted by us, after all of it had been compared.
 
-
-# Arrow is heavy: a command without data actions never imports it.
-# ruff: noqa: PLC0415
 
 _S: Final = MigrationState
 
@@ -371,10 +367,6 @@ class Unmount:
 # twice. Until it is compared nothing of it expires; only then it has the configs it had, and its groups go on.
 
 
-# Arrow is heavy: a command without data actions never imports it.
-# ruff: noqa: PLC0415
-
-
 @dataclass(frozen=True)
 class Mount:
     """One mount."""
@@ -545,10 +537,6 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
 #
 # Two jobs of a plan do it, one after the other; the delete of the old topic comes after both, and its cluster refuses
 # it where somebody has written to it since. Each job finds what an earlier one copied.
-
-
-# Arrow is heavy: a command without data actions never imports it.
-# ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True)

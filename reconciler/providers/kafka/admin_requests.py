@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.offsets import Place
     from reconciler.resources.inventory import Resource
 
+# Only who connects pays for the library.
+# ruff: noqa: PLC0415
+
 
 PLATFORM: Final = "a Kafka cluster"
 
@@ -183,9 +186,6 @@ def alter(
 
 # Requests that change something, each about many things; what they answer goes to each action it is about.
 
-
-# Only who connects pays for the library.
-# ruff: noqa: PLC0415
 
 RECORDS_AT_ONCE: Final = 9_000
 """The controller takes 10,000 records in one operation, one for each topic, partition and config (6.2)."""
@@ -375,9 +375,6 @@ def _refusal(each: PendingAction, answer: Any) -> Any:
 # is found by the next look, which counts the replicas there are to be. Asking for the old number again takes back what
 # was not done yet. What was moved at most at a time is lifted once nothing moves any more.
 
-
-# Only who connects pays for the library.
-# ruff: noqa: PLC0415
 
 RATE: Final = 50 * 1024 * 1024
 """Bytes a second that a broker sends, and takes, of replicas that move, where nobody has said it."""

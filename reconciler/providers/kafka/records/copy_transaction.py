@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from reconciler.records.log import OffsetRange, TopicLog
 
+# A process that copies nothing imports no client.
+# ruff: noqa: PLC0415
+
 
 _ROWS: Final = 5_000
 """Records turned into Python objects at once: they stay in the caches of the processor."""
@@ -135,8 +138,6 @@ def rows_of(batch: pa.RecordBatch) -> list[Sent]:
 
 # One producer of one transactional id that copies one partition: from here on, all others of that id are fenced.
 
-
-# ruff: noqa: PLC0415 - whoever copies nothing imports no client
 
 _TAKEN: Final = "Nothing is lost: another process copies it now, and goes on. Run again later."
 _ABORT_S: Final = 10.0
@@ -305,9 +306,6 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
 
 # What `transaction.py` does, by the protocol itself: for records that librdkafka cannot write as they are.
 
-
-# A process that meets no such record imports no client.
-# ruff: noqa: PLC0415
 
 _TRANSACTIONAL_ID: Final = 1
 """What kind of coordinator is looked for."""

@@ -27,6 +27,9 @@ from reconciler.runtime.retry import pause
 if TYPE_CHECKING:
     from reconciler.records.log import Isolation
 
+# A process that meets no such record imports no client.
+# ruff: noqa: PLC0415
+
 
 _opened: Final[dict[tuple[int, str, bytes], KafkaClient]] = {}
 _opening: Final = threading.Lock()
@@ -354,9 +357,6 @@ def _snappy(block: bytes) -> bytes:
 
 T = TypeVar("T")
 
-# A process that meets no such record imports no client.
-# ruff: noqa: PLC0415
-
 _FETCH_BYTES: Final = 8 << 20
 _FETCH_VERSIONS: Final = (4, 12)
 """From 13 on topics are named by their ids."""
@@ -513,9 +513,6 @@ def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitte
 
 # Records that librdkafka cannot write, written as batches packed here: once each, in their order.
 
-
-# A process that meets no such record imports no client.
-# ruff: noqa: PLC0415
 
 _BATCH_BYTES: Final = 1_000_000
 _OVERHEAD: Final = 1_024
