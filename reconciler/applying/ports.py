@@ -16,7 +16,7 @@ from reconciler.runtime.effects import Effects
 from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition
-"""What the jobs do: a copy, or a transition that needs two clusters and copies between them (`lanes.is_driven`)."""
+"""What the jobs do: a copy, or a transition that needs two clusters and copies between them (`engine.is_driven`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,7 +345,7 @@ def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
     return verdict.is_allowed or verdict.rule is None  # Without a rule it only lacks one that allows.
 
 
-# Access rules that a link brings to a catalog (`resources/rulesync.py`). Pure, within one commit.
+# Access rules that a link brings to a catalog (`resources/mirrors.py`). Pure, within one commit.
 
 
 _NONE: Final[RuleFields] = {}

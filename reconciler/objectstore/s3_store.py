@@ -1,7 +1,7 @@
 """The object store in an S3 bucket: conditional writes, multipart uploads, listings and versions.
 
 A version is an ETag. Bodies above 32 MiB go in parts, several at once; copies between buckets of one endpoint are
-made by the server. What a location leaves open comes from the AWS environment and profile (`client.py`); the store
+made by the server. What a location leaves open comes from the AWS environment and profile (`s3_client.py`); the store
 travels with everything resolved, credentials included, so pickle it only to where they may go.
 """
 

@@ -252,7 +252,7 @@ class Operation:
 class MirrorEntry:
     """What makes a topic a mirror: its link, its source, known by id from the first look at it, and its state.
 
-    `state` is the one it keeps; what its link imposes on it is not written into every mirror (`mirroring.status_of`).
+    `state` is the one it keeps; what its link imposes on it is not written into every mirror (`status_of`).
     `since_ms` is when it came into it. `stopped_by` is the verb that ended it. `begins` is where its partitions began,
     where that is not the beginning of its source's. `rules` are the access rules that its link brought, by path.
     `ended` are the operations that were over last, by id: whoever comes late does not begin one of them again.
@@ -780,7 +780,7 @@ class GroupOffsetsResult:
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Access rules of one topic or namespace, path → operations (`resources/aclpaths.py`)."""
+"""Access rules of one topic or namespace, path → operations (`resources/acls.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typer import Argument, Option
 from reconciler.cli.options import Files, Place, TextOrJson, bundled
 from reconciler.cli.present import present
 from reconciler.cli.show import approved
-from reconciler.cli.text.topics_text import deletion_done_text, deletion_text_groups_text, reset_done_text, reset_text
+from reconciler.cli.text.topics_text import deletion_done_text, group_deletion_text, reset_done_text, reset_text
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.groups import GroupDeletion, GroupReset
@@ -33,7 +33,7 @@ def delete_command(
     from reconciler.operations.clusters.groups import GroupChange, delete_group
 
     def confirm(deletion: GroupDeletion) -> bool:
-        return approved(deletion_text_groups_text(deletion), "Delete it?", yes=yes, form=form)
+        return approved(group_deletion_text(deletion), "Delete it?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
     done = delete_group(place.invocation(), files.select(), change, confirm=confirm)

@@ -50,8 +50,8 @@ def group_text(described: DescribedGroup) -> list[Line]:
             *(
                 row.topic,
                 str(row.partition),
-                _known_groups_text(row.committed),
-                _known_groups_text(row.lag),
+                _count_or_dash(row.committed),
+                _count_or_dash(row.lag),
                 *_ends(row),
             ),
             *(time_text(row.at_ms), _outside(row)),
@@ -86,23 +86,19 @@ def reset_text(reset: GroupReset) -> list[Line]:
         return [line(f"Nothing moves: all that group {reset.group} committed {where}")]
     if not reset.moves:
         return [line(f"Group {reset.group} is there already: nothing moves")]
-    rows = [
-        (move.topic, str(move.partition), _known_groups_text(move.before), "→", *_move(move)) for move in reset.moves
-    ]
+    rows = [(move.topic, str(move.partition), _count_or_dash(move.before), "→", *_move(move)) for move in reset.moves]
     return [
         line(Span("~ ", Tone.CHANGE), Span(reset.group, Tone.STRONG), f" on {reset.cluster}"),
         *table(("topic", "partition", "from", "", "to", ""), rows, numbers=(1, 2, 4)),
     ]
 
 
-def deletion_text_groups_text(deletion: GroupDeletion) -> list[Line]:
+def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
     """Return what is forgotten."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
     what = "all it has" if topic is None else f"what it has of {topic}"
-    cells = [
-        (row.topic, str(row.partition), _known_groups_text(row.committed), _known_groups_text(row.lag)) for row in rows
-    ]
+    cells = [(row.topic, str(row.partition), _count_or_dash(row.committed), _count_or_dash(row.lag)) for row in rows]
     return [
         line(Span("- ", Tone.DANGER), Span(group.name, Tone.STRONG), f" on {deletion.cluster}: {what}"),
         *(table(("topic", "partition", "committed", "lag"), cells, numbers=(1, 2, 3)) if cells else []),
@@ -138,7 +134,7 @@ def time_text(at_ms: int | None) -> str:
 
 
 def _lags(group: ConsumerGroup) -> str:
-    shown = [f"{row.partition}: {_known_groups_text(row.lag)}" for row in group.offsets if row.lag != 0]
+    shown = [f"{row.partition}: {_count_or_dash(row.lag)}" for row in group.offsets if row.lag != 0]
     more = f", … {counted(len(shown) - _FEW, 'more partition')}" if len(shown) > _FEW else ""
     return ", ".join(shown[:_FEW]) + more
 
@@ -166,7 +162,7 @@ def _move(move: OffsetMove) -> tuple[str, str]:
     ), f"{counted(-by, 'offset')} again" if by < 0 else f"{counted(by, 'offset')} passed over"
 
 
-def _known_groups_text(count: int | None) -> str:
+def _count_or_dash(count: int | None) -> str:
     return "-" if count is None else count_text(count)
 
 

@@ -298,7 +298,7 @@ class Gate:
             self._clamp(partition, 0)
 
     def _clamp(self, partition: int, end: int) -> None:
-        """Hold groups to the end of what was mirrored before producers write there (`linking.clamping`)."""
+        """Hold groups to the end of what was mirrored before producers write there."""
         if self.writer == PRODUCERS:
             clamp_groups(self.store, self.topic_id, {partition: end})
 

@@ -312,7 +312,7 @@ def position_of(head: Head | None) -> Position:
 # Heads go from one writer to another: to producers when mirroring ends, to a link when a topic becomes a mirror.
 #
 # The catalog says so first. A swap under the next epoch then shuts the old writer out, whatever it had begun; a head
-# that nobody came to is taken over by the next append (`partition.gate`).
+# that nobody came to is taken over by the next append (`gate.py`).
 
 
 LINK: Final = "link:"

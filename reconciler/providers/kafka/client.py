@@ -48,7 +48,7 @@ class KafkaClient:
     """One connection to one cluster, opened when it is first needed. Safe to share between threads."""
 
     def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]]) -> None:
-        """Take what the cluster is called in the files, and what gives the settings `connecting.opened_admin` takes."""
+        """Take what the cluster is called in the files, and what gives the settings `connection.opened_admin` takes."""
         self.name, self._settings = name, settings
         self._admin: Any = None
         self._opening = threading.Lock()

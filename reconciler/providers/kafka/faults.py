@@ -166,7 +166,7 @@ _HINTS: Final = {
 
 @runtime_checkable
 class _Dead(Protocol):
-    """An error that connections died of; `connecting.py` lends it what it knows of the way."""
+    """An error that connections died of; `reachability.py` lends it what it knows of the way."""
 
     told: Any
 

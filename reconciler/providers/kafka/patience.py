@@ -150,5 +150,5 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """Return True if no broker can have seen the request: `connecting.py` marks what no connection was made for."""
+    """Return True if no broker can have seen the request: `connection.py` marks what no connection was made for."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)

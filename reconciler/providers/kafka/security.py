@@ -1,7 +1,7 @@
 """Security settings of both client libraries: TLS, SASL, tokens.
 
 Both results are plain values that travel to executors; passwords and keys stay `Secret` in them, and whoever opens a
-client reveals them: `connecting.py` for administration, `revealing.py` for records.
+client reveals them: `connection.py` for administration, `revealed` for records.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ _PATIENT: Final = {
 
 
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of the client for administration, as `connecting.opened_admin` takes them.
+    """Return the settings of the client for administration, as `connection.opened_admin` takes them.
 
     Raises:
         UserError: A secret or a file cannot be read, or an address is none.

@@ -304,7 +304,7 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
         raise RetryableError(message, hint="Nothing of that was committed: run the same command again.")
 
 
-# What `transaction.py` does, by the protocol itself: for records that librdkafka cannot write as they are.
+# What `Transactions` does, by the protocol itself: for records that librdkafka cannot write as they are.
 
 
 _TRANSACTIONAL_ID: Final = 1

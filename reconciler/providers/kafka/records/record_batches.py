@@ -352,7 +352,7 @@ def _snappy(block: bytes) -> bytes:
     return bytes(pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True))
 
 
-# Requests to leaders for the records that librdkafka cannot read or write (`batches.py`), over the other client.
+# Requests to leaders for the records that librdkafka cannot read or write, over the other client.
 
 
 T = TypeVar("T")
