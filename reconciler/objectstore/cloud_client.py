@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from reconciler.errors import UserError
 from reconciler.objectstore.cloud_faults import cloud_faults
-from reconciler.objectstore.place import Place
-from reconciler.objectstore.settings import Secret, StoreSettings
+from reconciler.objectstore.settings import Place, Secret, StoreSettings
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore

@@ -37,7 +37,7 @@ from reconciler.objectstore.cloud_faults import (
     status_of,
     told,
 )
-from reconciler.objectstore.place import Place
+from reconciler.objectstore.settings import Place, StoreSettings
 from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import AzureStore, GCSStore
 
-    from reconciler.objectstore.settings import StoreSettings
 
 PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from reconciler.errors import UserError
-from reconciler.objectstore.place import Place
 from reconciler.objectstore.s3_faults import s3_faults
-from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
+from reconciler.objectstore.settings import Credentials, Place, Secret, StoreSettings
 from reconciler.objectstore.wrappers import note_attempt
 from reconciler.runtime.retry import Backoff
 

@@ -26,15 +26,13 @@ from reconciler.objectstore.base import (
     probe_conditions,
     rest_of,
 )
-from reconciler.objectstore.place import Place
 from reconciler.objectstore.s3_client import Clients, ObjectName, copied_from, named
 from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
+from reconciler.objectstore.settings import Place, StoreSettings
 from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-
-    from reconciler.objectstore.settings import StoreSettings
 
 
 # What lies under a prefix of a bucket, in the order of the keys.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconciler.errors import UserError
+from reconciler.objectstore.base import check_key
 
 # Keys of an account, which travel inside pickles and are never shown.
 
@@ -108,3 +110,101 @@ class StoreSettings:
     def below(self, prefix: str) -> StoreSettings:
         """Return the location of a folder inside this one."""
         return replace(self, url=f"{self.url.rstrip('/')}/{prefix}")
+
+
+# Where in an object storage a store lies: a bucket (Azure's container) and a prefix.
+
+
+LONGEST_KEY_BYTES: Final = 1_024
+"""Of S3, Google Cloud Storage and, in characters, Azure."""
+
+
+class _Rules(NamedTuple):
+    """What one kind of storage calls a bucket, and what such a name may be."""
+
+    storage: str
+    noun: str
+    name: str
+    told: str
+    reserved: str | None = None
+    """What no key may have, though others take it."""
+
+
+_SMALL: Final = "have 3 to 63 small letters, digits"
+_RULES: Final = {
+    "s3": _Rules("S3", "bucket", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", f"{_SMALL}, dots and hyphens"),
+    "gs": _Rules(
+        "Google Cloud Storage",
+        "bucket",
+        r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]",
+        f"{_SMALL}, dots, hyphens and underscores",
+        r"[\x00-\x1f\x7f]",
+    ),
+    "az": _Rules(
+        "Azure",
+        "container",
+        r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
+        f"{_SMALL} and single hyphens",
+        r"[\x00-\x1f\x7f\\\\]|\.(/|$)",
+    ),
+}
+"""Patterns are text, and compiled once a bucket is named. Azure takes a backslash for a slash, and leaves away a dot at
+the end of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bucket and what all keys of the store begin with: nothing, or a prefix that ends in a slash."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def of(cls, settings: StoreSettings) -> Place:
+        """Return the place a location names.
+
+        Raises:
+            UserError: It names no bucket, or one or a prefix that cannot be.
+        """
+        rules = _RULES[settings.scheme]
+        bucket, _, prefix = settings.rest.partition("/")
+        if not re.fullmatch(rules.name, bucket):
+            message = f"{settings.url}: {bucket!r} is not the name of a {rules.noun}"
+            raise UserError(message, hint=f"Names {rules.told}: {settings.scheme}://{rules.noun}/prefix.")
+        prefix = prefix.rstrip("/")
+        if not prefix:
+            return cls(settings.scheme, bucket, "")
+        try:
+            return cls(settings.scheme, bucket, f"{check_key(prefix)}/")
+        except UserError as error:
+            message = f"{settings.url}: {prefix!r} is not a prefix that keys can have"
+            raise UserError(message, hint="Write it without empty, '.' or '..' segments.") from error
+
+    @property
+    def url(self) -> str:
+        """The place as people write it."""
+        return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
+
+    @property
+    def noun(self) -> str:
+        """What the storage calls a bucket."""
+        return _RULES[self.scheme].noun
+
+    def name_of(self, key: str) -> str:
+        """Return the name the bucket has for a key of the store.
+
+        Raises:
+            UserError: It is no key, too long, or of characters that this storage does not keep as they are.
+        """
+        rules = _RULES[self.scheme]
+        name = self.prefix + check_key(key)
+        if len(name.encode()) > LONGEST_KEY_BYTES:
+            message = (
+                f"{self.url}: the key {key[:80]!r}… is longer than the {LONGEST_KEY_BYTES} bytes {rules.storage} allows"
+            )
+            raise UserError(message, hint="Use a shorter prefix, or shorter names.")
+        if rules.reserved is not None and re.search(rules.reserved, name):
+            message = f"{self.url}: {rules.storage} does not keep the key {key[:80]!r} as it is"
+            raise UserError(message, hint="Use a name without control characters, backslashes and dots at its end.")
+        return name

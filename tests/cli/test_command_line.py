@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.cli.app import COMMANDS, Entry, root
 from reconciler.cli.main import main
-from reconciler.operations.mirrors.maintenance import JOBS
+from reconciler.operations.run import JOBS
 from tests.cli.conftest import COMMAND, Call, Run, environment
 
 

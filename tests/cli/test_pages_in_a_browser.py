@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
 from reconciler.cli.git import Forge
+from reconciler.cli.html.graph_svg import svg_text
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.cli.html.svg import svg_text
 from reconciler.operations.show import draw_lifecycle
 from reconciler.planning.saved_plan import to_document
 from reconciler.runtime.text import visible

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from reconciler.errors import UserError
 from reconciler.jobs.scan import COLUMNS, check_schema, ddl_of
-from reconciler.jobs.writer import check_rows
+from reconciler.jobs.source import check_rows
 from tests.jobs.doubles import fill
 from tests.jobs.test_topic_stream import source
 

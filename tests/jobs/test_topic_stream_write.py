@@ -16,8 +16,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from reconciler.errors import UserError
-from reconciler.jobs.source import register
-from reconciler.jobs.writer import StagedBatch, StagedRows, StreamWriter
+from reconciler.jobs.source import StagedBatch, StagedRows, StreamWriter, register
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import AppendSink, NumberedBatch, StagedAppend
 from tests.embedded.deaths import opened

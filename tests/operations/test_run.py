@@ -20,9 +20,8 @@ from reconciler.cli.text.runs_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions
 from reconciler.operations.clusters.consume import produce as produce_records
-from reconciler.operations.mirrors.maintenance import JOBS, OF_CLUSTERS
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
-from reconciler.operations.run import run_every, run_once
+from reconciler.operations.run import JOBS, OF_CLUSTERS, run_every, run_once
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.protocol import Upkept
 from tests.operations.linked_shop import (

@@ -132,7 +132,7 @@ def graph_command(
         present("json" if form == "json" else "text", lambda: graph_text(picture), lambda: GraphDocument.made(picture))
         return
     if form == "svg":
-        from reconciler.cli.html.svg import svg_text
+        from reconciler.cli.html.graph_svg import svg_text
 
         out().write_bytes(svg_text(picture).encode())
         return

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.html.graph_layout import drawable
+from reconciler.cli.html.graph_svg import drawable, picture_svg
 from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, cells, named, owner_of, section
-from reconciler.cli.html.svg import picture_svg
 from reconciler.cli.text.action_words import mark
 from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values, value_text
 from reconciler.cli.text.drift_text import SIGNS, what_of

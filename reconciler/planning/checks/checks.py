@@ -25,7 +25,6 @@ from reconciler.planning.checks.mirror_checks import (
     warnings_of_restores,
 )
 from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
-from reconciler.planning.checks.name_checks import check_naming
 from reconciler.planning.checks.offline import warnings_of_rules
 from reconciler.planning.checks.tiering_checks import (
     check_tiered_topics,
@@ -49,7 +48,7 @@ from reconciler.planning.resolve.limits import (
     warnings_of_denials,
 )
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
-from reconciler.planning.resolve.physical_names import check_names
+from reconciler.planning.resolve.physical_names import check_flat_names, check_shared_names
 from reconciler.planning.selection import check_targets, warnings_of_selection
 from reconciler.planning.situation import Review, Situation, WantedResource
 from reconciler.resources.address import Address, split_name
@@ -89,8 +88,8 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_properties,
     check_tiering,
     check_tiered_topics,
-    check_names,
-    check_naming,
+    check_shared_names,
+    check_flat_names,
     check_rivals,
 )
 """What no `--allow` lifts; an address with one gets no action."""
