@@ -20,7 +20,6 @@ from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_in
 from reconciler.planning.checks.mirror_checks import (
     check_link,
     check_links,
-    check_takers,
     warnings_of_links,
     warnings_of_restores,
 )
@@ -84,7 +83,6 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_hidden,
     check_resources,
     check_links,
-    check_takers,
     check_properties,
     check_tiering,
     check_tiered_topics,

@@ -12,7 +12,7 @@ from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.limits import beyond
-from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, link_of, mirrored_back, takes, topics_on, way_of
+from reconciler.planning.resolve.mirror_sources import link_of, topics_on
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -385,37 +385,6 @@ def check_links(situation: Situation) -> Iterator[Finding]:
         yield from _check_ends(address, wanted, link, situation)
         yield from _check_half(address, wanted, link, situation)
         yield from _check_prefix(address, wanted, link, situation)
-
-
-def check_takers(situation: Situation) -> Iterator[Finding]:
-    """Yield entries that would each make the same topic their mirror: by a reversal or a restore."""
-    takers: dict[Address, list[MirrorTopic]] = {}
-    standing: set[Address] = set()
-    for address, entry in sorted(situation.entries.items()):
-        if entry.state != "reversed" or not situation.is_decidable(address):
-            continue
-        taken = takes(way_of(entry, situation))
-        if not taken and mirrored_back(entry, situation) is not None:
-            standing.add(address)
-            taken = frozenset({source_of(entry)})
-        for topic in taken:
-            takers.setdefault(topic, []).append(entry)
-    for topic, entries in sorted(takers.items()):
-        for entry in entries if len(entries) > 1 else ():
-            if entry.address in standing:
-                continue
-            others = first_few([each.address for each in entries if each is not entry], _FEW, grouping="")
-            item, seen = situation.wanted[entry.address], situation.observed.get(entry.address)
-            stopped_by = seen.stopped_by if seen is not None else None
-            role = "mirroring" if is_live(seen) else ROLE_BY_VERB.get(stopped_by or "", "failed-over")
-            yield Finding(
-                entry.address,
-                item.source,
-                f"it is declared reversed, and so is {others}: both make {topic} their mirror",
-                "A topic mirrors one other topic: say reversed in one entry only. "
-                f"This one keeps its role with state {role}.",
-                item.marks,
-            )
 
 
 def _check_ends(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
