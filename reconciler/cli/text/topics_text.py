@@ -82,8 +82,8 @@ def reset_text(reset: GroupReset) -> list[Line]:
     """Return what moves from where to where."""
     if not reset.moves and reset.shift:
         border = "first offset" if reset.shift < 0 else "end"
-        where = f"is at the {border} of its log already, and a shift goes no further"
-        return [line(f"Nothing moves: all that group {reset.group} committed {where}")]
+        where = f"is at the {border} of its log already, or it has committed nothing there"
+        return [line(f"Nothing moves: a shift moves what was committed; what group {reset.group} committed {where}")]
     if not reset.moves:
         return [line(f"Group {reset.group} is there already: nothing moves")]
     rows = [(move.topic, str(move.partition), _count_or_dash(move.before), "→", *_move(move)) for move in reset.moves]
