@@ -27,6 +27,7 @@ from reconciler.resources.base import (
     refusal,
 )
 from reconciler.resources.configs import Configs
+from reconciler.runtime.text import counted
 
 AUDIT_LOG: Final = "confluent-audit-log-events"
 SCHEMAS: Final = "_schemas"
@@ -503,3 +504,9 @@ class MirrorLink(Model):
             state=entry.state,
             configs=entry.configs,
         )
+
+
+def fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
+    """Return what is said of a topic, by cluster and full name, whose mirror has fewer partitions than it."""
+    what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
+    return f"{what}: it has {counted(needed, 'partition')}, and {mirror[1]} {has:,}"

@@ -866,12 +866,6 @@ def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
     )
 
 
-def fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
-    """Return what is said of a topic, by cluster and full name, whose mirror has fewer partitions than it."""
-    what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
-    return f"{what}: it has {counted(needed, 'partition')}, and {mirror[1]} {has:,}"
-
-
 _FEW: Final = 8
 
 

@@ -22,7 +22,7 @@ from reconciler.planning.actions import Action, Transition
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
 from reconciler.resources import mirrors
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
-from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
 from reconciler.resources.mirrors import (
     PROMOTE,
     RESTORE,
@@ -169,9 +169,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
         )
     if peer.partitions < topic.partitions:
         raise UserError(
-            mirrors.fewer_partitions(
-                (cluster, full_name), topic.partitions, (peer.cluster, peer.name), peer.partitions
-            ),
+            fewer_partitions((cluster, full_name), topic.partitions, (peer.cluster, peer.name), peer.partitions),
             hint=f"Declare {address_of('topic', peer.cluster, peer.name)} with `partitions: {topic.partitions}`, "
             "and apply that first.",
         )

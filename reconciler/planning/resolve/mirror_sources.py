@@ -40,8 +40,13 @@ from reconciler.planning.situation import (
 )
 from reconciler.resources.acls import EVERYONE, Binding, writers
 from reconciler.resources.address import Address, address_of, full_name_of, join_name, kind_of, split_name
-from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic, takes_name
-from reconciler.resources.mirrors import fewer_partitions
+from reconciler.resources.mirror_link import (
+    SYNCED_BY_DEFAULT,
+    MirrorLink,
+    MirrorTopic,
+    fewer_partitions,
+    takes_name,
+)
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
