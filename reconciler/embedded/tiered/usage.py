@@ -443,10 +443,16 @@ class Size:
     """Every partition ever written to, in order."""
     positions: Positions = field(default_factory=dict)
     """Where they stand."""
+    older: Mapping[int, int] = field(default_factory=dict)
+    """Time in ms → how many bytes are older: of parts, and of pages that are small, by their newest record."""
 
 
-def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None) -> Size:
+def size_of(
+    store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
+) -> Size:
     """Measure one topic, each record once: what is local, and what is in object storage alone.
+
+    `cuts`: times in ms of which it tells how many bytes are older.
 
     One listing, one GET for each partition ever written, one more where some of it is remote only, and a few where
     pages are large.
@@ -473,6 +479,7 @@ def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambd
             for number, head in sorted(heads.items())
         ),
         {number: position_of(head) for number, head in sorted(heads.items())},
+        {cut: sum(size for newest, size in stretches if newest < cut) for cut in cuts},
     )
 
 

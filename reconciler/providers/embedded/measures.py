@@ -13,7 +13,7 @@ from reconciler.embedded.segments.head import NEVER_WRITTEN
 from reconciler.embedded.tiered.usage import StorageReport, manifests_of, size_of
 from reconciler.providers.protocol import Standing
 from reconciler.resources.address import Address, full_name_of
-from reconciler.resources.measures import Measure, Measures, TopicStorage
+from reconciler.resources.measures import NO_CUTS, Cuts, Measure, Measures, TopicStorage
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
@@ -27,7 +27,7 @@ MEASURED_PARTITIONS: Final = 1_000
 _NOTHING: Final = Measure(0, 0)
 
 
-def measured(cluster: EmbeddedCluster, addresses: Sequence[Address]) -> Measures:
+def measured(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
     """Return what topics hold, those asked for first before the others, as long as partitions are left to look at."""
     catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
     names = {address: full_name_of(address) for address in addresses}
@@ -41,7 +41,7 @@ def measured(cluster: EmbeddedCluster, addresses: Sequence[Address]) -> Measures
         elif heads <= left:
             left -= heads
             manifest_of = manifests_of(cluster.storage, catalog, names[address], cluster.cluster_id)
-            size = size_of(cluster.store, topic.id, manifest_of)
+            size = size_of(cluster.store, topic.id, manifest_of, cuts.get(address, ()))
             tiered = () if topic.tiering is None else size.tiered
             newest_ms = max((newest for newest, _ in size.ages), default=None)
             found[address] = Measure(
@@ -52,6 +52,7 @@ def measured(cluster: EmbeddedCluster, addresses: Sequence[Address]) -> Measures
                 tiered=tiered,
                 positions=size.positions,
                 newest_ms=newest_ms,
+                older=size.older,
             )
     return found
 

@@ -387,9 +387,9 @@ class EmbeddedProvider:
         self._cluster().catalog.commit(decide)
         return refused
 
-    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:  # noqa: ARG002 - of the protocol
+    def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""
-        return measured(self._cluster(), addresses)
+        return measured(self._cluster(), addresses, cuts)
 
     def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
         """Return what new topics could be made from: a GET for each, its partitions; a listing where only a name is."""

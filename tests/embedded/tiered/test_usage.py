@@ -14,7 +14,7 @@ from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.embedded.keys import STORAGE
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.tiered.manifest import ManifestSwap
-from reconciler.embedded.tiered.usage import SHOWN, manifests_of, size_of
+from reconciler.embedded.tiered.usage import SHOWN, STRETCHES, manifests_of, size_of
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.measures import report_of, storages_in
@@ -102,6 +102,18 @@ def test_what_lies_in_both_tiers_counts_once_in_sums(storage: ObjectStore) -> No
     size = size_of(tier.store, tier.cluster.topic(TOPIC).id, manifest_of)
     assert (size.bytes, size.records) == (moved.log_bytes, 10)
     assert sum(stored for _, stored in size.ages) == size.bytes
+
+
+def test_what_is_older_than_a_time_is_told_of_each_part_however_many_there_are() -> None:
+    tier = tiered()
+    for _ in range(STRETCHES + STRETCHES // 2):
+        tier.fill(1)
+        tier.clock.now_ms += 1_000
+    last = head_of(tier.cluster).entries[-1]
+    cut = last.max_ts
+    size = size_of(tier.store, tier.cluster.topic(TOPIC).id, cuts=[cut])
+    assert size.older == {cut: size.bytes - last.bytes}
+    assert sum(stored for newest, stored in size.ages if newest < cut) < size.older[cut], "stretches are joined"
 
 
 @pytest.mark.fact("F-R-070")
