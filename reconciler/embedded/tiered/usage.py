@@ -444,7 +444,7 @@ class Size:
     positions: Positions = field(default_factory=dict)
     """Where they stand."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → how many bytes are older: of parts, and of pages that are small, by their newest record."""
+    """Time in ms → how many bytes are older; a page of which some is older counts as a whole."""
 
 
 def size_of(
@@ -460,7 +460,7 @@ def size_of(
     heads = read_heads(store, topic_id)
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
     stretches = [stretch for head in heads.values() for stretch in _stretches(store, head, longest)]
-    total, records = sum(size for _, size in stretches), sum(head.records for head in heads.values())
+    total, records = sum(each.bytes for each in stretches), sum(head.records for head in heads.values())
     remote = dict.fromkeys(heads, 0)
     for number, manifest in _manifests(heads, manifest_of):
         head, named = heads[number], list[PageRef | Entry]([*manifest.pages, *manifest.entries])
@@ -468,18 +468,18 @@ def size_of(
             share = share_within(each, head.start, head.local_start)
             total, records = total + share.bytes, records + share.records
             remote[number] += share.bytes
-            stretches.append((each.max_ts, share.bytes))
+            stretches.append(_Stretch.of(each, share.bytes))
     return Size(
         total,
         records,
-        _ages([(at_ms, size) for at_ms, size in stretches if size]),
+        _ages([(each.newest_ms, each.bytes) for each in stretches if each.bytes]),
         sum(head.stored_bytes - share_below(head, head.uploaded_to).bytes for head in heads.values()),
         tuple(
             TieredPartition(number, head.start, head.local_start, head.uploaded_to, remote[number])
             for number, head in sorted(heads.items())
         ),
         {number: position_of(head) for number, head in sorted(heads.items())},
-        {cut: sum(size for newest, size in stretches if newest < cut) for cut in cuts},
+        {cut: sum(each.bytes for each in stretches if each.expires_ms < cut) for cut in cuts},
     )
 
 
@@ -492,7 +492,20 @@ def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator
                 yield number, manifest
 
 
-def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[tuple[int, int]]:
+class _Stretch(NamedTuple):
+    """Parts that lie together."""
+
+    newest_ms: int
+    expires_ms: int
+    """The time of the record that keeps the first of them; of a page its oldest, as its parts were not looked at."""
+    bytes: int
+
+    @classmethod
+    def of(cls, named: PageRef | Entry, size: int) -> _Stretch:
+        return cls(named.max_ts, named.min_ts if isinstance(named, PageRef) else named.max_ts, size)
+
+
+def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretch]:
     """Yield what lies in each page and entry; pages that hold more than `longest` bytes are looked into."""
     pages = list(reversed(head.pages))
     while pages:
@@ -500,8 +513,8 @@ def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[tuple[i
         if page.level and page.bytes > longest:
             pages += reversed(read_pages(store, page))
         else:
-            yield page.max_ts, page.bytes
-    yield from ((entry.max_ts, entry.bytes) for entry in head.entries)
+            yield _Stretch.of(page, page.bytes)
+    yield from (_Stretch.of(entry, entry.bytes) for entry in head.entries)
 
 
 def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

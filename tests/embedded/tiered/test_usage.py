@@ -104,16 +104,16 @@ def test_what_lies_in_both_tiers_counts_once_in_sums(storage: ObjectStore) -> No
     assert sum(stored for _, stored in size.ages) == size.bytes
 
 
-def test_what_is_older_than_a_time_is_told_of_each_part_however_many_there_are() -> None:
+def test_what_is_older_than_a_time_is_told_of_each_part_and_of_a_page_that_crosses_it_as_a_whole() -> None:
     tier = tiered()
     for _ in range(STRETCHES + STRETCHES // 2):
         tier.fill(1)
         tier.clock.now_ms += 1_000
-    last = head_of(tier.cluster).entries[-1]
-    cut = last.max_ts
-    size = size_of(tier.store, tier.cluster.topic(TOPIC).id, cuts=[cut])
-    assert size.older == {cut: size.bytes - last.bytes}
-    assert sum(stored for newest, stored in size.ages if newest < cut) < size.older[cut], "stretches are joined"
+    head = head_of(tier.cluster)
+    page, parts = head.pages[0], head.entries
+    size = size_of(tier.store, tier.cluster.topic(TOPIC).id, cuts=[page.min_ts, page.max_ts, parts[9].max_ts])
+    assert list(size.older.values()) == [0, page.bytes, size.bytes - sum(part.bytes for part in parts[9:])]
+    assert sum(stored for newest, stored in size.ages if newest < page.max_ts) == 0, "of stretches the newest counts"
 
 
 @pytest.mark.fact("F-R-070")
