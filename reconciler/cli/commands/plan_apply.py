@@ -335,7 +335,7 @@ def run_command(
     are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
 
     JOBS: mirror, migrations, deletions, disablings, recoveries, replicas, rewrites, transactions, roll, upload,
-    retention, compact, merge, scrub, metadata, sweep; several with commas between.
+    scrub, retention, compact, merge, metadata, sweep; several with commas between.
     """
     if once == (interval is not None):
         raise UsageError("run needs --once or --interval", hint="Write: reconciler run --once, or --interval 30s")
