@@ -51,9 +51,9 @@ def missing_offsets(store: ObjectStore, key: str, first: int, last: int) -> Miss
 
 
 def look_again(look: Callable[[], T]) -> T:
-    """Return what `look` returns: it looks anew, three times in all, where an object that was named is not there.
+    """Call `look` up to three times: again where an object that a head or manifest names is not there.
 
-    Maintenance may have put another object in its place and deleted it: the head or manifest, read again, tells.
+    Maintenance may have replaced and deleted that object. The head or manifest, read again, names the new one.
 
     Raises:
         MissingObjectError: It was not there the last time either.

@@ -66,7 +66,7 @@ def refused(what: str, error: Exception, *, said: str = "") -> ReconcilerError:
 
 
 def failed(what: str, error: Exception) -> ReconcilerError:
-    """Return the error for a job that Spark gave up; if an error of ours is the cause, with what that one advises."""
+    """Return the error for a job that failed in Spark; the cause gives its hint where it is an error of ours."""
     said = str(error)
     if ours := _OURS.findall(said):
         name, words = ours[-1]

@@ -577,7 +577,7 @@ def _blocked(release: Release) -> BlockedError:
     return BlockedError(message, hint=f"Where that cluster is gone for good, allow it once with: {command}")
 
 
-# Topics that somebody looks for, and that were unmounted: where they lie, and how to mount them again.
+# Unmounted topics that a command asks for: where their records are, and how to mount them again.
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,12 +132,14 @@ def stopped_mirrors(
             if (mirror.source, mirror.source_cluster) == (full_name, cluster) and mirror.status is MirrorStatus.STOPPED
         ]
 
-    answers = list(side_by_side(look, both_ways, name="restore"))
-    found = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
-    unanswered = [answer for answer in answers if isinstance(answer, ReconcilerError)]
+    def over_links(links: Sequence[LinkSeen]) -> tuple[list[MirrorSeen], list[ReconcilerError]]:
+        answers = list(side_by_side(look, links, name="restore"))
+        mirrors_there = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
+        return mirrors_there, [answer for answer in answers if isinstance(answer, ReconcilerError)]
+
+    found, unanswered = over_links(both_ways)
     if not found and not unanswered:
-        answers = list(side_by_side(look, [link for link in asked if not is_both_ways(link)], name="restore"))
-        found = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
+        found, _ = over_links([link for link in asked if not is_both_ways(link)])
     return StoppedMirrors(providers, cluster, full_name, tuple(found), tuple(unanswered), tuple(sorted(over or ())))
 
 
