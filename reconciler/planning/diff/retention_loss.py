@@ -67,8 +67,12 @@ class Keeping:
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
         if _LOCAL[0] not in catalog:
             return was, will
-        is_tiered = any(side.acting(switch) == "true" for side in (before, after) for switch in _SWITCHES)
-        return _raised(was, before), _raised(will, after) if is_tiered else will
+        raised = _raised(will, after)
+        if raised != will and not any(
+            side.acting(switch) == "true" for side in (before, after) for switch in _SWITCHES
+        ):
+            raised = will
+        return _raised(was, before), raised
 
     @classmethod
     def read(
