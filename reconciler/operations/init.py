@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -107,6 +108,7 @@ def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references:
     return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
 
 
+@cache
 def schema_text() -> str:
     """Return the JSON Schema of manifests, as a workspace keeps it in `SCHEMA`."""
     from reconciler.manifests.json_schema import schemas  # noqa: PLC0415 - other commands write no schema

@@ -128,6 +128,7 @@ def test_a_register_of_a_cluster_is_put_back_from_the_versions_of_its_bucket(buc
     bucket.finds_all_applied()
 
 
+@pytest.mark.thorough
 def test_several_registers_are_put_back_at_once_also_those_that_an_empty_catalog_hides(bucket: Bucket) -> None:
     bucket.produce("one")
     for prefix in ("west/cluster.json", "west/catalog/head.json", "west/heads/"):
@@ -136,6 +137,7 @@ def test_several_registers_are_put_back_at_once_also_those_that_an_empty_catalog
     assert bucket.records() == ['"one"']
 
 
+@pytest.mark.thorough
 def test_an_empty_lockfile_is_made_anew_by_state_repair(bucket: Bucket) -> None:
     bucket.empty("state/lockfile.json")
     for command in (("plan",), ("apply", "--yes")):
@@ -222,6 +224,7 @@ def test_the_hint_of_a_repair_is_not_the_command_that_was_typed(
     assert "cluster check CLUSTER" not in said.err + said.out + typed("cluster", "check", "west").out
 
 
+@pytest.mark.thorough
 def test_a_catalog_that_was_cut_off_before_any_record_was_written_is_begun_again(
     typed: Call, s3_server: S3Server, s3_environ: dict[str, str]
 ) -> None:
@@ -240,6 +243,7 @@ def test_a_catalog_that_was_cut_off_before_any_record_was_written_is_begun_again
     bucket.finds_all_applied()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "mend"), [("state/lockfile.json", ["state", "repair", "--yes"]), ("west/cluster.json", None)]
 )

@@ -99,6 +99,7 @@ def test_an_apply_folds_its_plan_and_leaves_the_rest_in_sight(call: Call, run: R
     assert (tmp_path / "log").read_text() == ""
 
 
+@pytest.mark.thorough
 def test_json_holds_no_command(call: Call, run: Run) -> None:
     assert call("validate").code == 0
     for arguments in (("plan", "--format", "json"), ("apply", "--yes", "--format", "json")):

@@ -121,6 +121,7 @@ print("The end")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [Size(80, 24), Size(40, 20)], ids=str)
 def test_the_table_is_gone_when_the_run_has_ended(on_terminal: OnTerminal, size: Size) -> None:
     code, shown = on_terminal(
@@ -133,6 +134,7 @@ def test_the_table_is_gone_when_the_run_has_ended(on_terminal: OnTerminal, size:
     assert not hides_cursor(shown)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_a_clean_terminal(on_terminal: OnTerminal) -> None:
     size = Size(80, 24)
     code, shown = on_terminal(
@@ -143,6 +145,7 @@ def test_ctrl_c_leaves_a_clean_terminal(on_terminal: OnTerminal) -> None:
     assert not hides_cursor(shown)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"CI": "true"}, {"GITHUB_ACTIONS": "true"}], ids=str)
 def test_nothing_is_drawn_over_where_each_line_stays(on_terminal: OnTerminal, environ: dict[str, str]) -> None:
     program = PROGRAM.replace("os.read(0, 1)", "")

@@ -104,6 +104,7 @@ def test_a_run_is_told_layer_by_layer_and_shows_no_secret(run: Run, tmp_path: Pa
     assert any(register.startswith("heads/") for register in swapped)
 
 
+@pytest.mark.thorough
 def test_without_it_nothing_is_said(run: Run) -> None:
     assert run("init").stderr == ""
     said = run("apply", "--yes")

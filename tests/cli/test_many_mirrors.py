@@ -189,6 +189,7 @@ def many(twins: Twins) -> Twins:
     return twins
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("state", [(), ("--no-state",)], ids=["with the state", "without"])
 def test_many_mirrors_are_foreseen_as_one_is_and_done_together(many: Twins, state: tuple[str, ...]) -> None:
     # One source is gone, and one is another topic by now: what is lost of those cannot be told.

@@ -312,6 +312,7 @@ def test_a_restore_that_is_killed_goes_on_where_it_was(shop: Shop, step: str, wh
     assert "nothing to do" in shop.does("plan")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("part", "gone"),
     [

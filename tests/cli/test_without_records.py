@@ -58,6 +58,7 @@ def test_the_way_from_init_to_an_empty_plan_and_drift_needs_neither(tmp_path: Pa
     assert "No drift" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     [f"topic consume {TOPIC}", f"verify {TOPIC} {TOPIC}", "run --once", "cluster check west"],
@@ -71,6 +72,7 @@ def test_what_reads_records_says_what_to_install(command: str, tmp_path: Path) -
     assert "bug" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_plan_with_a_job_is_shown_and_an_apply_refuses_it_before_anything_is_done(tmp_path: Path) -> None:
     assert run(tmp_path, "init").returncode == 0
     (tmp_path / "manifests" / "link.yaml").write_text(LINK)

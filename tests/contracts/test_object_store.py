@@ -479,6 +479,7 @@ def test_an_update_that_fences_raises_the_epoch(store: ObjectStore) -> None:
         assert held.epoch == turn
 
 
+@pytest.mark.thorough
 def test_updates_of_many_threads_all_happen(store: ObjectStore) -> None:
     register = Register(store, "r", format=FORMAT)
 

@@ -291,6 +291,7 @@ def test_what_another_owns_is_taken_from_it_by_name_alone_and_else_nothing_is(pr
     assert provider.own(OwnerChange(ANNA, {"topic/orders": ANNA})) == {"topic/orders": BOB}
 
 
+@pytest.mark.thorough
 def test_of_many_that_take_one_topic_at_once_one_wins_and_all_others_are_told(
     provider: Provider, declared: Cluster, tmp_path: Path
 ) -> None:
@@ -434,6 +435,7 @@ def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -
     assert [row["value"] for row in rows_of(provider.log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
 
 
+@pytest.mark.thorough
 def test_measuring_is_not_bounded_by_what_was_never_written_to(provider: Provider) -> None:
     wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]
     done(provider, *map(create, wide))

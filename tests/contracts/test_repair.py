@@ -13,13 +13,13 @@ from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY
 from reconciler.state.repair import Choice, Repair, judge, mend
 from reconciler.state.snapshots import read_snapshot
-from tests.servers.stores import KINDS, fresh_store
+from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 from tests.state.leftovers import body, left
 from tests.state.samples import SHOP, claim
 from tests.state.simulation import Simulation, simulate
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """Two states, and an open run."""
     store = fresh_store(request, tmp_path / "state")

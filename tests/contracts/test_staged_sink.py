@@ -16,7 +16,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange, StagedSink, TopicLog
 from tests.embedded.samples import NOW, cluster_in, numbered, read
-from tests.servers.stores import KINDS, fresh_store
+from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "west")
 

@@ -15,13 +15,13 @@ from reconciler.records.log import Digest, OffsetRange, TopicLog
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.contracts.topics import EmbeddedTopic, KafkaTopic, Topic
 from tests.embedded.samples import NOW, numbered, read, rows_of
-from tests.servers.stores import KINDS, fresh_store
+from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 BROKERS = ("kafka_broker", "kafka_39")
 ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))
 
 
-@pytest.fixture(params=[*KINDS, *ON_BROKERS])
+@pytest.fixture(params=[*ON_SERVERS_THOROUGHLY, *ON_BROKERS])
 def topic(request: pytest.FixtureRequest, tmp_path: Path) -> Topic:
     if request.param in BROKERS:
         return KafkaTopic(request.getfixturevalue(request.param), request.getfixturevalue("kafka_prefix"))

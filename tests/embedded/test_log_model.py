@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ appends = st.lists(st.lists(record, min_size=1, max_size=8), max_size=6)
 cuts = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(appends=appends, ranges=st.lists(cuts, min_size=1, max_size=4), tail=st.sampled_from([1, 2, 4, 64]))
 def test_a_log_is_a_list(appends: list[list[dict[str, Any]]], ranges: list[list[int]], tail: int) -> None:

@@ -51,6 +51,7 @@ def run(store: Callable[[], ObjectStore], *, examples: int, steps: int, is_new: 
     run_state_machine_as_test(machine, settings=budget)
 
 
+@pytest.mark.thorough
 def test_in_memory() -> None:
     run(MemoryStore, examples=12, steps=30)
 

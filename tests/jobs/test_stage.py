@@ -187,6 +187,7 @@ def much(west: EmbeddedCluster) -> EmbeddedCluster:
     return west
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_all_partitions_are_rolled_by_one_stage(much: EmbeddedCluster, spark: SparkSession) -> None:
     before = {partition: (held(much, partition), digest_in(much, partition)) for partition in range(PARTITIONS)}
@@ -217,6 +218,7 @@ def test_keys_are_compacted_on_executors(much: EmbeddedCluster, spark: SparkSess
     assert [row["key"] for row in held(much, 7)][:6] == [b"a1", b"b1", b"a2", b"b2", b"a0", b"b0"]
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_segments_are_uploaded_and_merged_on_executors(spark: SparkSession, tmp_path: Path) -> None:
     storage = DirectoryStore(tmp_path / "storage")

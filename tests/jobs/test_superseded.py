@@ -51,6 +51,7 @@ def compared(west: EmbeddedCluster, east: EmbeddedCluster, *, deep: bool = False
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("compacted", ["west", "east", "both"])
 def test_what_compaction_took_from_one_side_is_no_difference(

@@ -91,6 +91,7 @@ def trimmed(cluster: EmbeddedCluster) -> int:
     return start
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_stream_goes_on_where_it_was_and_takes_what_came_since(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
@@ -113,6 +114,7 @@ def test_a_batch_has_at_most_so_many_offsets(spark: SparkSession, west: Embedded
     assert sorted(row for batch in batches for row in batch) == [(p, o) for p in range(2) for o in range(10)]
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
@@ -125,6 +127,7 @@ def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(
         run(spark, west, tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_what_retention_removed_is_an_error_that_names_it_unless_it_may_be_lost(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
@@ -418,6 +421,7 @@ def test_options_that_a_stream_does_not_take_are_refused(
             ask()
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_stream_that_is_refused_ends_with_the_reason(
     spark: SparkSession, west: EmbeddedCluster, tmp_path: Path

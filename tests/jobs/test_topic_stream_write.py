@@ -70,6 +70,7 @@ def test_a_stream_writes_each_row_once_and_goes_on_after_a_restart(
     assert rows_in(west, TOTALS) == rows_in(west, TOPIC)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.usefixtures("topics")
 def test_a_batch_that_spark_did_not_note_as_done_is_not_written_again(
@@ -86,6 +87,7 @@ def test_a_batch_that_spark_did_not_note_as_done_is_not_written_again(
     assert rows_in(west, TOTALS) == rows_in(west, TOPIC)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.usefixtures("topics")
 def test_a_stream_of_totals_cannot_replace_what_is_there(
@@ -199,6 +201,7 @@ def test_a_driver_that_is_killed_around_its_commit_writes_nothing_twice(
     assert rows_in(west, TOTALS) == rows_in(west, TOPIC)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.usefixtures("topics")
 def test_a_batch_that_fails_leaves_nothing_and_is_written_by_the_next_run(

@@ -141,6 +141,7 @@ def test_empty_logs_are_equal(check: Check) -> None:
     assert [both.partition for both in comparison.partitions] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_where_they_begin_to_differ_is_found_in_a_long_log(
     check: Check, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read() -> None:
     assert document.content == {"a": "b", "c": "d"}
 
 
+@pytest.mark.thorough
 def test_more_values_than_a_document_needs_are_refused_in_little_memory() -> None:
     program = (
         "import resource, sys\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=150)
 @given(st.dictionaries(KEYS, VALUES, max_size=5))
 def test_what_is_laid_out_is_as_fmt_would_have_it(spec: dict[str, Any]) -> None:

@@ -181,6 +181,7 @@ def test_a_register_that_was_cut_off_is_as_it_was_and_fences_as_it_did(versioned
     assert register.swap(held, {"a": 3}).value == {"a": 3}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("history", "is_new"),
     [

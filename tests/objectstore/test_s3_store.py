@@ -118,6 +118,7 @@ def test_what_a_holder_writes_ends_before_its_lease_does() -> None:
 # -- everything else
 
 
+@pytest.mark.thorough
 def test_a_large_body_whose_last_answer_was_lost_is_there_once(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy
 ) -> None:

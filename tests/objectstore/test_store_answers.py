@@ -169,6 +169,7 @@ def test_unconditional_writes_whose_answer_was_lost_are_done(
     assert body_of(truth, "copied") == b"1"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", [Lost(), Broken()], ids=["lost", "broken off"])
 def test_a_deletion_whose_answer_is_not_whole_is_asked_again(
     fault: Lost | Broken, store: ObjectStore, truth: ObjectStore, proxy: Proxy

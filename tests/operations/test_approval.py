@@ -289,6 +289,7 @@ def let_its_lease_grow_old(bench: Bench) -> None:
     os.utime(bench.folder / ".reconciler/lockfile.json", (then, then))
 
 
+@pytest.mark.thorough
 def test_while_a_lease_is_young_nobody_can_tell_and_that_is_said(bench: Bench) -> None:
     die_at(bench, "ActionStarted", TOPIC)
     assert kinds(bench) == [("pending", ADDRESS)]

@@ -56,6 +56,7 @@ def test_where_all_of_it_is_done_already_nothing_is_left_to_refuse(applied: Benc
     assert apply_digest(applied, digest).result is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("landed", ["not at all", "after all"])
 def test_the_rest_of_a_run_that_was_killed_is_done_with_the_same_digest(bench: Bench, landed: str) -> None:
     digest = bench.plan().plan.digest

@@ -66,6 +66,7 @@ def check(folder: Path, copied: list[int]) -> None:
     assert sum(copied) == 3 * APPENDS * PARTITIONS
 
 
+@pytest.mark.thorough
 def test_threads_copy_each_record_once(tmp_path: Path) -> None:
     linked_in(tmp_path)
     with ThreadPoolExecutor(3) as threads:

@@ -101,6 +101,7 @@ def test_looking_asks_an_s3_server_for_nothing_but_reading(
     assert {asked.method for asked in proxy.asked} == {"GET", "HEAD"}
 
 
+@pytest.mark.thorough
 def test_who_may_only_read_and_list_can_look_and_cannot_apply(
     bench: Bench, s3_server: S3Server, s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def elsewhere() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.thorough
 def test_a_folder_that_may_only_be_read_can_be_looked_at(applied: Bench, elsewhere: Path) -> None:
     make_it_worth_measuring(applied)
     shutil.copytree(applied.folder, elsewhere / "shop")

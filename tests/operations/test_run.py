@@ -393,6 +393,7 @@ def clicked(shop: Bench) -> list[str]:
 STEPS = [(*LINKING, "aim"), (*LINKING, "advance"), (*DRIVER, "drive")]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-063")
 @pytest.mark.parametrize(
     "by", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)], ids=["SIGTERM", "Ctrl-C"]

@@ -74,6 +74,7 @@ def test_zizmor_would_find_text_of_strangers_in_a_shell(injected: str, tmp_path:
     assert "template-injection" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=name_of)
 def test_a_file_follows_the_schema_that_github_publishes(path: Path) -> None:
     schema = "vendor.github-workflows" if path in WORKFLOWS else "vendor.github-actions"

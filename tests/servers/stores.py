@@ -22,6 +22,12 @@ KINDS: Final = (
     pytest.param("az", marks=pytest.mark.thorough),
 )
 """What a fixture of stores takes as its `params`."""
+ON_SERVERS_THOROUGHLY: Final = (
+    "memory",
+    "directory",
+    *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("s3", "gs", "az")),
+)
+"""The same where tests are about what is stored: stores and their swaps are tested on a server elsewhere."""
 
 
 def fresh_store(request: pytest.FixtureRequest, folder: Path) -> ObjectStore:

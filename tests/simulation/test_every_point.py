@@ -62,6 +62,7 @@ def test_what_lands_after_its_runner_died_and_was_taken_over_is_found() -> None:
     assert failures(Scenario((Visit("a", both), Visit("b", after="a"))) for both in died) == []
 
 
+@pytest.mark.thorough
 def test_what_lands_after_its_run_had_looked_and_found_nothing_is_still_ours() -> None:
     faults = [
         fault

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def test_pages_cut_anywhere_are_still_read(data: st.DataObject) -> None:
     assert len(read_journal(world.state, "a#1").pages) == length
 
 
+@pytest.mark.thorough
 @settings(few, max_examples=25)
 @given(st.data())
 def test_a_rerun_from_any_prefix_of_what_any_crash_left_converges(data: st.DataObject) -> None:

@@ -432,6 +432,7 @@ def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_questio
 # -- everything at once
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(25))
 def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_old_state(seed: int) -> None:
     """Each holder adds one to a counter kept in the state. Freezes outlast leases, so turns are taken over."""

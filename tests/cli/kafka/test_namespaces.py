@@ -65,6 +65,7 @@ def test_destroying_takes_our_rules_away_whosever_topics_carry_the_prefix(desk: 
     assert "0 resources" in desk.typed("state", "list").out
 
 
+@pytest.mark.thorough
 def test_a_namespace_that_left_the_files_goes_though_a_strangers_topic_stays(desk: Desk) -> None:
     ours = desk.topic("orders")
     desk.namespace(acls=[RULE])

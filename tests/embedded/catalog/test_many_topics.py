@@ -32,6 +32,7 @@ def provider_of(store: WatchedStore, folder: Path) -> EmbeddedProvider:
     return provider
 
 
+@pytest.mark.thorough
 def test_many_topics_are_made_changed_observed_and_deleted_in_a_few_requests(
     store: WatchedStore, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_nothing_stays_of_a_write_that_is_no_batch_of_a_stream_but_its_records(c
     assert list(cluster.store.list("transactions/")) == []
 
 
+@pytest.mark.thorough
 def test_writes_that_come_one_by_one_do_not_let_heads_grow(cluster: EmbeddedCluster) -> None:
     for _ in range(PASSING_KEPT + 3):
         assert write(cluster, tasks=[["a"]])

@@ -202,6 +202,7 @@ def test_a_reader_that_is_open_across_the_cut_reads_the_whole_or_is_told() -> No
 JOBS = ("roll", "upload", "compact", "merge", "retain")
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-125")
 @pytest.mark.parametrize("job", [*JOBS, "sweep", "finish_deletions"])
 def test_upkeep_of_the_origin_that_wakes_up_after_the_topic_moved_harms_nobody(job: str) -> None:

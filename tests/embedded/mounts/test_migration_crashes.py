@@ -49,6 +49,7 @@ def _unmount(cluster: EmbeddedCluster) -> None:
     cluster.mounts.drive(cluster.mounts.unmount(CLICKS, ORDERS))
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-124", "F-R-107", "F-R-108")
 def test_an_unmount_that_died_at_any_write_is_finished_by_the_next() -> None:
     bucket, points = filled(), 0
@@ -135,6 +136,7 @@ JOURNEYS: dict[str, tuple[str, ...]] = {
 SHORT = {"nothing more", "mounted here again"}
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-124", "F-R-111")
 @pytest.mark.parametrize(
     "journey", [each if each in SHORT else pytest.param(each, marks=pytest.mark.soak) for each in JOURNEYS]
@@ -166,6 +168,7 @@ def test_a_driver_of_an_unmount_that_wakes_up_late_takes_nothing(journey: str, m
         assert _state(left, location) == seen[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-124", "F-R-112")
 @pytest.mark.parametrize(
     "journey", [None, "east", *(pytest.param(each, marks=pytest.mark.soak) for each in ("", "west"))]

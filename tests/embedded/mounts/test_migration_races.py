@@ -108,6 +108,7 @@ def test_what_lies_detached_can_be_mounted_at_once() -> None:
     assert {True, False} == set(mounted)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-111")
 def test_of_ten_clusters_one_wins_and_the_others_hear_who() -> None:
     bucket = filled()

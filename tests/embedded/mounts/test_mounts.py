@@ -29,7 +29,7 @@ from tests.embedded.samples import ids
 from tests.embedded.stores import GIB, MIB, Counted, WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH
 from tests.engines import here
-from tests.servers.stores import KINDS, fresh_store
+from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Stored
@@ -191,6 +191,7 @@ def test_mounting_10_gib_takes_as_many_requests_as_mounting_1_mib() -> None:
     assert not {"get_range", "put", "copy_in", "delete"} & asked[0].keys()
 
 
+@pytest.mark.thorough
 def test_each_partition_adds_the_same_few_requests_to_a_mount() -> None:
     few, some, many = (
         it.asked(lambda it=it, location=location: it.bucket.mounted(location))  # type: ignore[misc]
@@ -204,6 +205,7 @@ def test_each_partition_adds_the_same_few_requests_to_a_mount() -> None:
     assert per_ten["list"] == 0
 
 
+@pytest.mark.thorough
 def test_each_partition_adds_the_same_few_requests_to_an_unmount_and_none_where_it_was_never_written() -> None:
     uploading, alone = [], []
     for partitions in (1, 11, 101):
@@ -348,7 +350,7 @@ ALIAS = "archive:clicks-2025"
 PAYING = "paying"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
     """Clusters and object storage, all of one kind of store."""
     found = Bucket(fresh_store(request, tmp_path / "storage"))
@@ -411,6 +413,7 @@ def test_a_round_trip_under_an_alias_changes_nothing(stored: Bucket) -> None:
     assert check_cluster(stored.west.store, deep=True, storage=stored.storage).findings == []
 
 
+@pytest.mark.thorough
 def test_a_topic_of_a_hundred_partitions_travels_whole(bucket: Bucket) -> None:
     bucket.filled(records=2, partitions=100)
     before, was = seen(bucket), frozen(bucket)

@@ -38,7 +38,7 @@ from tests.embedded.mounts.recovered_topics import (
 from tests.embedded.samples import NOW, cluster_in, values
 from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
 from tests.embedded.tiered.tiered_cluster import archive, tiered_cluster
-from tests.servers.stores import KINDS, fresh_store
+from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 ALL = OffsetRange(0, 1 << 40)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "storage")
 
@@ -348,6 +348,7 @@ def test_two_recoveries_of_one_topic_at_once_make_it_once(again: int) -> None:
     assert remote_objects(storage) == named_objects(east, 4)
 
 
+@pytest.mark.thorough
 def test_a_recovery_goes_on_after_dying_before_and_after_each_of_its_writes() -> None:
     """Both stores are counted: nothing is copied twice, and in the end nothing is there that is not named."""
     configs = {"initial.retention.local.target.bytes": "1000000"}

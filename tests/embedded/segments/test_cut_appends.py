@@ -87,6 +87,7 @@ def test_total_retention_lets_go_of_the_oldest_of_one_large_append() -> None:
     assert [row["value"] for row in held(cluster)] == given[head_of(cluster).start :]
 
 
+@pytest.mark.thorough
 @given(
     codec=st.sampled_from(CODECS),
     limit=st.integers(14, 30_000),

@@ -319,6 +319,7 @@ def test_a_compaction_that_read_what_is_cut_meanwhile_removes_nothing() -> None:
     assert head_of(it.opened()).compacted_to == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compacting", ["west", "east", "both"])
 def test_a_mirror_compacts_by_itself_and_is_no_different_from_its_source(compacting: str) -> None:
     linked = Linked()

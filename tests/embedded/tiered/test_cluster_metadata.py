@@ -44,7 +44,7 @@ from tests.embedded.mounts.recovered_topics import (
 from tests.embedded.samples import NOW, values
 from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
-from tests.servers.stores import KINDS, fresh_store
+from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
@@ -55,7 +55,7 @@ GROUP, PLAIN = "shop:checkout", "reports"
 LOGGED = "reconciler.mounting"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "storage")
 

@@ -166,6 +166,7 @@ def test_what_others_replaced_while_it_looked_is_not_missing() -> None:
     assert merged[0].partitions == 1
 
 
+@pytest.mark.thorough
 def test_each_partition_is_scrubbed_once_a_day_and_at_once_where_that_is_asked_for() -> None:
     it = tiered(partitions=5)
     for partition in range(5):

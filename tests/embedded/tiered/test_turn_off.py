@@ -660,6 +660,7 @@ def test_deleted_objects_are_gone_after_a_run_and_what_is_local_is_uploaded_anew
     assert offsets(it) == list(range(local, 20))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_the_order_nothing_is_lost_but_what_delete_takes(seed: int) -> None:
     it, dice = strict(), random.Random(seed)  # noqa: S311 - the same order each time

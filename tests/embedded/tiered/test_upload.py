@@ -518,6 +518,7 @@ def swept(tier: Tiered) -> None:
     sweep(late, cluster.catalog, storage=later)
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-R-033")
 @pytest.mark.fact("F-K-043")
 def test_an_upload_that_died_is_finished_by_the_next_each_record_once() -> None:

@@ -245,6 +245,7 @@ _KILLED = {
 }
 
 
+@pytest.mark.thorough
 def test_one_whose_finish_is_killed_goes_on_where_it_was(home: Home) -> None:
     home.done("unmount", home.address("carts"), phase="prepare")
     home.write("carts", "late")

@@ -75,6 +75,7 @@ def shown(row: Any, offset: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.lists(rows, min_size=1, max_size=5), st.sampled_from(sorted(CODECS))), min_size=1))
 def test_every_record_is_read_as_it_was_packed(batches: list[tuple[list[Any], str]]) -> None:
     records = [row for some, _ in batches for row in some]
