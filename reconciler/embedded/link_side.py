@@ -44,6 +44,7 @@ from reconciler.embedded.tiered.remote_retention import TieredPartition
 from reconciler.embedded.tiered.remote_tier import check_given, remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.resources import mirrors
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.mirror_link import is_never_made, takes_name
 from reconciler.resources.mirrors import (
@@ -88,7 +89,7 @@ class Linking:
             self.open_heads(full_name)
         return after
 
-    def join(self, full_name: str, peer: Peer, verb: str, *, operation: str) -> MirrorEntry:
+    def join(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
         """Let an ordinary topic become the mirror of its own mirror: no process appends to it from here on.
 
         Where groups had got to in it is as if brought: from here on its source has the last word.
@@ -96,8 +97,8 @@ class Linking:
         Raises:
             UserError: It is a mirror already, or the link has no half here.
         """
-        asked = self._asked(operation)
-        after = self._commit(lambda draft: join_peer(draft, full_name, peer, verb, asked), f"mirror over {full_name}")
+        now_ms = self._asked(begun.id).now_ms
+        after = self._commit(lambda draft: join_peer(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}")
         self._seal(full_name)
         self.may_go_on()
         release_groups(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
         LinkSeen,
         MirrorSeen,
         Offered,
+        Operation,
         Position,
         SourceTopic,
         Trouble,
         Truncated,
-        WithDiverged,
     )
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
@@ -409,20 +409,12 @@ class LinksOfCluster(Protocol):
         ...
 
     def join(
-        self,
-        full_name: str,
-        of: MirrorSeen,
-        *,
-        operation: str,
-        verb: str,
-        may_go_on: Callable[[], None] = go_on,
-        diverged: WithDiverged = "refuse",
+        self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
         """Let an ordinary topic become the mirror of `of`, its own mirror on the peer: it takes no records any more.
 
-        `verb` is that of the operation: a reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. What
-        is open of transactions is aborted. `diverged`: what a restore does with records that `of` never got, where the
-        platform does not simply cut them off; the first one counts.
+        A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. What is open of transactions is
+        aborted. What the operation says of records that `of` never got counts when it begins.
 
         Raises:
             UserError: There is no link half of that name here, or the topic is a mirror already.

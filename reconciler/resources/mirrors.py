@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
 from reconciler.resources.address import address_of, join_name, split_name
@@ -113,6 +113,8 @@ class MirrorSeen:
     first_copy_done: bool = False
     begins: Mapping[int, int] | None = None
     """Where its partitions began, where that was not the beginning of its source's."""
+    is_untouched: bool = False
+    """A restore of it was given up before it had changed a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +238,29 @@ class Operation:
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
     """What a restore does with records that the mirror never got; `None`: it cuts them off, as its platform can."""
+    approved: tuple[Stretch, ...] | None = None
+    """What a restore may cut off at most; `None`: nobody was asked."""
 
     def to_json(self) -> Json:
         """Return what is kept."""
         kept: Json = {"id": self.id, "verb": self.verb, "ends": _kept(self.ends)}
-        return kept if self.diverged is None else {**kept, "diverged": self.diverged}
+        if self.diverged is not None:
+            kept["diverged"] = self.diverged
+        if self.approved is not None:
+            kept["approved"] = [asdict(each) for each in self.approved]
+        return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> Operation:
         """Read it back."""
-        return cls(kept["id"], kept["verb"], _offsets(kept["ends"]), kept.get("diverged"))
+        approved = kept.get("approved")
+        return cls(
+            kept["id"],
+            kept["verb"],
+            _offsets(kept["ends"]),
+            kept.get("diverged"),
+            None if approved is None else tuple(Stretch(**each) for each in approved),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +271,7 @@ class MirrorEntry:
     `since_ms` is when it came into it. `stopped_by` is the verb that ended it. `begins` is where its partitions began,
     where that is not the beginning of its source's. `rules` are the access rules that its link brought, by path.
     `ended` are the operations that were over last, by id: whoever comes late does not begin one of them again.
+    `is_untouched`: a restore of it was given up before it had changed a record.
     """
 
     link_id: str
@@ -271,6 +287,7 @@ class MirrorEntry:
     begins: Mapping[int, int] | None = None
     rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
+    is_untouched: bool = False
 
     @property
     def is_stopped(self) -> bool:
@@ -301,6 +318,8 @@ class MirrorEntry:
             kept["rules"] = _listed(self.rules)
         if self.ended:
             kept["ended"] = list(self.ended)
+        if self.is_untouched:
+            kept["is_untouched"] = True
         return kept
 
     @classmethod
@@ -321,6 +340,7 @@ class MirrorEntry:
             begins=_offsets(kept.get("begins")),
             rules=_rules(kept.get("rules", {})),
             ended=tuple(kept.get("ended", ())),
+            is_untouched=kept.get("is_untouched", False),
         )
 
 
@@ -479,7 +499,8 @@ def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: TransitionR
     if verb in {PAUSE, RESUME}:
         return after
     if verb == FAILOVER:
-        return replace(_over(after), trouble=None, stopped_by=FAILOVER)
+        is_untouched = mirror.state == _M.PENDING_SETUP_FOR_RESTORE
+        return replace(_over(after), trouble=None, stopped_by=FAILOVER, is_untouched=is_untouched)
     return replace(after, operation=Operation(asked.operation, verb), trouble=None)
 
 
@@ -817,6 +838,35 @@ class Stretch:
 def length_of(stretches: Iterable[Stretch]) -> int:
     """Return how many offsets stretches span together."""
     return sum(each.length for each in stretches)
+
+
+def check_approved(
+    restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[Stretch], approved: Iterable[Stretch]
+) -> None:
+    """Refuse to cut off what nobody agreed to.
+
+    `restored`: the cluster and the full name of the topic; `peer`: the cluster of its mirror, and the link there.
+
+    Raises:
+        StalePlanError: More would be cut off than was approved.
+    """
+    cluster, topic = restored
+    agreed = {each.partition: each for each in approved}
+    more = [
+        f"{counted(each.length, 'offset')} of partition {each.partition} from {each.start:,} on"
+        for each in lost
+        if each.partition not in agreed
+        or each.start < agreed[each.partition].start
+        or each.stop > agreed[each.partition].stop
+    ]
+    if more:
+        raise StalePlanError(
+            f"topic {topic} of cluster {cluster} has more to cut off than was approved: "
+            f"{first_few(more, 5, grouping='')}; nothing was cut off",
+            hint="Stop what writes to it. Then look again: "
+            f"reconciler mirror restore {address_of('mirror', cluster, topic)} "
+            f"--link {address_of('link', *peer)} --dry-run",
+        )
 
 
 def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:

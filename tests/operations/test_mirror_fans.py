@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,8 @@ from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.transitions import Driver
+from reconciler.providers.embedded.links import EmbeddedLinks
+from reconciler.resources.mirrors import Operation
 from tests.operations.fan import (
     EAST,
     NORTH,
@@ -141,7 +143,7 @@ def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
     assert said(answers) == [
         (
             "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
-            "nothing was changed. Stop what writes to it. Then look again: "
+            "nothing was cut off. Stop what writes to it. Then look again: "
             "reconciler mirror restore mirror/west/orders --link link/north/b --dry-run"
         )
     ]
@@ -149,6 +151,36 @@ def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
     assert (status(shop, "west"), values(shop, "west")) == ("", [*TEN, "late"])
     assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
     assert values(shop, "west") == TEN
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
+    shop: Bench, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    parted(shop)
+    join = EmbeddedLinks.join
+
+    def joined(self: EmbeddedLinks, *given: Any, **named: Any) -> MirrorSeen:
+        if "late" not in values(shop, "west"):
+            produce(shop, "west", "late")
+        return join(self, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedLinks, "join", joined)
+        if is_killed:
+            patched.setattr(Driver, "_set_up", stops)
+        (told,) = said(ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)))
+    if is_killed:
+        assert copy(shop).verdict is not None
+    else:
+        assert told.startswith(
+            "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
+            "nothing was cut off. Stop what writes to it."
+        )
+    assert (status(shop, "west"), values(shop, "west")) == ("STOPPED of north", [*TEN, "late"])
+    produce(shop, "west", "more")
+    assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
+    assert (status(shop, "west"), values(shop, "west")) == ("ACTIVE of north", TEN)
 
 
 def test_a_topic_that_mirrored_one_cluster_is_restored_from_the_other(shop: Bench) -> None:
@@ -253,7 +285,7 @@ def test_a_reversal_that_lost_against_another_one_is_taken_back(
 def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None:
     east, west = opened(shop, "east").linking, opened(shop, "west").linking
     east.ask(ORDERS, "reverse-and-start", operation="it")
-    west.join(ORDERS, Peer("a", ORDERS, "topic"), "reverse-and-start", operation="it")
+    west.join(ORDERS, Peer("a", ORDERS, "topic"), Operation("it", "reverse-and-start"))
     east.aim(ORDERS, {0: 5}, operation="it")
     with pytest.raises(UserError, match="its source is shut: its reversal cannot be taken back"):
         east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")

@@ -66,7 +66,7 @@ class Peer:
     topic_id: str
 
 
-def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: TransitionRequest) -> MirrorEntry:
+def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
     """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
 
     Raises:
@@ -74,15 +74,15 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Transi
     """
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
-    if mirror is not None and mirror.operation is not None and mirror.operation.id == asked.operation:
+    if mirror is not None and mirror.operation is not None and mirror.operation.id == begun.id:
         return mirror
-    if mirror is not None and asked.operation in mirror.ended:
+    if mirror is not None and begun.id in mirror.ended:
         raise over_error(full_name, mirror)
     check_unheld(full_name, topic, "to make it a mirror")
     check_served(full_name, topic)
     status = _M.REGULAR if mirror is None else status_of(mirror, link)
-    if verb == RESTORE:
-        end = stepped(full_name, status, verb)
+    if begun.verb == RESTORE:
+        end = stepped(full_name, status, begun.verb)
     elif status in {_M.REGULAR, _M.STOPPED}:
         end = MIRROR.follow(status, _M.PENDING_MIRROR)
     else:
@@ -97,8 +97,8 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Transi
             peer.topic_id,
             state=end.value,
             first_copy_done=True,
-            since_ms=asked.now_ms,
-            operation=Operation(asked.operation, verb),
+            since_ms=now_ms,
+            operation=begun,
             ended=() if mirror is None else mirror.ended,
         ),
     )

@@ -386,6 +386,7 @@ _QUOTAS: Final = {"topics": (None, int), "partitions": (None, int), "bytes": (No
 _NAMESPACE: Final = {"configs?": _CONFIGS, "acls?": [_ACL], "quotas?": _QUOTAS, "kms_key_id?": str}
 _TROUBLE: Final = {"code": str, "message": str, "since_ms": int}
 _OFFSETS: Final = {str: int}
+_STRETCH: Final = {"partition": int, "start": int, "stop": int}
 _RULES: Final = {str: [str]}
 _MIRROR: Final = {
     "link_id": str,
@@ -394,13 +395,14 @@ _MIRROR: Final = {
     "state": str,
     "first_copy_done": bool,
     "since_ms?": int,
-    "operation?": {"id": str, "verb": str, "ends": (None, _OFFSETS)},
+    "operation?": {"id": str, "verb": str, "ends": (None, _OFFSETS), "approved?": [_STRETCH]},
     "trouble?": _TROUBLE,
     "stopped_by?": str,
     "is_automatic?": bool,
     "begins?": _OFFSETS,
     "rules?": _RULES,
     "ended?": [str],
+    "is_untouched?": bool,
 }
 _TOPIC: Final = {
     "id": str,

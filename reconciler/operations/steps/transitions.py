@@ -24,6 +24,7 @@ from reconciler.resources import mirrors
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
 from reconciler.resources.mirrors import (
+    FAILOVER,
     PROMOTE,
     RESTORE,
     REVERSALS,
@@ -178,15 +179,15 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     own = mirror_at(provider.links, full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
     is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
-    if is_of_each_other and is_last and not _never_followed(provider, full_name):
+    if own is not None and is_of_each_other and is_last and not _never_followed(provider, own):
         message = f"{what}: it stopped after that, which is the original source of the two"
         raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
 
 
-def _never_followed(provider: Provider, full_name: str) -> bool:
+def _never_followed(provider: Provider, own: MirrorSeen) -> bool:
     """Tell whether a topic was failed over in the middle of a restore: it has nothing of the other side yet."""
-    found = provider.links.positions(full_name).values()
-    return all(at.is_renumbered and at.fetched == mirrors.NEVER_FETCHED for at in found)
+    found = provider.links.positions(own.name).values()
+    return own.is_untouched or all(at.is_renumbered and at.fetched == mirrors.NEVER_FETCHED for at in found)
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
@@ -213,32 +214,6 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
         if each.partition in found:
             found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
     return {**found, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in found.items() if at})}
-
-
-def check_approved(
-    cluster: str, peer: MirrorSeen, lost: Iterable[mirrors.Stretch], approved: Iterable[mirrors.Stretch]
-) -> None:
-    """Refuse to cut off what nobody agreed to.
-
-    Raises:
-        StalePlanError: More would be cut off than was approved.
-    """
-    agreed = {each.partition: each for each in approved}
-    more = [
-        f"{counted(each.length, 'offset')} of partition {each.partition} from {each.start:,} on"
-        for each in lost
-        if each.partition not in agreed
-        or each.start < agreed[each.partition].start
-        or each.stop > agreed[each.partition].stop
-    ]
-    if more:
-        raise StalePlanError(
-            f"topic {peer.source} of cluster {cluster} has more to cut off than was approved: "
-            f"{first_few(more, _NAMED, grouping='')}; nothing was changed",
-            hint="Stop what writes to it. Then look again: "
-            f"reconciler mirror restore {address_of('mirror', cluster, peer.source)} "
-            f"--link {address_of('link', peer.cluster, peer.link)} --dry-run",
-        )
 
 
 def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
@@ -470,7 +445,7 @@ class Driver:
         diverged: WithDiverged = "refuse",
         *,
         asked: MirrorTopic | None = None,
-        approved: Sequence[mirrors.Stretch] | None = None,
+        approved: tuple[mirrors.Stretch, ...] | None = None,
     ) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
         """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
 
@@ -489,11 +464,9 @@ class Driver:
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
         if begun is None:
             self._check_sides(f"topic {full_name} of cluster {cluster} cannot be restored", peer)
-            if approved is not None:
-                self._check_approved(cluster, full_name, peer, approved)
-        self._links(cluster).join(
-            full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on, diverged=diverged
-        )
+            self._check_approved(cluster, full_name, peer, approved)
+        asked_for = Operation(operation, RESTORE, diverged=diverged, approved=approved)
+        self._links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
         cut: dict[int, Truncated] = {}
         return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
@@ -524,12 +497,15 @@ class Driver:
         return peer
 
     def _check_approved(
-        self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[mirrors.Stretch]
-    ) -> None:
+        self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[mirrors.Stretch] | None
+    ) -> dict[int, int]:
+        """Return where a topic is to be cut, if no more than was approved goes with that."""
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
-        if links.diverged(full_name, at) is None:  # Else the platform cuts nothing by itself.
-            check_approved(cluster, peer, mirrors.cut_off(links.positions(full_name), at), approved)
+        if approved is not None and links.diverged(full_name, at) is None:  # Else the platform cuts nothing by itself.
+            lost = mirrors.cut_off(links.positions(full_name), at)
+            mirrors.check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
+        return at
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
         """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
@@ -546,8 +522,8 @@ class Driver:
             self.may_go_on()
             try:
                 after = self._step(links, here, {} if cut is None else cut)
-            except TakenBackError:
-                raise
+            except (TakenBackError, StalePlanError):
+                raise  # What was begun was taken back.
             except ReconcilerError as error:
                 now = mirror_at(links, full_name)
                 if now is None:
@@ -598,7 +574,7 @@ class Driver:
         """Shut the source, which becomes a mirror; then nothing can be missed."""
         there = self._links(here.source_cluster)
         try:
-            there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
+            there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
         except UserError as error:
             self._take_back(links, here, operation, error)
             raise
@@ -644,15 +620,20 @@ class Driver:
     def _set_up(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         peer = self._peer(here)
         check_restorable(self.providers, here.cluster, here.name, peer)
-        links.join(here.name, peer, operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)  # All is sealed.
-        here = links.aim(here.name, operation=operation.id, ends=self.cuts(here.cluster, here.name, peer))
+        links.join(here.name, peer, operation, may_go_on=self.may_go_on)  # All is sealed.
+        try:
+            ends = self._check_approved(here.cluster, here.name, peer, operation.approved)
+        except StalePlanError:  # Producers wrote until it was sealed: they may go on, as if nothing had been begun.
+            links.ask(here.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
+            raise
+        here = links.aim(here.name, operation=operation.id, ends=ends)
         return self._advance(links, here, _M.PENDING_RESTORE)
 
     def _restore(
         self, links: LinksOfCluster, here: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
     ) -> MirrorSeen:
         # Sealed once more: who let producers in, and comes late, may have done that since.
-        links.join(here.name, self._peer(here), operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)
+        links.join(here.name, self._peer(here), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
         source = here.source_topic_id or ""
         maps = self._links(here.source_cluster).offset_maps(here.source)

@@ -31,11 +31,11 @@ from reconciler.resources.mirrors import (
     LinkSeen,
     MirrorSeen,
     Offered,
+    Operation,
     Position,
     SourceTopic,
     Trouble,
     Truncated,
-    WithDiverged,
     noted,
     status_of,
 )
@@ -112,18 +112,11 @@ class EmbeddedLinks:
         return self.mirror(full_name)
 
     def join(
-        self,
-        full_name: str,
-        of: MirrorSeen,
-        *,
-        operation: str,
-        verb: str,
-        may_go_on: Callable[[], None] = go_on,
-        diverged: WithDiverged = "drop",
+        self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
         """Let an ordinary topic become the mirror of `of`, its own mirror on the peer; a restore cuts it there."""
-        del diverged
-        self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), verb, operation=operation)
+        begun = Operation(operation.id, operation.verb, approved=operation.approved)
+        self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.mirror(full_name)
 
     def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
@@ -224,6 +217,7 @@ class EmbeddedLinks:
             mirror.is_automatic,
             mirror.first_copy_done,
             mirror.begins,
+            mirror.is_untouched,
         )
 
 

@@ -763,7 +763,7 @@ def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation
     here = links.aim(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here)
     there = self._links(here.source_cluster)
-    there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
+    there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
     return self._advance(links, here, transitions.MirrorStatus.PENDING_STOPPED)
 
 

@@ -29,7 +29,7 @@ from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mirrors import RESTORE, LinkEntry, MirrorSeen, Position, Trouble, Truncated
+from reconciler.resources.mirrors import RESTORE, LinkEntry, MirrorSeen, Operation, Position, Trouble, Truncated
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,
@@ -252,7 +252,7 @@ def _pending_synchronize(linked: Linked) -> Placed:
 def _pending_mirror(linked: Linked) -> Placed:
     _pending_synchronize(linked)
     there = linked.provider("west").links
-    there.join(ORDERS, linked.seen("east"), operation=OPERATION, verb="reverse-and-start")
+    there.join(ORDERS, linked.seen("east"), Operation(OPERATION, "reverse-and-start"))
     return Placed(linked, "west")
 
 
@@ -264,7 +264,7 @@ def _stopped(linked: Linked) -> Placed:
 def _setting_up(linked: Linked) -> Placed:
     _stopped(linked)
     there = linked.provider("west").links
-    there.join(ORDERS, linked.seen("east"), operation=OPERATION, verb="truncate-and-restore")
+    there.join(ORDERS, linked.seen("east"), Operation(OPERATION, "truncate-and-restore"))
     return Placed(linked, "west")
 
 
@@ -307,7 +307,7 @@ def joined(it: Tiered, operation: str = CUT_ID) -> None:
     """Seal the topic to a link half: nobody appends to it any more."""
     if "dr" not in it.cluster.catalog.read().links:
         it.cluster.create_link("dr", LinkEntry("link-1", "east", {"mode": "bidirectional"}))
-    it.cluster.linking.join(TOPIC, Peer("dr", TOPIC, "their-id"), RESTORE, operation=operation)
+    it.cluster.linking.join(TOPIC, Peer("dr", TOPIC, "their-id"), Operation(operation, RESTORE))
 
 
 def truncate(cluster: EmbeddedCluster, cuts: Mapping[int, int], operation: str = CUT_ID) -> Mapping[int, Truncated]:

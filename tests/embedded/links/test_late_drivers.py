@@ -7,6 +7,7 @@ import pytest
 from reconciler.errors import RetryableError, UserError
 from reconciler.jobs.flows import missing
 from reconciler.records.log import SourceSeen
+from reconciler.resources.mirrors import Operation
 from tests.embedded.deaths import Fault
 from tests.embedded.links.link_machine import equal, process, values
 from tests.embedded.links.linked import ORDERS, Linked, mirrored
@@ -95,11 +96,11 @@ def test_after_a_reversal_that_was_broken_off_each_side_can_be_restored_from_the
 def test_what_was_failed_over_is_not_begun_again_by_a_driver_that_knew_it_before(verb: str) -> None:
     linked = mirrored()
     peer, west = linked.seen("east"), linked.provider("west").links
-    west.join(ORDERS, peer, operation="operation-1", verb=verb)
+    west.join(ORDERS, peer, Operation("operation-1", verb))
     fail_over(linked, "west")
     linked.produce("west", "rescued")
     with pytest.raises(UserError, match="that operation is over"):
-        west.join(ORDERS, peer, operation="operation-1", verb=verb)
+        west.join(ORDERS, peer, Operation("operation-1", verb))
     assert linked.status("west") == "STOPPED"
     linked.produce("west", "again")
 
@@ -127,7 +128,7 @@ def test_of_two_that_are_restored_from_each_other_at_once_neither_is_cut() -> No
     before = {name: values(linked, name) for name in ("east", "west")}
     peers = {"east": linked.seen("west"), "west": linked.seen("east")}
     for name, peer in peers.items():
-        linked.provider(name).links.join(ORDERS, peer, operation=f"restore {name}", verb="truncate-and-restore")
+        linked.provider(name).links.join(ORDERS, peer, Operation(f"restore {name}", "truncate-and-restore"))
     assert {linked.status(name) for name in ("east", "west")} == {"PENDING_SETUP_FOR_RESTORE"}
     for name in ("east", "west"):
         with pytest.raises(UserError, match="takes no records itself"):

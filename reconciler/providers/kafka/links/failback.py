@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import IncompleteError, UserError
+from reconciler.errors import IncompleteError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.providers.kafka.ledger import (
     COPIES,
@@ -33,8 +33,9 @@ from reconciler.resources.mirrors import (
     MirrorEntry,
     MirrorSeen,
     Operation,
+    Stretch,
     Truncated,
-    WithDiverged,
+    check_approved,
     check_reversible,
     diverged_error,
     over_error,
@@ -64,7 +65,7 @@ class Failback:
     """The records of a topic, by its full name; `None`: nothing of them is kept."""
     may_go_on: Callable[[], None]
 
-    def join(self, full_name: str, of: MirrorSeen, verb: str, operation: str, diverged: WithDiverged) -> None:
+    def join(self, full_name: str, of: MirrorSeen, begun: Operation) -> None:
         """Let a topic become the mirror of `of`, its own mirror; once more under the same operation changes nothing.
 
         Raises:
@@ -78,13 +79,12 @@ class Failback:
             kept = states.mirrors.get(topic)
             kept = kept if kept is not None and kept.topic_id == seen.id else None
             entry = None if kept is None else kept.entry
-            if entry is not None and entry.operation is not None and entry.operation.id == operation:
+            if entry is not None and entry.operation is not None and entry.operation.id == begun.id:
                 return {}
-            if entry is not None and operation in entry.ended:
+            if entry is not None and begun.id in entry.ended:
                 raise over_error(full_name, entry)
             check_reversible(full_name, of.name, (of.link, link))
             status = _M.REGULAR if kept is None else states.status(kept)
-            begun = Operation(operation, verb, diverged=None if verb in REVERSALS else diverged)
             return mirror_changes(
                 topic,
                 KeptMirror(
@@ -95,7 +95,7 @@ class Failback:
                         link.id,
                         of.name,
                         of.topic_id,
-                        state=_joined(full_name, status, verb).value,
+                        state=_joined(full_name, status, begun.verb).value,
                         first_copy_done=True,
                         since_ms=self.site.now_ms(),
                         operation=begun,
@@ -106,7 +106,7 @@ class Failback:
 
         self.may_go_on()
         self.site.ledger.change(writer_of(of.link), decide)
-        if verb in REVERSALS:
+        if begun.verb in REVERSALS:
             seals_of(self.site).put(topic, seen.id, self.may_go_on)
 
     def maps(self, full_name: str) -> Mapping[int, OffsetMap]:
@@ -126,15 +126,17 @@ class Failback:
                 found.append(self._counted(topic, number, start, at))
         return tuple(each for each in found if each.records)
 
-    def empty(self, full_name: str, link: str, operation: str) -> Mapping[int, Truncated]:
+    def empty(self, mirror: MirrorSeen, operation: str) -> Mapping[int, Truncated]:
         """Empty partitions with records that the mirror never got, as the operation says; return what went.
 
         Where nobody said what becomes of them, the topic is left as it was.
 
         Raises:
             UserError: Nobody gave them up, or brokers refuse it.
+            StalePlanError: There are more of them than was approved.
             IncompleteError: A transaction is open there.
         """
+        full_name, link = mirror.name, mirror.link
         topic, seen = self._there(full_name)
         kept = self.site.states().mirror(topic, full_name, seen.id)
         asked = under_way(full_name, kept.entry, operation)
@@ -151,6 +153,13 @@ class Failback:
             message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
             hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
             raise UserError(message, hint=hint)
+        if asked.diverged == "drop" and asked.approved is not None:
+            try:
+                lost = [Stretch(each.partition, each.start, each.stop) for each in found]
+                check_approved((self.site.cluster, full_name), (mirror.source_cluster, link), lost, asked.approved)
+            except StalePlanError:
+                self._leave(full_name, link, operation)
+                raise
         if asked.diverged == "keep":
             self._keep(full_name, found, partitions=len(seen.replicas), link=link, operation=operation)
         self.may_go_on()

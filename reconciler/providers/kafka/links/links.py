@@ -49,10 +49,10 @@ from reconciler.resources.mirrors import (
     LinkEntry,
     LinkSeen,
     MirrorSeen,
+    Operation,
     Position,
     Trouble,
     Truncated,
-    WithDiverged,
     aimed,
     begun,
     check_own,
@@ -173,17 +173,10 @@ class KafkaLinks:
         return self.mirror(full_name)
 
     def join(
-        self,
-        full_name: str,
-        of: MirrorSeen,
-        *,
-        operation: str,
-        verb: str,
-        may_go_on: Callable[[], None] = go_on,
-        diverged: WithDiverged = "refuse",
+        self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
         """Let an ordinary topic become the mirror of its own mirror; for a reversal brokers refuse records first."""
-        self._failback(may_go_on).join(full_name, of, verb, operation, diverged)
+        self._failback(may_go_on).join(full_name, of, operation)
         return self.mirror(full_name)
 
     def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
@@ -201,7 +194,7 @@ class KafkaLinks:
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, Truncated]:
         """Empty partitions that have records their mirror never got: no broker cuts the end of a log."""
-        return self._failback(may_go_on).empty(full_name, self.mirror(full_name).link, operation)
+        return self._failback(may_go_on).empty(self.mirror(full_name), operation)
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[Diverged]:
         """Return what a topic has that its mirror never got; its records are read."""
@@ -317,6 +310,7 @@ def _seen(site: Site, states: States, kept: KeptMirror, topic: TopicSeen) -> Mir
         mirror.is_automatic,
         mirror.first_copy_done,
         mirror.begins,
+        mirror.is_untouched,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.errors import IncompleteError, UserError
+from reconciler.errors import IncompleteError, StalePlanError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
@@ -25,6 +25,7 @@ from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import Done
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mirrors import Stretch
 from tests.engines import here
 from tests.jobs.kafka.copies import Place
 from tests.providers.kafka.links.linked import provider_of
@@ -190,6 +191,23 @@ def test_records_written_to_the_old_side_once_a_restore_has_begun_are_not_lost_s
         pair.driver.drive("west", pair.name)
     assert _status(pair.at["west"], pair.name) is None
     pair.driver.restore("west", pair.name, "drop")
+    pair.assert_back(kept=0)
+
+
+def test_more_records_than_were_given_up_are_not_dropped(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.failed_over(diverged=3)
+    approved = (Stretch(0, 6, 9),)
+    with dying(monkeypatch, 1), pytest.raises(DiedError):
+        pair.driver.restore("west", pair.name, "drop", approved=approved)
+    pair.produce(pair.west, "late", 2)
+    pair.reopen()
+    with pytest.raises(
+        StalePlanError, match="has more to cut off than was approved: 5 offsets of partition 0 from 6 on"
+    ):
+        pair.driver.drive("west", pair.name)
+    assert _status(pair.at["west"], pair.name) is None
+    assert len(pair.read(pair.west)) == 11
+    pair.driver.restore("west", pair.name, "drop", approved=(Stretch(0, 6, 11),))
     pair.assert_back(kept=0)
 
 

@@ -24,7 +24,7 @@ from reconciler.providers.protocol import Edge, Provider
 from reconciler.resources.acls import Binding
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirrors import AccessRules, MirrorSeen
+from reconciler.resources.mirrors import AccessRules, MirrorSeen, Operation
 from tests.embedded.samples import ids
 from tests.engines import here
 from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked
@@ -142,7 +142,7 @@ def test_a_restore_and_all_its_steps_are_refused(driven: Driven) -> None:
     linked.links.ask(linked.mirror, "failover")
     links, verb = linked.links, "truncate-and-restore"
     for refused in (
-        lambda: links.join(linked.topic, linked.seen, operation="op", verb=verb),
+        lambda: links.join(linked.topic, linked.seen, Operation("op", verb)),
         lambda: links.truncate(linked.topic, operation="op"),
         lambda: links.stand(linked.topic, "id", {}, operation="op"),
     ):
