@@ -281,6 +281,13 @@ class Provider(Protocol):
         """Return what the cluster's instruments say, bounded; reads no records."""
         ...
 
+    def learn(self, addresses: Iterable[Address]) -> None:
+        """Take note of topics that others speak of, such as the sources of mirrors of another workspace.
+
+        Where a platform has no namespaces, it reads its flat names by what it knows of them.
+        """
+        ...
+
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic and mirror by full name, and what changes whenever one of its partitions does.
 

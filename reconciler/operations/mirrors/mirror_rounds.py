@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from reconciler.applying.events import NOWHERE, Ran
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.operations.steps.link_sides import learn_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
@@ -343,6 +344,7 @@ class Rounds:
             with _failing(failed, name):
                 here[name] = self._looked_up(name, is_wanted)
         asked = [mirror for look in here.values() for mirror in look.mirrors]
+        learn_names(self.copier.providers, asked)
         lost: dict[str, ReconcilerError] = {}
         marks: dict[str, Mapping[str, Marked]] = {}
         brought: dict[tuple[str, str], tuple[Sighted, Synced]] = {}

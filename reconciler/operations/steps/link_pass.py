@@ -26,6 +26,7 @@ from reconciler.operations.steps.link_sides import (
     TaskDone,
     failed,
     judged,
+    learn_names,
     link_status_of,
     note_task,
     principal_of,
@@ -320,6 +321,7 @@ def sync_links(
     """
     links = providers[cluster].links
     mirrors = links.mirrors()
+    learn_names(providers, mirrors)
     for link in links.links():
         if not is_wanted(link.name):
             continue
@@ -536,6 +538,7 @@ class FinalSync:
         """
         links = provider_named(self.providers, mirror.cluster).links
         source = provider_named(self.providers, mirror.source_cluster)
+        learn_names(self.providers, [mirror])
         above, where = source.links.syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
         seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:

@@ -5,7 +5,7 @@ A process that starts anew looks once more: that is all that is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import (
     RECORDS_REFUSED,
     SOURCE_TOPIC_MAY_BE_DELETED,
@@ -134,6 +135,17 @@ class LinkView:
     def live(self) -> tuple[MirrorSeen, ...]:
         """Its mirrors that are not over, and not on their way to another state: those somebody drives."""
         return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE and mirror.operation is None)
+
+
+def learn_names(providers: Mapping[str, Provider], mirrors: Iterable[MirrorSeen]) -> None:
+    """Let clusters know what mirrors and their sources are called, whoever declared them."""
+    named: dict[str, list[Address]] = {}
+    for each in mirrors:
+        named.setdefault(each.cluster, []).append(address_of("topic", each.cluster, each.name))
+        named.setdefault(each.source_cluster, []).append(address_of("topic", each.source_cluster, each.source))
+    for cluster, addresses in named.items():
+        if cluster in providers:
+            providers[cluster].learn(addresses)
 
 
 def principal_of(link: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -459,6 +459,9 @@ class EmbeddedProvider:
     def groups(self) -> Groups:
         """The consumer groups of this cluster."""
         return self._cluster().groups
+
+    def learn(self, addresses: Iterable[Address]) -> None:
+        """Know them already: a catalog has full names."""
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic and its heads' marks: the catalog, and one listing."""

@@ -240,7 +240,7 @@ class KafkaProvider:
         self._look = ClusterLook(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: Naming = naming_of(self._separator, ())
-        self._learn(edge.declared)
+        self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
         self._remembered: dict[str, Mapping[str, list[Any]]] = {}
 
@@ -274,7 +274,7 @@ class KafkaProvider:
         What identifying it has asked is not asked again, once.
         """
         look, self._look = self._look, ClusterLook(self._client)
-        self._learn((*scope.recorded, *map(Address, scope.patterns)))
+        self.learn((*scope.recorded, *map(Address, scope.patterns)))
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
@@ -334,7 +334,7 @@ class KafkaProvider:
                     yield change_cluster(self._client, action, may_go_on)
                 case _:
                     rest.append(action)
-        self._learn(action.address for action in rest)
+        self.learn(action.address for action in rest)
         linked = [action for action in rest if is_about_links(action)]
         if linked:
             from reconciler.providers.kafka.links.links import carried_out  # noqa: PLC0415 - as above
@@ -448,6 +448,13 @@ class KafkaProvider:
         from reconciler.providers.kafka.vitals import vitals_of  # noqa: PLC0415 - only who measures pays
 
         return vitals_of(self._client, self._naming, self.groups, lambda: self.links)
+
+    def learn(self, addresses: Iterable[Address]) -> None:
+        """Keep what is known of namespaces: flat names are read by it."""
+        here = {address for address in addresses if cluster_of(address) == self._declared.metadata.name}
+        if not here <= self._known:
+            self._known |= {address for address in here if "*" not in address}
+            self._naming = naming_of(self._separator, self._known)
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic, and what changes whenever one of its partitions does."""
@@ -623,13 +630,6 @@ class KafkaProvider:
 
         ours = denials_in(entries)
         return [each for each in bindings if each not in ours] if ours else bindings
-
-    def _learn(self, addresses: Iterable[Address]) -> None:
-        """Keep what is known of namespaces: flat names are read by it."""
-        here = {address for address in addresses if cluster_of(address) == self._declared.metadata.name}
-        if not here <= self._known:
-            self._known |= {address for address in here if "*" not in address}
-            self._naming = naming_of(self._separator, self._known)
 
     def _seen(self, topic: Address) -> TopicSeen:
         return self._seen_all([topic])[topic]

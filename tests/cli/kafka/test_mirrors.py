@@ -19,7 +19,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
 from tests.cli.conftest import Call
 from tests.cli.kafka.conftest import WORKSPACE
-from tests.cli.kafka.mirrored import FILES
+from tests.cli.kafka.mirrored import FILES, Pair
 from tests.jobs.kafka.copies import Place
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import forget_links
@@ -476,3 +476,20 @@ def lose_last_batches(kafka: Kafka, topic: str, count: int) -> None:
         starts.append(at)
         at += LENGTH_END + length
     log.write_bytes(kept[: starts[-count]])
+
+
+def test_a_workspace_without_the_namespaces_mirrors_for_the_one_that_has_them(
+    typed: Call, kafka_39: Kafka, kafka_broker: Kafka, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(typed, kafka_39, kafka_broker, kafka_prefix)
+    pair.begin()
+    clusters = "---".join(Path("manifests/all.yaml").read_text().split("---")[:2])
+    with monkeypatch.context() as elsewhere:
+        Path("other/manifests").mkdir(parents=True)
+        Path("other/reconciler.yaml").write_text(WORKSPACE)
+        Path("other/manifests/clusters.yaml").write_text(clusters)
+        elsewhere.chdir("other")
+        done = pair.mirror()
+    assert done.code == 0, done.out + done.err
+    assert "gone" not in done.out + done.err
+    pair.assert_mirrored()

@@ -11,7 +11,7 @@ from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.providers.protocol import Failed
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import Trouble
-from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked
+from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked, provider_of
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
@@ -267,6 +267,17 @@ def test_marks_change_with_records(linked: Linked) -> None:
     after = linked.west.marks()[linked.topic]
     assert (before.partitions, before.topic) == ({}, after.topic)
     assert list(after.partitions) == [0]
+
+
+def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) -> None:
+    namespace, name = f"{linked.topic}.eu", f"{linked.topic}:eu:clicks"
+    linked.make_topic(f"{namespace}.clicks", 1)
+    stranger = provider_of(linked.broker, WEST)
+    assert name not in stranger.marks()
+    stranger.learn([address_of("topic", WEST, name)])
+    assert f"{namespace}.clicks" not in stranger.marks()
+    assert stranger.marks()[name].topic == stranger.source_topic(address_of("topic", WEST, name))
+    assert name in stranger.links.syncs.offered("User:link", [name])
 
 
 def test_the_name_of_a_mirror_is_its_sources_with_the_prefix(linked: Linked) -> None:
