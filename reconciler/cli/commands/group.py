@@ -70,7 +70,7 @@ def list_command(
     from reconciler.operations.clusters.groups import list_groups
 
     found = list_groups(place.invocation(), files.select(), cluster)
-    present(form, lambda: names_text(found), lambda: GroupsDocument.of(found))
+    present(form, lambda: names_text(found), lambda: GroupsDocument.from_record(found))
 
 
 @bundled
@@ -102,5 +102,5 @@ def reset_command(
     present(
         form,
         lambda: reset_done_text(done) if done.moves else reset_text(done),
-        lambda: GroupResetDocument.of(done),
+        lambda: GroupResetDocument.from_record(done),
     )

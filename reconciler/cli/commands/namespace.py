@@ -35,7 +35,7 @@ def create_command(
 
     with acting.emergency(files, place, "namespace create") as emergency:
         made = create_namespace(emergency, cluster.removeprefix("cluster/"), namespace, configs)
-    present(form, lambda: created_text(made), lambda: NamespaceCreationDocument.of(made))
+    present(form, lambda: created_text(made), lambda: NamespaceCreationDocument.from_record(made))
 
 
 @bundled

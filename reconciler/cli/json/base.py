@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import orjson
 from pydantic import BaseModel, ConfigDict
 
@@ -9,11 +11,25 @@ from reconciler.runtime.text import json_shown
 
 
 class Part(BaseModel):
-    """A piece of a document."""
+    """A piece of a document. A field's `validation_alias` is what the record it is made of calls it."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", defer_build=True, json_schema_serialization_defaults_required=True
+        frozen=True,
+        extra="forbid",
+        from_attributes=True,
+        validate_by_name=True,
+        defer_build=True,
+        json_schema_serialization_defaults_required=True,
     )
+
+    @classmethod
+    def from_record(cls, record: object, **stated: Any) -> Self:
+        """Say a record: fields that are not stated are its attributes, and so are those of the parts within."""
+        attributes = {
+            name: str(field.validation_alias or name) for name, field in cls.model_fields.items() if name not in stated
+        }
+        taken = {name: getattr(record, said) for name, said in attributes.items() if hasattr(record, said)}
+        return cls.model_validate(taken | stated)
 
 
 class Document(Part):

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.resources.measures import Mode, PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
+from reconciler.resources.measures import Mode, PartitionStorage, RemoteHeld, TierUsage, TopicStorage
 
 if TYPE_CHECKING:
-    from reconciler.jobs.profile import Counts, Gap, KeyProfile, PartitionProfile, Sizes, Timeline
-    from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
-    from reconciler.operations.clusters.namespaces import Made, Moved, NamespaceDeletion, NamespaceRow
+    from reconciler.jobs.profile import KeyProfile, PartitionProfile
+    from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion
+    from reconciler.operations.clusters.namespaces import Leaving, Moved, NamespaceDeletion, NamespaceRow
     from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow
-    from reconciler.resources.groups import ConsumerGroup
-    from reconciler.resources.inventory import Following, TopicShown
+    from reconciler.resources.inventory import TopicShown
 
 
 # JSON of `topic storage`: what topics take, tier by tier.
@@ -36,11 +35,6 @@ class HeldPart(Part):
     bytes: int
     segments: int
 
-    @classmethod
-    def of(cls, held: TierUsage) -> HeldPart:
-        """Say it."""
-        return cls(bytes=held.bytes, segments=held.segments)
-
 
 class RemotePart(HeldPart):
     """What object storage holds of a partition."""
@@ -48,23 +42,19 @@ class RemotePart(HeldPart):
     url: str = Field(description="remote://<object storage>; every cluster that shares it sees the same bytes.")
     start: int
     end: int = Field(description="The next offset to be uploaded.")
-    last_upload_ms: int | None = Field(description="Null: nothing was uploaded yet.")
-    metadata_update_pending: bool = Field(description="An upload was cut off before the cluster took note of it.")
-    pending_deletion: HeldPart = Field(description="Marked, and no part of the log any more.")
+    last_upload_ms: int | None = Field(validation_alias="uploaded_ms", description="Null: nothing was uploaded yet.")
+    metadata_update_pending: bool = Field(
+        validation_alias="is_ahead", description="An upload was cut off before the cluster took note of it."
+    )
+    pending_deletion: HeldPart = Field(
+        validation_alias="garbage", description="Marked, and no part of the log any more."
+    )
 
     @classmethod
     def said(cls, remote: RemoteHeld, url: str) -> RemotePart:
         """Say it."""
-        return cls(
-            bytes=remote.held.bytes,
-            segments=remote.held.segments,
-            url=url,
-            start=remote.start,
-            end=remote.end,
-            last_upload_ms=remote.uploaded_ms,
-            metadata_update_pending=remote.is_ahead,
-            pending_deletion=HeldPart.of(remote.garbage),
-        )
+        held = remote.held
+        return cls.from_record(remote, url=url, bytes=held.bytes, segments=held.segments)
 
 
 class PartitionStoragePart(Part):
@@ -83,15 +73,9 @@ class PartitionStoragePart(Part):
     @classmethod
     def of(cls, partition: PartitionStorage, url: str) -> PartitionStoragePart:
         """Say it."""
-        return cls(
-            partition=partition.partition,
-            start=partition.start,
-            local_start=partition.local_start,
-            end=partition.end,
-            local=HeldPart.of(partition.local),
+        return cls.from_record(
+            partition,
             remote=None if partition.remote is None else RemotePart.said(partition.remote, url),
-            log_bytes=partition.log_bytes,
-            pending_bytes=partition.pending_bytes,
             problem=None if partition.problem is None else partition.problem.message,
         )
 
@@ -105,20 +89,8 @@ class TieringPart(Part):
     location: str = Field(
         description="<topic>/<cluster uuid>/<initial revision>, for life; of a read replica that of its source."
     )
-    paused: bool = Field(description="Whether uploads pause on the whole cluster.")
+    paused: bool = Field(validation_alias="is_paused", description="Whether uploads pause on the whole cluster.")
     hidden: str | None = Field(description="Why nothing is shown of object storage. Null: it is.")
-
-    @classmethod
-    def of(cls, tiering: TieringShown) -> TieringPart:
-        """Say it."""
-        return cls(
-            mode=tiering.mode,
-            state=tiering.state,
-            epoch=tiering.epoch,
-            location=tiering.location,
-            paused=tiering.is_paused,
-            hidden=tiering.hidden,
-        )
 
 
 class SumsPart(Part):
@@ -134,8 +106,8 @@ class SumsPart(Part):
         """Sum up topics."""
         pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
         return cls(
-            local=HeldPart.of(TierUsage.sum(topic.local for topic in topics)),
-            remote=HeldPart.of(TierUsage.sum(topic.remote for topic in topics)),
+            local=HeldPart.from_record(TierUsage.sum(topic.local for topic in topics)),
+            remote=HeldPart.from_record(TierUsage.sum(topic.remote for topic in topics)),
             log_bytes=sum(topic.log_bytes for topic in topics),
             pending_bytes=sum(pending) if pending else None,
         )
@@ -156,11 +128,9 @@ class StorageDocument(Document):
     def of(cls, topic: TopicStorage) -> StorageDocument:
         """Say every partition."""
         url = "" if topic.tiering is None else topic.tiering.url
-        return cls(
-            address=topic.address,
-            tiering=None if topic.tiering is None else TieringPart.of(topic.tiering),
+        return cls.from_record(
+            topic,
             problem=None if topic.problem is None else topic.problem.message,
-            lag=topic.lag,
             total=SumsPart.of([topic]),
             partitions=tuple(PartitionStoragePart.of(each, url) for each in topic.partitions),
         )
@@ -172,26 +142,15 @@ class TopicStoragePart(SumsPart):
     address: str
     tiering: TieringPart | None = Field(description="Null: it was never tiered.")
     partitions: int
-    last_upload_ms: int | None = Field(description="Null: nothing was uploaded yet.")
+    last_upload_ms: int | None = Field(validation_alias="uploaded_ms", description="Null: nothing was uploaded yet.")
     problem: str | None = Field(None, description=_PROBLEM)
     lag: int | None = Field(None, description=_LAG)
 
     @classmethod
     def said(cls, topic: TopicStorage) -> TopicStoragePart:
         """Say it."""
-        sums = SumsPart.of([topic])
-        return cls(
-            local=sums.local,
-            remote=sums.remote,
-            log_bytes=sums.log_bytes,
-            pending_bytes=sums.pending_bytes,
-            address=topic.address,
-            tiering=None if topic.tiering is None else TieringPart.of(topic.tiering),
-            partitions=len(topic.partitions),
-            last_upload_ms=topic.uploaded_ms,
-            problem=None if topic.problem is None else topic.problem.message,
-            lag=topic.lag,
-        )
+        problem = None if topic.problem is None else topic.problem.message
+        return cls.from_record(topic, partitions=len(topic.partitions), problem=problem)
 
 
 class StoragesDocument(Document):
@@ -242,11 +201,6 @@ class GroupsDocument(Document):
     cluster: str
     groups: tuple[str, ...]
 
-    @classmethod
-    def of(cls, found: GroupNames) -> GroupsDocument:
-        """Say their names."""
-        return cls(cluster=found.cluster, groups=found.groups)
-
 
 class GroupOffsetPart(Part):
     """One partition as a group reads it."""
@@ -260,29 +214,18 @@ class GroupOffsetPart(Part):
     start: int
     stable: int = Field(description="What read_committed may reach.")
     end: int
-    committed_at_ms: int | None = Field(description="Null: never, or set by a reset.")
+    committed_at_ms: int | None = Field(validation_alias="at_ms", description="Null: never, or set by a reset.")
     metadata: str
 
 
 class GroupPart(Part):
     """A group, of all topics or of one."""
 
-    group: str
-    reading: bool = Field(description="It committed within the last 24 hours.")
+    group: str = Field(validation_alias="name")
+    reading: bool = Field(validation_alias="is_reading", description="It committed within the last 24 hours.")
     last_commit_ms: int | None = Field(description="Null: it never committed itself.")
     lag: int = Field(description="Of the partitions it committed.")
     offsets: tuple[GroupOffsetPart, ...]
-
-    @classmethod
-    def of(cls, group: ConsumerGroup) -> GroupPart:
-        """Say everything of it."""
-        return cls(
-            group=group.name,
-            reading=group.is_reading,
-            last_commit_ms=group.last_commit_ms,
-            lag=group.lag,
-            offsets=_offsets(group),
-        )
 
 
 class GroupDocument(Document):
@@ -290,8 +233,8 @@ class GroupDocument(Document):
 
     format: Literal["reconciler.group-description/1"] = "reconciler.group-description/1"
     cluster: str
-    group: str
-    reading: bool = Field(description="It committed within the last 24 hours.")
+    group: str = Field(validation_alias="name")
+    reading: bool = Field(validation_alias="is_reading", description="It committed within the last 24 hours.")
     last_commit_ms: int | None = Field(description="Null: it never committed itself.")
     lag: int = Field(description="Of the partitions it committed.")
     offsets: tuple[GroupOffsetPart, ...]
@@ -299,15 +242,7 @@ class GroupDocument(Document):
     @classmethod
     def of(cls, described: DescribedGroup) -> GroupDocument:
         """Say everything of it."""
-        part = GroupPart.of(described.group)
-        return cls(
-            cluster=described.cluster,
-            group=part.group,
-            reading=part.reading,
-            last_commit_ms=part.last_commit_ms,
-            lag=part.lag,
-            offsets=part.offsets,
-        )
+        return cls.from_record(described.group, cluster=described.cluster)
 
 
 class MovePart(Part):
@@ -327,15 +262,6 @@ class GroupResetDocument(Document):
     group: str
     moves: tuple[MovePart, ...]
 
-    @classmethod
-    def of(cls, reset: GroupReset) -> GroupResetDocument:
-        """Say what moved."""
-        moves = tuple(
-            MovePart(topic=move.topic, partition=move.partition, before=move.before, after=move.after)
-            for move in reset.moves
-        )
-        return cls(cluster=reset.cluster, group=reset.group, moves=moves)
-
 
 class GroupDeletionDocument(Document):
     """A deletion that was done."""
@@ -349,31 +275,12 @@ class GroupDeletionDocument(Document):
     @classmethod
     def of(cls, deletion: GroupDeletion) -> GroupDeletionDocument:
         """Say what was forgotten."""
-        forgotten = (
+        forgotten = tuple(
             offset
-            for offset in _offsets(deletion.group)
+            for offset in deletion.group.offsets
             if offset.committed is not None and deletion.topic in {None, offset.topic}
         )
-        return cls(
-            cluster=deletion.cluster, group=deletion.group.name, topic=deletion.topic, forgotten=tuple(forgotten)
-        )
-
-
-def _offsets(group: ConsumerGroup) -> tuple[GroupOffsetPart, ...]:
-    return tuple(
-        GroupOffsetPart(
-            topic=row.topic,
-            partition=row.partition,
-            committed=row.committed,
-            lag=row.lag,
-            start=row.start,
-            stable=row.stable,
-            end=row.end,
-            committed_at_ms=row.at_ms,
-            metadata=row.metadata,
-        )
-        for row in group.offsets
-    )
+        return cls.from_record(deletion, group=deletion.group.name, forgotten=forgotten)
 
 
 class NamespacePart(Part):
@@ -393,24 +300,15 @@ class NamespacesDocument(Document):
     @classmethod
     def of(cls, rows: Iterable[NamespaceRow]) -> NamespacesDocument:
         """Say every namespace."""
-        return cls(
-            namespaces=tuple(
-                NamespacePart(address=row.address, topics=row.topics, configs=dict(row.configs)) for row in rows
-            )
-        )
+        return cls(namespaces=tuple(map(NamespacePart.from_record, rows)))
 
 
 class FollowingPart(Part):
     """What a mirror follows."""
 
-    mirror_status: str
-    link_name: str
+    mirror_status: str = Field(validation_alias="state")
+    link_name: str = Field(validation_alias="link")
     source: str = Field(description="<cluster>/<full name>.")
-
-    @classmethod
-    def of(cls, following: Following) -> FollowingPart:
-        """Say it."""
-        return cls(mirror_status=following.state, link_name=following.link, source=following.source)
 
 
 class TopicPart(Part):
@@ -421,7 +319,7 @@ class TopicPart(Part):
     replication_factor: int | None
     records: int | None = Field(description="Null: not measured.")
     bytes: int | None = Field(description="Null: not measured.")
-    mirror: FollowingPart | None = Field(description="Null: it is an ordinary topic.")
+    mirror: FollowingPart | None = Field(validation_alias="following", description="Null: it is an ordinary topic.")
 
 
 class TopicsDocument(Document):
@@ -433,19 +331,7 @@ class TopicsDocument(Document):
     @classmethod
     def of(cls, rows: Iterable[TopicShown]) -> TopicsDocument:
         """Say every topic."""
-        return cls(
-            topics=tuple(
-                TopicPart(
-                    address=row.address,
-                    partitions=row.partitions,
-                    replication_factor=row.replication_factor,
-                    records=row.records,
-                    bytes=row.bytes,
-                    mirror=None if row.following is None else FollowingPart.of(row.following),
-                )
-                for row in rows
-            )
-        )
+        return cls(topics=tuple(map(TopicPart.from_record, rows)))
 
 
 class PartitionPart(Part):
@@ -492,33 +378,18 @@ class TopicDocument(Document):
     acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
     storage: TopicStoragePart | None = Field(description="By tier. Null: it was never tiered.")
     migration: TopicMigrationPart | None = Field(description="That mounts or unmounts it. Null: none does.")
-    mirror: FollowingPart | None = Field(description="Null: it is an ordinary topic.")
+    mirror: FollowingPart | None = Field(validation_alias="following", description="Null: it is an ordinary topic.")
 
     @classmethod
     def of(cls, topic: TopicDescription) -> TopicDocument:
         """Say everything of it."""
-        return cls(
-            address=topic.address,
-            incarnation=topic.incarnation,
-            groups=None if topic.groups is None else tuple(map(GroupPart.of, topic.groups)),
-            records=topic.records,
-            bytes=topic.bytes,
-            partitions=tuple(
-                PartitionPart(partition=row.partition, start=row.start, stable=row.stable, end=row.end)
-                for row in topic.partitions
-            ),
-            configs=tuple(ConfigPart(key=row.key, value=row.value, origin=row.origin) for row in topic.configs),
-            acls=tuple(AclPart.of(row) for row in topic.acls),
-            storage=None if topic.storage is None else TopicStoragePart.said(topic.storage),
-            migration=None
-            if topic.migration is None
-            else TopicMigrationPart(
-                id=topic.migration.id,
-                direction=topic.migration.direction,
-                state=topic.migration.state,
-                closed=any(each.is_closed for each in topic.migration.topics),
-            ),
-            mirror=None if topic.following is None else FollowingPart.of(topic.following),
+        storage, migration = topic.storage, topic.migration
+        is_closed = migration is not None and any(each.is_closed for each in migration.topics)
+        return cls.from_record(
+            topic,
+            acls=tuple(map(AclPart.of, topic.acls)),
+            storage=None if storage is None else TopicStoragePart.said(storage),
+            migration=None if migration is None else TopicMigrationPart.from_record(migration, closed=is_closed),
         )
 
 
@@ -536,11 +407,6 @@ class SizesPart(Part):
     p99: int
     max: int
 
-    @classmethod
-    def of(cls, sizes: Sizes) -> SizesPart:
-        """Say them."""
-        return cls(min=sizes.min, median=sizes.median, p99=sizes.p99, max=sizes.max)
-
 
 class ContentPart(Part):
     """Records, of a partition or of a topic."""
@@ -553,20 +419,6 @@ class ContentPart(Part):
     null_values: int
     tombstones: int = Field(description="Null values that have a key.")
     sizes: SizesPart | None = Field(description="Null: there are no records.")
-
-    @classmethod
-    def of(cls, counts: Counts) -> ContentPart:
-        """Say them."""
-        return cls(
-            records=counts.records,
-            bytes=counts.bytes,
-            first_ms=counts.first_ms,
-            last_ms=counts.last_ms,
-            null_keys=counts.null_keys,
-            null_values=counts.null_values,
-            tombstones=counts.tombstones,
-            sizes=None if counts.sizes is None else SizesPart.of(counts.sizes),
-        )
 
 
 class FreedPart(Part):
@@ -588,11 +440,6 @@ class GapPart(Part):
     start_ms: int
     end_ms: int
 
-    @classmethod
-    def of(cls, gap: Gap) -> GapPart:
-        """Say it."""
-        return cls(start_ms=gap.start_ms, end_ms=gap.end_ms)
-
 
 class PartitionProfilePart(Part):
     """One partition."""
@@ -600,24 +447,24 @@ class PartitionProfilePart(Part):
     partition: int
     first_offset: int | None = Field(description="Of a record that is there. Null: there is none.")
     last_offset: int | None
-    content: ContentPart
+    content: ContentPart = Field(validation_alias="counts")
     keys: int
     superseded: FreedPart = Field(description="Older than the newest record of the same key.")
-    longest_gap: GapPart | None = Field(description="Between two records. Null: none is as long as a second.")
+    longest_gap: GapPart | None = Field(
+        validation_alias="gap", description="Between two records. Null: none is as long as a second."
+    )
     old: FreedPart = Field(description="Older than the retention that was asked for; 0 where none was.")
 
     @classmethod
     def of(cls, found: PartitionProfile) -> PartitionProfilePart:
         """Say it."""
         counts, keys = found.counts, found.keys
-        return cls(
-            partition=found.partition,
+        return cls.from_record(
+            found,
             first_offset=counts.first_offset,
             last_offset=counts.last_offset,
-            content=ContentPart.of(counts),
             keys=keys.keys,
             superseded=FreedPart(records=keys.superseded_records, bytes=keys.superseded_bytes),
-            longest_gap=None if found.gap is None else GapPart.of(found.gap),
             old=FreedPart(records=counts.old_records, bytes=counts.old_bytes),
         )
 
@@ -644,13 +491,7 @@ class KeyProfilePart(Part):
             key: str | Base64Part = found.prefix.decode()
         except UnicodeDecodeError:
             key = Base64Part(base64=b64encode(found.prefix).decode())
-        return cls(
-            key=key,
-            key_bytes=found.key_bytes,
-            records=found.records,
-            bytes=found.bytes,
-            partitions=found.partitions,
-        )
+        return cls.from_record(found, key=key)
 
 
 class TimelinePart(Part):
@@ -660,11 +501,6 @@ class TimelinePart(Part):
     width_ms: int
     records: tuple[int, ...]
 
-    @classmethod
-    def of(cls, timeline: Timeline) -> TimelinePart:
-        """Say it."""
-        return cls(start_ms=timeline.start_ms, width_ms=timeline.width_ms, records=timeline.records)
-
 
 class TopicProfileDocument(Document):
     """What a topic holds, up to its last stable offsets."""
@@ -672,7 +508,7 @@ class TopicProfileDocument(Document):
     format: Literal["reconciler.topic-profile/1"] = "reconciler.topic-profile/1"
     address: str
     engine: str | None = Field(description="Where its records were read. Null: there are none.")
-    content: ContentPart
+    content: ContentPart = Field(validation_alias="counts")
     keys: int = Field(description="Different ones.")
     scattered_keys: int = Field(description="Those that lie in more than one partition.")
     skew: float | None = Field(description="Bytes of the largest partition over the average. Null: there are none.")
@@ -691,18 +527,15 @@ class TopicProfileDocument(Document):
             retention = RetentionPart(
                 records=counts.old_records, bytes=counts.old_bytes, retention_ms=profiled.retention_ms
             )
-        return cls(
+        return cls.from_record(
+            found,
             address=profiled.address,
             engine=profiled.engine,
-            content=ContentPart.of(counts),
-            keys=found.keys,
-            scattered_keys=found.scattered_keys,
             skew=None if found.skew is None else round(found.skew, 3),
             compaction=FreedPart(records=found.superseded_records, bytes=found.superseded_bytes),
             retention=retention,
             partitions=tuple(map(PartitionProfilePart.of, found.partitions)),
             top_keys=tuple(map(KeyProfilePart.of, found.top_keys)),
-            timeline=None if found.timeline is None else TimelinePart.of(found.timeline),
         )
 
 
@@ -716,11 +549,6 @@ class NamespaceCreationDocument(Document):
     cluster: str
     namespace: str
     created: tuple[str, ...] = Field(description="Addresses, upper tiers first; empty where it was there.")
-
-    @classmethod
-    def of(cls, made: Made) -> NamespaceCreationDocument:
-        """Say what was made."""
-        return cls(cluster=made.cluster, namespace=made.namespace, created=made.created)
 
 
 class TopicMovePart(Part):
@@ -752,6 +580,13 @@ class LeavingPart(Part):
     bytes: int | None = Field(description="Null: not measured.")
     groups: tuple[str, ...] | None = Field(description="Consumer groups that were reading it. Null: cannot be told.")
 
+    @classmethod
+    def of(cls, topic: Leaving) -> LeavingPart:
+        """Say what went, as far as it was measured."""
+        if topic.measure is None:
+            return cls(address=topic.address, records=None, bytes=None, groups=None)
+        return cls.from_record(topic.measure, address=topic.address)
+
 
 class NamespaceDeletionDocument(Document):
     """A namespace that was deleted, with all that went with it."""
@@ -765,17 +600,4 @@ class NamespaceDeletionDocument(Document):
     @classmethod
     def of(cls, deletion: NamespaceDeletion) -> NamespaceDeletionDocument:
         """Say all that went."""
-        return cls(
-            cluster=deletion.cluster,
-            namespace=deletion.namespace,
-            nested=deletion.nested,
-            topics=tuple(
-                LeavingPart(
-                    address=topic.address,
-                    records=topic.measure.records if topic.measure else None,
-                    bytes=topic.measure.bytes if topic.measure else None,
-                    groups=topic.measure.groups if topic.measure else None,
-                )
-                for topic in deletion.topics
-            ),
-        )
+        return cls.from_record(deletion, topics=tuple(map(LeavingPart.of, deletion.topics)))
