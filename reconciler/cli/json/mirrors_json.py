@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.cli.json.mounts_json import UnreadPart
+from reconciler.cli.json.mounts_json import UnreadPart, unread_parts
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 
 if TYPE_CHECKING:
-    from reconciler.errors import ReconcilerError
     from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers
-    from reconciler.operations.mirrors.mirror_preview import CutPartition
     from reconciler.operations.mirrors.mirror_views import (
         MirrorError,
         MirrorErrors,
         MirrorList,
         MirrorRow,
-        PartitionLag,
     )
-    from reconciler.resources.mirrors import Trouble
 
 
 class TroublePart(Part):
     """What is wrong, by its code and in words."""
 
-    error_code: str
-    error_message: str
+    error_code: str = Field(validation_alias="code")
+    error_message: str = Field(validation_alias="message")
     since_ms: int
-
-    @classmethod
-    def of(cls, trouble: Trouble) -> TroublePart:
-        """Say it."""
-        return cls(error_code=trouble.code, error_message=trouble.message, since_ms=trouble.since_ms)
 
 
 class MirrorPart(Part):
@@ -44,20 +35,23 @@ class MirrorPart(Part):
 
     address: str
     cluster: str = Field(description="The destination, on which it lives.")
-    link_name: str
-    mirror_topic_name: str
+    link_name: str = Field(validation_alias="link")
+    mirror_topic_name: str = Field(validation_alias="name")
     source_cluster: str
-    source_topic_name: str
-    mirror_status: MirrorStatus
-    status_time_ms: int = Field(description="When it came into that state; what its link imposes is not counted.")
-    num_partitions: int
+    source_topic_name: str = Field(validation_alias="source")
+    mirror_status: MirrorStatus = Field(validation_alias="status")
+    status_time_ms: int = Field(
+        validation_alias="since_ms",
+        description="When it came into that state; what its link imposes is not counted.",
+    )
+    num_partitions: int = Field(validation_alias="partitions")
     max_mirror_lag: int | None = Field(description="Of its slowest partition. Null: not measured, or unknown.")
-    automatic: bool = Field(description="Whether the link made it by itself.")
+    automatic: bool = Field(validation_alias="is_automatic", description="Whether the link made it by itself.")
 
     @classmethod
-    def of(cls, row: MirrorRow) -> MirrorPart:
-        """Say what is in a list."""
-        return cls(**_fields(row))
+    def of(cls, row: MirrorRow, **more: Any) -> Self:
+        """Say what is in a list, and more."""
+        return cls.from_record(row.seen, address=row.address, max_mirror_lag=row.max_lag, **more)
 
 
 class MirrorsDocument(Document):
@@ -70,7 +64,7 @@ class MirrorsDocument(Document):
     @classmethod
     def of(cls, found: MirrorList) -> MirrorsDocument:
         """Say everything."""
-        return cls(mirrors=tuple(map(MirrorPart.of, found.rows)), unread=tuple(_unread(found.lost)))
+        return cls(mirrors=tuple(map(MirrorPart.of, found.rows)), unread=unread_parts(found.lost))
 
 
 class MirrorLagPart(Part):
@@ -80,13 +74,8 @@ class MirrorLagPart(Part):
     lag: int | None = Field(
         description="Source end - mirror end. Null: the source does not say, or is followed no more."
     )
-    last_source_fetch_offset: int = Field(description="-1: nothing was ever copied.")
+    last_source_fetch_offset: int = Field(validation_alias="fetched", description="-1: nothing was ever copied.")
     end: int = Field(description="Next offset of the mirror.")
-
-    @classmethod
-    def of(cls, lag: PartitionLag) -> MirrorLagPart:
-        """Say where it stands."""
-        return cls(partition=lag.partition, lag=lag.lag, last_source_fetch_offset=lag.fetched, end=lag.end)
 
 
 class MirrorDescriptionPart(MirrorPart):
@@ -103,13 +92,11 @@ class MirrorDescriptionPart(MirrorPart):
     @classmethod
     def whole(cls, row: MirrorRow) -> MirrorDescriptionPart:
         """Say all of it."""
-        seen = row.seen
-        return cls(
-            **_fields(row),
-            mirror_lags=tuple(map(MirrorLagPart.of, row.partitions)),
-            operation=None if seen.operation is None else seen.operation.verb,
-            stopped_by=seen.stopped_by,
-            trouble=None if seen.trouble is None else TroublePart.of(seen.trouble),
+        operation = row.seen.operation
+        return cls.of(
+            row,
+            mirror_lags=row.partitions,
+            operation=None if operation is None else operation.verb,
             legal=row.legal,
         )
 
@@ -137,12 +124,12 @@ class MirrorErrorPart(TroublePart):
     @classmethod
     def whole(cls, error: MirrorError) -> MirrorErrorPart:
         """Say all of it."""
-        return cls(
+        return cls.from_record(
+            error.trouble,
             cluster=error.cluster,
             link_name=error.link,
             mirror_topic_name=error.mirror,
             task_name=error.task,
-            **TroublePart.of(error.trouble).model_dump(),
         )
 
 
@@ -156,29 +143,7 @@ class MirrorErrorsDocument(Document):
     @classmethod
     def of(cls, found: MirrorErrors) -> MirrorErrorsDocument:
         """Say everything."""
-        return cls(errors=tuple(map(MirrorErrorPart.whole, found.errors)), unread=tuple(_unread(found.lost)))
-
-
-def _fields(row: MirrorRow) -> dict[str, object]:
-    seen = row.seen
-    return {
-        "address": row.address,
-        "cluster": seen.cluster,
-        "link_name": seen.link,
-        "mirror_topic_name": seen.name,
-        "source_cluster": seen.source_cluster,
-        "source_topic_name": seen.source,
-        "mirror_status": seen.status,
-        "status_time_ms": seen.since_ms,
-        "num_partitions": seen.partitions,
-        "max_mirror_lag": row.max_lag,
-        "automatic": seen.is_automatic,
-    }
-
-
-def _unread(lost: Mapping[str, ReconcilerError]) -> Iterator[UnreadPart]:
-    for name in sorted(lost):
-        yield UnreadPart(cluster=name, problem=lost[name].message)
+        return cls(errors=tuple(map(MirrorErrorPart.whole, found.errors)), unread=unread_parts(found.lost))
 
 
 # JSON of the commands that ask something of mirrors.
@@ -187,14 +152,9 @@ def _unread(lost: Mapping[str, ReconcilerError]) -> Iterator[UnreadPart]:
 class TruncatedPart(Part):
     """One partition that a restore cuts."""
 
-    partition_id: int
-    offset_truncated_to: int
-    messages_truncated: int = Field(description="Offsets from there on, which are lost.")
-
-    @classmethod
-    def of(cls, cut: CutPartition) -> TruncatedPart:
-        """Say where, and how much."""
-        return cls(partition_id=cut.partition, offset_truncated_to=cut.offset, messages_truncated=cut.lost)
+    partition_id: int = Field(validation_alias="partition")
+    offset_truncated_to: int = Field(validation_alias="offset")
+    messages_truncated: int = Field(validation_alias="lost", description="Offsets from there on, which are lost.")
 
 
 class MirrorAnswerPart(Part):
@@ -223,17 +183,15 @@ class MirrorAnswerPart(Part):
     def of(cls, answer: Answer) -> MirrorAnswerPart:
         """Say all of it."""
         ready, error = answer.ready, answer.error
-        return cls(
+        return cls.from_record(
+            answer,
             address=answer.named.address,
-            before=answer.before,
-            after=answer.after,
             error_message=None if error is None else error.message,
             hint=None if error is None else error.hint,
-            is_left=answer.is_left,
             lost_records=None if ready is None else ready.lost_records,
             lost_seconds=None if ready is None or ready.lost_ms is None else ready.lost_ms / 1000,
-            mirror_lags=() if ready is None else tuple(map(MirrorLagPart.of, ready.lags)),
-            partition_level_truncation_data=() if ready is None else tuple(map(TruncatedPart.of, ready.cuts)),
+            mirror_lags=() if ready is None else ready.lags,
+            partition_level_truncation_data=() if ready is None else ready.cuts,
         )
 
 
@@ -248,9 +206,7 @@ class MirrorAnswersDocument(Document):
     @classmethod
     def of(cls, answers: Answers) -> MirrorAnswersDocument:
         """Say everything."""
-        return cls(
-            verb=answers.verb, is_rehearsal=answers.is_rehearsal, mirrors=tuple(map(MirrorAnswerPart.of, answers.each))
-        )
+        return cls.from_record(answers, mirrors=tuple(map(MirrorAnswerPart.of, answers.each)))
 
 
 # JSON of the link commands.
@@ -261,21 +217,32 @@ class LinkPart(Part):
 
     address: str
     cluster: str = Field(description="The destination, on which it lives.")
-    link_name: str
-    link_id: str
+    link_name: str = Field(validation_alias="name")
+    link_id: str = Field(validation_alias="id")
     source_cluster: str
     source_cluster_id: str | None = Field(description="Of the cluster it was made to. Null: it has not met it yet.")
     mode: Literal["destination", "source", "bidirectional"]
     prefix: str
-    link_state: LinkStatus
+    link_state: LinkStatus = Field(validation_alias="status")
     paused: bool = Field(description="What is asked of it; the state says what became of that.")
     mirrors: Mapping[MirrorStatus, int] = Field(description="How many of its mirrors are in which state.")
     trouble: TroublePart | None
 
     @classmethod
-    def of(cls, row: LinkRow) -> LinkPart:
-        """Say what is in a list."""
-        return cls(**_link_fields(row))
+    def of(cls, row: LinkRow, **more: Any) -> Self:
+        """Say what is in a list, and more."""
+        spec = row.seen.declared.spec
+        return cls.from_record(
+            row.seen,
+            address=row.address,
+            cluster=row.cluster,
+            source_cluster=spec.source,
+            mode=spec.mode,
+            prefix=spec.prefix,
+            paused=spec.paused,
+            mirrors=dict(sorted(row.mirrors.items())),
+            **more,
+        )
 
 
 class LinksDocument(Document):
@@ -288,7 +255,7 @@ class LinksDocument(Document):
     @classmethod
     def of(cls, found: LinkList) -> LinksDocument:
         """Say everything."""
-        return cls(links=tuple(map(LinkPart.of, found.rows)), unread=tuple(_unread(found.lost)))
+        return cls(links=tuple(map(LinkPart.of, found.rows)), unread=unread_parts(found.lost))
 
 
 class LinkTaskPart(TroublePart):
@@ -307,13 +274,10 @@ class LinkDescriptionPart(LinkPart):
     @classmethod
     def whole(cls, row: LinkRow) -> LinkDescriptionPart:
         """Say all of it."""
-        tasks = (
-            LinkTaskPart(task_name=name, **TroublePart.of(trouble).model_dump())
-            for name, trouble in sorted(row.seen.tasks.items())
+        tasks = tuple(
+            LinkTaskPart.from_record(trouble, task_name=name) for name, trouble in sorted(row.seen.tasks.items())
         )
-        return cls(
-            **_link_fields(row), spec=row.seen.declared.spec.to_json(), tasks=tuple(tasks), legal=tuple(row.legal)
-        )
+        return cls.of(row, spec=row.seen.declared.spec.to_json(), tasks=tasks, legal=row.legal)
 
 
 class LinkDescriptionDocument(Document):
@@ -344,15 +308,11 @@ class LinkAnswerPart(Part):
     def of(cls, answer: LinkAnswer) -> LinkAnswerPart:
         """Say all of it."""
         error = answer.error
-        return cls(
-            address=answer.address,
-            before=answer.before,
-            after=answer.after,
+        return cls.from_record(
+            answer,
             error_message=None if error is None else error.message,
             hint=None if error is None else error.hint,
-            is_left=answer.is_left,
             mirrors={} if answer.row is None else answer.row.mirrors,
-            notes=answer.notes,
         )
 
 
@@ -367,24 +327,4 @@ class LinkAnswersDocument(Document):
     @classmethod
     def of(cls, answers: LinkAnswers) -> LinkAnswersDocument:
         """Say everything."""
-        return cls(
-            verb=answers.verb, is_rehearsal=answers.is_rehearsal, links=tuple(map(LinkAnswerPart.of, answers.each))
-        )
-
-
-def _link_fields(row: LinkRow) -> dict[str, Any]:
-    seen, spec = row.seen, row.seen.declared.spec
-    return {
-        "address": row.address,
-        "cluster": row.cluster,
-        "link_name": seen.name,
-        "link_id": seen.id,
-        "source_cluster": spec.source,
-        "source_cluster_id": seen.source_cluster_id,
-        "mode": spec.mode,
-        "prefix": spec.prefix,
-        "link_state": seen.status,
-        "paused": spec.paused,
-        "mirrors": dict(sorted(row.mirrors.items())),
-        "trouble": None if seen.trouble is None else TroublePart.of(seen.trouble),
-    }
+        return cls.from_record(answers, links=tuple(map(LinkAnswerPart.of, answers.each)))

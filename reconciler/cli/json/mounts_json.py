@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -41,7 +41,7 @@ class MovingPart(Part):
     @classmethod
     def of(cls, underway: Underway) -> MovingPart:
         """Say which."""
-        return cls(cluster=underway.cluster, id=underway.migration.id, state=underway.state)
+        return cls.from_record(underway, id=underway.migration.id)
 
 
 class MountPart(Part):
@@ -64,19 +64,10 @@ class MountPart(Part):
     @classmethod
     def of(cls, row: MountRow) -> MountPart:
         """Say all of it."""
-        return cls(
-            location=row.location,
-            name=row.name,
+        return cls.from_record(
+            row,
             namespace=split_name(row.name)[0],
-            state=row.state,
-            owner=row.owner,
             owner_cluster=row.owner_name,
-            partitions=row.partitions,
-            records=row.records,
-            bytes=row.bytes,
-            since_ms=row.since_ms,
-            storage=row.storage,
-            clusters=row.clusters,
             migrations=tuple(map(MovingPart.of, row.migrations)),
         )
 
@@ -91,7 +82,7 @@ class DamagedPart(Part):
     @classmethod
     def of(cls, damaged: DamagedRegister) -> DamagedPart:
         """Say which, and why."""
-        return cls(storage=damaged.storage, key=damaged.key, problem=damaged.error.message)
+        return cls.from_record(damaged, problem=damaged.error.message)
 
 
 class UnreadPart(Part):
@@ -115,14 +106,14 @@ class MountsDocument(Document):
         return cls(
             topics=tuple(map(MountPart.of, found.rows)),
             damaged=tuple(map(DamagedPart.of, found.damaged)),
-            unread=tuple(_unread(found.lost)),
+            unread=unread_parts(found.lost),
         )
 
 
 class MigrantPart(Part):
     """One topic of a migration."""
 
-    name: str
+    name: str = Field(validation_alias="full_name")
     namespace: str = Field(description=_NAMESPACE)
     location: str = Field(description=_LOCATION)
     mounting: str | None = Field(description="The Mounting that asked for it. Null: it was asked for by hand.")
@@ -131,13 +122,7 @@ class MigrantPart(Part):
     @classmethod
     def of(cls, topic: Migrant) -> MigrantPart:
         """Say which."""
-        return cls(
-            name=topic.full_name,
-            namespace=split_name(topic.full_name)[0],
-            location=topic.location,
-            mounting=topic.mounting,
-            partitions=topic.partitions,
-        )
+        return cls.from_record(topic, namespace=split_name(topic.full_name)[0])
 
 
 class MigrationPart(Part):
@@ -151,7 +136,9 @@ class MigrationPart(Part):
     created_ms: int
     completed_ms: int | None = Field(description="Null: it has not come to an end.")
     bytes_left: int | None = Field(description="Stored bytes still to be uploaded. Null: nothing is.")
-    automatic: bool = Field(description="Whether it continues by itself from state to state.")
+    automatic: bool = Field(
+        validation_alias="is_automatic", description="Whether it continues by itself from state to state."
+    )
     waits: tuple[str, ...] = Field(description="What keeps it from going on, as far as a look tells.")
     legal: tuple[str, ...] = Field(description="The verbs that may be asked for in its state.")
 
@@ -159,17 +146,11 @@ class MigrationPart(Part):
     def of(cls, underway: Underway) -> MigrationPart:
         """Say all of it."""
         found = underway.migration
-        return cls(
+        return cls.from_record(
+            found,
             cluster=underway.cluster,
-            id=found.id,
-            direction=found.direction,
             state=underway.state,
             topics=tuple(map(MigrantPart.of, found.topics)),
-            created_ms=found.created_ms,
-            completed_ms=found.completed_ms,
-            bytes_left=found.bytes_left,
-            automatic=found.is_automatic,
-            waits=found.waits,
             legal=underway.legal,
         )
 
@@ -184,7 +165,7 @@ class MountStatusDocument(Document):
     @classmethod
     def of(cls, found: MountStatus) -> MountStatusDocument:
         """Say everything."""
-        return cls(migrations=tuple(map(MigrationPart.of, found.migrations)), unread=tuple(_unread(found.lost)))
+        return cls(migrations=tuple(map(MigrationPart.of, found.migrations)), unread=unread_parts(found.lost))
 
 
 class MigrationDocument(Document):
@@ -214,16 +195,7 @@ class MountReleaseDocument(Document):
     @classmethod
     def of(cls, release: Release) -> MountReleaseDocument:
         """Say what there is."""
-        topic = release.topic
-        return cls(
-            location=topic.location,
-            name=topic.name,
-            owner=release.owner,
-            partitions=topic.partitions,
-            records=topic.records,
-            bytes=topic.bytes,
-            clusters=release.clusters,
-        )
+        return cls.from_record(release.topic, owner=release.owner, clusters=release.clusters)
 
 
 class MountAnswerPart(Part):
@@ -278,15 +250,13 @@ class MountAnswersDocument(Document):
     @classmethod
     def of(cls, answers: MountAnswers) -> MountAnswersDocument:
         """Say everything."""
-        return cls(
-            verb=answers.verb,
-            phase=answers.phase,
-            is_rehearsal=answers.is_rehearsal,
+        return cls.from_record(
+            answers,
             topics=tuple(map(MountAnswerPart.of, answers.each)),
             migrations=tuple(PreparedPart(cluster=cluster, id=number) for cluster, number in answers.migrations),
         )
 
 
-def _unread(lost: Mapping[str, ReconcilerError]) -> Iterator[UnreadPart]:
-    for name in sorted(lost):
-        yield UnreadPart(cluster=name, problem=lost[name].message)
+def unread_parts(lost: Mapping[str, ReconcilerError]) -> tuple[UnreadPart, ...]:
+    """Say what is not known, by cluster."""
+    return tuple(UnreadPart(cluster=name, problem=lost[name].message) for name in sorted(lost))
