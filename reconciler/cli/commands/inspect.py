@@ -129,7 +129,11 @@ def graph_command(
         from reconciler.cli.json.inventory_json import GraphDocument
         from reconciler.cli.text.inventory_text import graph_text
 
-        present("json" if form == "json" else "text", lambda: graph_text(picture), lambda: GraphDocument.made(picture))
+        present(
+            "json" if form == "json" else "text",
+            lambda: graph_text(picture),
+            lambda: GraphDocument.from_record(picture),
+        )
         return
     if form == "svg":
         from reconciler.cli.html.graph_svg import svg_text

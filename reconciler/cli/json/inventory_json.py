@@ -9,12 +9,11 @@ from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.clusters_json import AclPart
-from reconciler.operations.show import Arrow, Explained, Node, Picture, Refusal, Shape, Shown, Subject
+from reconciler.operations.show import Explained, Shape, Shown, Subject
 from reconciler.planning.plan_rows import changes_of
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.effective import TieringRow
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Observed, Recorded
 
@@ -36,15 +35,7 @@ class RecordedPart(Part):
     @classmethod
     def of(cls, recorded: Recorded) -> RecordedPart:
         """Say what is remembered."""
-        return cls(
-            resource=recorded.resource.to_json(),
-            incarnation=recorded.incarnation,
-            physical_name=recorded.physical_name,
-            ownership=recorded.ownership,
-            protect=recorded.protect,
-            run=recorded.run,
-            origins=dict(recorded.origins),
-        )
+        return cls.from_record(recorded, resource=recorded.resource.to_json())
 
 
 class ObservedPart(Part):
@@ -58,12 +49,7 @@ class ObservedPart(Part):
     @classmethod
     def of(cls, observed: Observed) -> ObservedPart:
         """Say what is there."""
-        return cls(
-            resource=observed.resource.to_json(),
-            incarnation=observed.incarnation,
-            physical_name=observed.physical_name,
-            state=observed.state,
-        )
+        return cls.from_record(observed, resource=observed.resource.to_json())
 
 
 class OwnerPart(Part):
@@ -92,9 +78,8 @@ class ShownPart(Part):
     @classmethod
     def of(cls, shown: Shown) -> ShownPart:
         """Say one address."""
-        return cls(
-            address=shown.address,
-            source=shown.source,
+        return cls.from_record(
+            shown,
             desired=shown.desired.to_json() if shown.desired else None,
             recorded=RecordedPart.of(shown.recorded) if shown.recorded else None,
             observed=ObservedPart.of(shown.observed) if shown.observed else None,
@@ -127,8 +112,8 @@ class PlannedPart(Part):
     @classmethod
     def of(cls, action: Action) -> PlannedPart:
         """Say one action."""
-        return cls(
-            id=action.id,
+        return cls.from_record(
+            action,
             risk=action.risk.value,
             reasons=tuple(reason.value for reason in action.reasons),
             changes=tuple(
@@ -145,11 +130,6 @@ class TieringPart(Part):
     key: str
     value: str = Field(description="As the platform stores it; -1: no limit.")
     rule: str
-
-    @classmethod
-    def of(cls, row: TieringRow) -> TieringPart:
-        """Say what holds, and why."""
-        return cls(key=row.key, value=row.value, rule=row.rule)
 
 
 class ExplainDocument(Document):
@@ -174,13 +154,9 @@ class ExplainDocument(Document):
     @classmethod
     def of(cls, explained: Explained) -> ExplainDocument:
         """Say what is known of it."""
-        return cls(
+        return cls.from_record(
+            explained,
             resource=ShownPart.of(explained.shown),
-            origins=dict(explained.origins),
-            effective=dict(explained.effective),
-            effective_origins=dict(explained.effective_origins),
-            tiering=tuple(TieringPart.of(row) for row in explained.tiering),
-            tiering_planned=tuple(TieringPart.of(row) for row in explained.tiering_planned),
             acls=tuple(AclPart.of(row) for row in explained.acls),
             actions=tuple(PlannedPart.of(action) for action in explained.actions),
         )
@@ -195,11 +171,6 @@ class NodePart(Part):
     name: str
     shape: Shape
 
-    @classmethod
-    def of(cls, node: Node) -> NodePart:
-        """Say which."""
-        return cls(name=node.name, shape=node.shape)
-
 
 class ArrowPart(Part):
     """From one node to another."""
@@ -210,17 +181,6 @@ class ArrowPart(Part):
     condition: str = Field(description="When a verb leads this way, where it leads several ways.")
     by_itself: bool = Field(description="It happens without a command.")
 
-    @classmethod
-    def of(cls, arrow: Arrow) -> ArrowPart:
-        """Say all of it."""
-        return cls(
-            start=arrow.start,
-            end=arrow.end,
-            label=arrow.label,
-            condition=arrow.condition,
-            by_itself=arrow.by_itself,
-        )
-
 
 class RefusalPart(Part):
     """What people often ask for and do not get, and why."""
@@ -228,11 +188,6 @@ class RefusalPart(Part):
     state: str
     verb: str
     reason: str
-
-    @classmethod
-    def of(cls, refusal: Refusal) -> RefusalPart:
-        """Say it."""
-        return cls(state=refusal.state, verb=refusal.verb, reason=refusal.reason)
 
 
 class GraphDocument(Document):
@@ -245,15 +200,3 @@ class GraphDocument(Document):
     nodes: tuple[NodePart, ...]
     arrows: tuple[ArrowPart, ...]
     refusals: tuple[RefusalPart, ...]
-
-    @classmethod
-    def made(cls, picture: Picture) -> GraphDocument:
-        """Say everything."""
-        return cls(
-            of=picture.of,
-            name=picture.name,
-            initial=picture.initial,
-            nodes=tuple(map(NodePart.of, picture.nodes)),
-            arrows=tuple(map(ArrowPart.of, picture.arrows)),
-            refusals=tuple(map(RefusalPart.of, picture.refusals)),
-        )

@@ -13,7 +13,7 @@ from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from reconciler.operations.state_edit import Repaired
-    from reconciler.operations.state_views import History, HistoryRow, StateDiff, StateDifference, StateListing
+    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
     from reconciler.planning.actions import Change
     from reconciler.resources.inventory import Recorded
     from reconciler.state.repair import Unlocked
@@ -31,10 +31,8 @@ class StateListDocument(Document):
     @classmethod
     def of(cls, listing: StateListing) -> StateListDocument:
         """Say the whole record."""
-        return cls(
-            url=listing.url,
-            lineage=listing.lineage,
-            serial=listing.serial,
+        return cls.from_record(
+            listing,
             resources={address: RecordedPart.of(recorded) for address, recorded in listing.rows},
         )
 
@@ -67,23 +65,6 @@ class SnapshotPart(Part):
     approved_by: tuple[str, ...] = Field((), description="Who is said to have approved it.")
     pull_request: str | None = Field(None, description="Address of the pull request in which they approved.")
 
-    @classmethod
-    def of(cls, row: HistoryRow) -> SnapshotPart:
-        """Say one snapshot."""
-        return cls(
-            serial=row.serial,
-            key=row.key,
-            bytes=row.bytes,
-            is_current=row.is_current,
-            run=row.run,
-            command=row.command,
-            who=row.who,
-            started=row.started,
-            git_commit=row.git_commit,
-            approved_by=row.approved_by,
-            pull_request=row.pull_request,
-        )
-
 
 class StateHistoryDocument(Document):
     """The newest snapshots of the state, newest first."""
@@ -95,7 +76,7 @@ class StateHistoryDocument(Document):
     @classmethod
     def of(cls, history: History) -> StateHistoryDocument:
         """Say what was asked for."""
-        return cls(snapshots=tuple(SnapshotPart.of(row) for row in history.rows), older=history.older)
+        return cls(snapshots=tuple(map(SnapshotPart.from_record, history.rows)), older=history.older)
 
 
 class MovedPart(Part):
@@ -125,9 +106,8 @@ class DifferencePart(Part):
     @classmethod
     def of(cls, difference: StateDifference) -> DifferencePart:
         """Say one address."""
-        return cls(
-            address=difference.address,
-            change=difference.change,
+        return cls.from_record(
+            difference,
             fields=MovedPart.of(difference.fields),
             facts=MovedPart.of(difference.facts),
             origins=MovedPart.of(difference.origins),
@@ -200,11 +180,8 @@ class StateUnlockDocument(Document):
         """Say what was found and done."""
         doubt = unlocked.doubt
         is_told = doubt is None or doubt.unreadable is None
-        return cls(
-            was_free=unlocked.was_free,
-            run=unlocked.run,
-            who=unlocked.who,
-            epoch=unlocked.epoch,
+        return cls.from_record(
+            unlocked,
             open_run=unlocked.open_run.run if unlocked.open_run else None,
             in_doubt=(doubt.in_doubt if doubt else ()) if is_told else None,
             left=(doubt.left if doubt else ()) if is_told else None,
@@ -248,15 +225,6 @@ class StateRepairDocument(Document):
             open_run=lockfile.open_run.run if lockfile and lockfile.open_run else None,
             rebuilt_from=repair.rebuilt_from if repair else None,
             given_up=repair.given_up if repair else None,
-            forgotten=tuple(
-                ForgottenRunPart(
-                    run=run.run,
-                    command=run.command,
-                    who=run.who,
-                    started=run.started,
-                    actions=run.actions,
-                )
-                for run in (repair.forgotten if repair else ())
-            ),
+            forgotten=tuple(map(ForgottenRunPart.from_record, repair.forgotten if repair else ())),
             kept=repaired.kept,
         )
