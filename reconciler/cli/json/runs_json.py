@@ -18,6 +18,7 @@ from reconciler.applying.events import (
     LeaseLost,
     PlanMade,
     Progress,
+    Ran,
     Recovered,
     ResultMissing,
     Summary,
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
     from reconciler.operations.verify import LinkVerified, NotCompared, Verified
-    from reconciler.planning.same_or_less import Difference, FieldDifference, Move
-    from reconciler.resources.mirrors import ForeignRecords
-    from reconciler.state.journal import StateAdvance
+    from reconciler.planning.same_or_less import Difference
 
 
 # JSON of how what is planned now stands to what was approved, where it may be done.
@@ -52,20 +51,6 @@ class StateAdvancePart(Part):
     who: str | None
     started: str | None
 
-    @classmethod
-    def of(cls, advance: StateAdvance | None) -> StateAdvancePart | None:
-        """Say it, where it did."""
-        if advance is None:
-            return None
-        return cls(
-            approved=advance.approved,
-            now=advance.now,
-            run=advance.run,
-            command=advance.command,
-            who=advance.who,
-            started=advance.started,
-        )
-
 
 # JSON of how a run ended that did not end well: the last line of `apply --format json`, with what differs (exit 6).
 
@@ -76,11 +61,6 @@ class MovePart(Part):
     before: Any = Field(description="What it is on the cluster; null also where the action does not say.")
     after: Any
 
-    @classmethod
-    def of(cls, move: Move | None) -> MovePart | None:
-        """Say one side."""
-        return None if move is None else cls(before=move.before, after=move.after)
-
 
 class FieldPart(Part):
     """One field as it was approved and as it would be now."""
@@ -88,11 +68,6 @@ class FieldPart(Part):
     path: str
     approved: MovePart | None = Field(description="Null: the approved plan left it alone.")
     now: MovePart | None = Field(description="Null: it would be left alone now.")
-
-    @classmethod
-    def of(cls, found: FieldDifference) -> FieldPart:
-        """Say one field."""
-        return cls(path=found.path, approved=MovePart.of(found.approved), now=MovePart.of(found.now))
 
 
 class RefusedBlockPart(Part):
@@ -127,20 +102,7 @@ class DifferencePart(Part):
     @classmethod
     def of(cls, found: Difference) -> DifferencePart:
         """Say one action."""
-        block = found.blocked
-        return cls(
-            id=found.id,
-            address=found.address,
-            action=found.action,
-            why=tuple(each.value for each in found.whys),
-            message=found.message,
-            risk=found.risk,
-            approved_risk=found.approved_risk,
-            blocked=RefusedBlockPart(guard=block.guard, message=block.message, allow=block.allow) if block else None,
-            instead_of=found.instead_of,
-            fields=tuple(map(FieldPart.of, found.fields)),
-            source=found.source,
-        )
+        return cls.from_record(found, why=tuple(each.value for each in found.whys))
 
 
 class StalePart(Part):
@@ -154,11 +116,7 @@ class StalePart(Part):
     def of(cls, held: ApprovalCheck) -> StalePart:
         """Say all that differs."""
         found = held.difference
-        return cls(
-            more=tuple(map(DifferencePart.of, found.more)),
-            not_needed=found.not_needed,
-            state=StateAdvancePart.of(held.advance),
-        )
+        return cls.from_record(found, more=tuple(map(DifferencePart.of, found.more)), state=held.advance)
 
 
 class ErrorEvent(Document):
@@ -191,14 +149,16 @@ class ApprovedEvent(_Event):
 
     event: Literal["approved"] = "approved"
     not_needed: tuple[str, ...] = Field(description="Ids of approved actions that are no longer planned.")
-    state: StateAdvancePart | None = Field(description="The state went on since; nothing of the plan did.")
+    state: StateAdvancePart | None = Field(
+        validation_alias="advance", description="The state went on since; nothing of the plan did."
+    )
 
 
 class PlanEvent(_Event):
     """The plan that is carried out."""
 
     event: Literal["plan"] = "plan"
-    plan: dict[str, Any] = Field(description="A document of reconciler.plan/1.")
+    plan: dict[str, Any] = Field(validation_alias="document", description="A document of reconciler.plan/1.")
 
 
 class ActionStartedEvent(_Event):
@@ -346,66 +306,38 @@ def event_line(event: Event) -> bytes:
 def _said(event: Event) -> AnyEvent:
     match event:
         case Approval():
-            return ApprovedEvent(not_needed=event.not_needed, state=StateAdvancePart.of(event.advance))
+            return ApprovedEvent.from_record(event)
         case PlanMade():
-            return PlanEvent(plan=dict(event.document))
+            return PlanEvent.from_record(event)
         case ActionStarted():
-            return ActionStartedEvent(id=event.id, address=event.address)
+            return ActionStartedEvent.from_record(event)
         case Progress():
-            return ProgressEvent(
-                id=event.id,
-                records=event.records,
-                records_total=event.records_total,
-                bytes=event.bytes,
-                bytes_total=event.bytes_total,
+            return ProgressEvent.from_record(
+                event,
                 seconds=round(event.seconds, 3),
                 seconds_left=None if event.seconds_left is None else round(event.seconds_left, 3),
-                partitions_done=event.partitions_done,
-                partitions=event.partitions,
-                engine=event.ran.engine or None,
-                spark_tasks=event.ran.spark_tasks,
+                **_spark(event.ran),
             )
         case ActionDone():
-            return ActionDoneEvent(
-                id=event.id,
-                address=event.address,
-                seconds=round(event.seconds, 3),
-                records=event.records,
-                bytes=event.bytes,
-                engine=event.ran.engine or None,
-                spark_tasks=event.ran.spark_tasks,
-            )
+            return ActionDoneEvent.from_record(event, seconds=round(event.seconds, 3), **_spark(event.ran))
         case ActionFailed():
-            return ActionFailedEvent(id=event.id, address=event.address, error=event.error, hint=event.hint)
+            return ActionFailedEvent.from_record(event)
         case Recovered():
-            return RecoveredEvent(run=event.run, who=event.who, settled=dict(event.settled))
+            return RecoveredEvent.from_record(event)
         case Detached():
-            return DetachedEvent(left=event.left)
+            return DetachedEvent.from_record(event)
         case LeaseLost():
-            return LeaseLostEvent(message=event.message)
+            return LeaseLostEvent.from_record(event)
         case Summary():
-            return SummaryEvent(
-                run=event.run,
-                done=event.done,
-                failed=event.failed,
-                skipped=event.skipped,
-                not_started=event.not_started,
-                seconds=round(event.seconds, 3),
-                serial=event.serial,
-                skipped_because=dict(event.skipped_because),
-                failures=tuple(
-                    FailuresPart(error=group.error, hint=group.hint, ids=group.ids) for group in event.failures
-                ),
-                in_doubt=event.in_doubt,
-                engine=event.ran.engine or None,
-                spark_tasks=event.ran.spark_tasks,
-                approved_by=event.approved_by,
-                pull_request=event.pull_request,
-            )
+            return SummaryEvent.from_record(event, seconds=round(event.seconds, 3), **_spark(event.ran))
         case ResultMissing():
-            return ResultMissingEvent(run=event.run, error=event.error, serial=event.serial)
+            return ResultMissingEvent.from_record(event)
         case _:
             assert_never(event)
+
+
+def _spark(ran: Ran) -> dict[str, object]:
+    return {"engine": ran.engine or None, "spark_tasks": ran.spark_tasks}
 
 
 # JSON of `run` and `verify`: what was done to topic logs, and how two of them compare.
@@ -424,10 +356,8 @@ class SyncedPart(Part):
     @classmethod
     def of(cls, synced: Synced) -> SyncedPart:
         """Say one mirror."""
-        return cls(
-            address=synced.address,
-            records=synced.records,
-            bytes=synced.bytes,
+        return cls.from_record(
+            synced,
             seconds=round(synced.seconds, 3),
             error=synced.error.message if synced.error else None,
             hint=synced.error.hint if synced.error else None,
@@ -460,12 +390,11 @@ class JobPart(Part):
     def of(cls, outcome: JobOutcome) -> JobPart:
         """Say one job."""
         upkept = outcome.upkept
-        return cls(
-            job=outcome.job,
+        return cls.from_record(
+            outcome,
             cluster=outcome.cluster or None,
             unit=upkept.unit if upkept else None,
             done=upkept.done if upkept else 0,
-            failed=outcome.failed,
             records=upkept.records if upkept else 0,
             bytes=upkept.bytes if upkept else 0,
             seconds=round(outcome.seconds, 3),
@@ -480,20 +409,21 @@ class PipelineDocument(Document):
     mirrors: tuple[SyncedPart, ...]
     jobs: tuple[JobPart, ...]
     seconds: float
-    stopped: bool = Field(description="Whether it was asked to stop before it had finished.")
+    stopped: bool = Field(
+        validation_alias="is_stopped", description="Whether it was asked to stop before it had finished."
+    )
     engine: str | None = Field(description=_ENGINE)
     spark_tasks: int = Field(description=_SPARK_TASKS)
 
     @classmethod
     def of(cls, upkeep: Upkeep) -> PipelineDocument:
         """Say every mirror and job."""
-        return cls(
-            mirrors=tuple(SyncedPart.of(each) for each in upkeep.synced),
-            jobs=tuple(JobPart.of(each) for each in upkeep.jobs),
+        return cls.from_record(
+            upkeep,
+            mirrors=tuple(map(SyncedPart.of, upkeep.synced)),
+            jobs=tuple(map(JobPart.of, upkeep.jobs)),
             seconds=round(upkeep.seconds, 3),
-            stopped=upkeep.is_stopped,
-            engine=upkeep.ran.engine or None,
-            spark_tasks=upkeep.ran.spark_tasks,
+            **_spark(upkeep.ran),
         )
 
 
@@ -509,14 +439,14 @@ class SidePart(Part):
     def of(cls, side: Side) -> SidePart:
         """Say one side."""
         digest = f"{side.digest.total:032x}{side.digest.weighted:032x}"
-        return cls(start=side.start, end=side.end, records=side.records, digest=digest)
+        return cls.from_record(side, digest=digest)
 
 
 class PartitionPart(Part):
     """One partition of both logs; null where a log does not have it."""
 
     partition: int
-    equal: bool
+    equal: bool = Field(validation_alias="is_equal")
     differences: tuple[Literal["partition", "start", "end", "records", "digest"], ...]
     first_difference: int | None = Field(description="The first offset that differs, where it was looked for.")
     superseded: int = Field(description="Records that only one log has because the other was compacted.")
@@ -526,12 +456,8 @@ class PartitionPart(Part):
     @classmethod
     def of(cls, found: PartitionComparison) -> PartitionPart:
         """Say one partition."""
-        return cls(
-            partition=found.partition,
-            equal=found.is_equal,
-            differences=found.differences,
-            first_difference=found.first_difference,
-            superseded=found.superseded,
+        return cls.from_record(
+            found,
             left=SidePart.of(found.left) if found.left else None,
             right=SidePart.of(found.right) if found.right else None,
         )
@@ -545,11 +471,6 @@ class ForeignPart(Part):
     end: int = Field(description="The offset after the last one.")
     records: int
 
-    @classmethod
-    def of(cls, found: ForeignRecords) -> ForeignPart:
-        """Say one run of them."""
-        return cls(partition=found.partition, start=found.start, end=found.end, records=found.records)
-
 
 class VerifyDocument(Document):
     """Two topic logs, compared partition by partition."""
@@ -557,7 +478,7 @@ class VerifyDocument(Document):
     format: Literal["reconciler.verify/1"] = "reconciler.verify/1"
     left: str
     right: str
-    equal: bool
+    equal: bool = Field(validation_alias="is_equal")
     deep: bool = Field(description="Whether every record was read anew.")
     partitions: tuple[PartitionPart, ...]
     foreign: tuple[ForeignPart, ...] = Field(
@@ -567,22 +488,19 @@ class VerifyDocument(Document):
     @classmethod
     def of(cls, verified: Verified) -> VerifyDocument:
         """Say every partition."""
-        return cls(
-            left=verified.left,
-            right=verified.right,
-            equal=verified.is_equal,
+        return cls.from_record(
+            verified,
             deep=verified.comparison.is_deep,
-            partitions=tuple(PartitionPart.of(each) for each in verified.comparison.partitions),
-            foreign=tuple(ForeignPart.of(each) for each in verified.foreign),
+            partitions=tuple(map(PartitionPart.of, verified.comparison.partitions)),
         )
 
 
 class MirrorVerifiedPart(Part):
     """One mirror of a link, compared with its source."""
 
-    mirror: str
-    source: str
-    equal: bool
+    mirror: str = Field(validation_alias="left")
+    source: str = Field(validation_alias="right")
+    equal: bool = Field(validation_alias="is_equal")
     partitions: tuple[PartitionPart, ...]
     foreign: tuple[ForeignPart, ...] = Field(
         description="Records in the mirror that other producers wrote: its source does not have them."
@@ -591,12 +509,9 @@ class MirrorVerifiedPart(Part):
     @classmethod
     def of(cls, verified: Verified) -> MirrorVerifiedPart:
         """Say every partition."""
-        return cls(
-            mirror=verified.left,
-            source=verified.right,
-            equal=verified.is_equal,
-            partitions=tuple(PartitionPart.of(each) for each in verified.comparison.partitions),
-            foreign=tuple(ForeignPart.of(each) for each in verified.foreign),
+        return cls.from_record(
+            verified,
+            partitions=tuple(map(PartitionPart.of, verified.comparison.partitions)),
         )
 
 
@@ -633,8 +548,8 @@ class LinkVerificationDocument(Document):
             link=verified.link,
             equal=verified.is_equal,
             deep=any(each.comparison.is_deep for each in verified.mirrors),
-            mirrors=tuple(MirrorVerifiedPart.of(each) for each in verified.mirrors),
-            failed=tuple(NotComparedPart.of(each) for each in verified.failed),
+            mirrors=tuple(map(MirrorVerifiedPart.of, verified.mirrors)),
+            failed=tuple(map(NotComparedPart.of, verified.failed)),
             stopped=tuple(str(each.mirror) for each in verified.stopped),
         )
 
