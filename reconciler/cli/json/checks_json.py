@@ -74,31 +74,27 @@ class CommentDocument(Document):
 
     format: Literal["reconciler.comment/1"] = "reconciler.comment/1"
     forge: str
-    pull_request: int
+    pull_request: int = Field(validation_alias="number")
     command: str = Field(description="Whose result it is, such as plan.")
     workspace: str
     environment: str | None
-    action: Literal["created", "updated", "unchanged", "deleted", "none"]
+    action: Literal["created", "updated", "unchanged", "deleted", "none"] = Field(validation_alias="did")
     id: int | None = Field(description="Of the comment that stands there now.")
     url: str | None
-    hidden: int = Field(description="Older comments that were hidden.")
-    cut: bool = Field(description="Whether the text was longer than a comment may be.")
+    hidden: int = Field(validation_alias="collapsed", description="Older comments that were hidden.")
+    cut: bool = Field(validation_alias="is_cut", description="Whether the text was longer than a comment may be.")
 
     @classmethod
     def of(cls, commented: Commented) -> CommentDocument:
         """Say what was done."""
         comment, marker = commented.comment, commented.marker
-        return cls(
-            forge=commented.forge,
-            pull_request=commented.number,
+        return cls.from_record(
+            commented,
             command=marker.command,
             workspace=marker.workspace,
             environment=marker.environment,
-            action=commented.did,
             id=None if comment is None else comment.id,
             url=None if comment is None else comment.url or None,
-            hidden=commented.collapsed,
-            cut=commented.is_cut,
         )
 
 
@@ -140,17 +136,7 @@ class FoundPart(Part):
     @classmethod
     def of(cls, found: DriftItem, *, fails: bool) -> FoundPart:
         """Say one difference."""
-        return cls(
-            kind=found.kind,
-            address=found.address,
-            path=found.path,
-            recorded=plain(found.recorded),
-            observed=plain(found.observed),
-            fingerprint=found.fingerprint,
-            ignored=found.ignored,
-            fails=fails,
-            message=found.message,
-        )
+        return cls.from_record(found, recorded=plain(found.recorded), observed=plain(found.observed), fails=fails)
 
 
 class DriftSummary(Part):
@@ -222,17 +208,12 @@ class FindingPart(Part):
     @classmethod
     def of(cls, finding: CheckFinding) -> FindingPart:
         """Say one finding."""
-        return cls(
-            kind=finding.kind,
+        return cls.from_record(
+            finding,
             severity=finding.severity.value,
-            what=finding.what,
             key=finding.place.key,
             topic=finding.place.topic,
             partition=finding.place.partition,
-            gone=tuple(OffsetsPart(start=each.start, stop=each.stop) for each in finding.gone),
-            objects=finding.objects,
-            bytes=finding.bytes,
-            age_ms=finding.age_ms,
             why=finding.rule.matters,
             advice=finding.rule.advice,
             repairable=finding.rule.is_mended,
@@ -243,7 +224,7 @@ class CountsPart(Part):
     """How much was looked at."""
 
     objects: int
-    bytes: int
+    bytes: int = Field(validation_alias="stored_bytes")
     namespaces: int
     topics: int
     partitions: int = Field(description="That were ever written.")
@@ -283,19 +264,8 @@ class CheckDocument(Document):
             url=found.url,
             id=checked.cluster_id,
             consistent=checked.errors == 0,
-            counts=CountsPart(
-                objects=checked.objects,
-                bytes=checked.stored_bytes,
-                namespaces=checked.namespaces,
-                topics=checked.topics,
-                partitions=checked.partitions,
-                pages=checked.pages,
-                parts=checked.parts,
-                records=checked.records,
-                groups=checked.groups,
-                transactions=checked.transactions,
-            ),
+            counts=CountsPart.from_record(checked),
             findings=tuple(map(FindingPart.of, checked.findings)),
             left_out=checked.left_out,
-            mended=tuple(MendedPart(kind=each.kind, what=each.what) for each in found.mended),
+            mended=tuple(map(MendedPart.from_record, found.mended)),
         )

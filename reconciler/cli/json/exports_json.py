@@ -110,15 +110,10 @@ class KeptMetadataPart(Part):
             cluster_id=kept.cluster_id,
             message=None if kept.error is None else kept.error.message,
             parts=tuple(
-                KeptPart.model_validate(
-                    {
-                        "name": part.name,
-                        "entries": part.entries,
-                        "bytes": part.bytes,
-                        "written_ms": part.written_ms,
-                        "age_ms": max(0, exported.now_ms - part.written_ms),
-                        "message": None if part.error is None else part.error.message,
-                    }
+                KeptPart.from_record(
+                    part,
+                    age_ms=max(0, exported.now_ms - part.written_ms),
+                    message=None if part.error is None else part.error.message,
                 )
                 for part in kept.parts
             ),
@@ -167,14 +162,9 @@ class ExportDocument(Document):
 
 
 def _returning(group: GroupReturn) -> ReturningGroupPart:
-    return ReturningGroupPart(
-        group=group.group,
-        offsets=group.offsets,
-        clamped=tuple(
-            ClampedPart(address=address, partition=each.partition, committed=each.committed, offset=each.offset)
-            for address, each in group.clamped
-        ),
-        lost=group.lost,
+    return ReturningGroupPart.from_record(
+        group,
+        clamped=tuple(ClampedPart.from_record(each, address=address) for address, each in group.clamped),
     )
 
 
@@ -185,17 +175,13 @@ def _left_out(left: LeftOut) -> LeftOutPart:
 def _recovery(found: Recoverable | None, older: Sequence[str], now_ms: int) -> RecoveryPart | None:
     if found is None:
         return None
-    return RecoveryPart(
-        location=found.location,
-        partitions=found.partitions,
-        records=found.records,
-        bytes=found.bytes,
+    return RecoveryPart.from_record(
+        found,
         ends=tuple(
             PartitionEndPart(partition=number, start=start, end=end)
             for number, (start, end) in sorted(found.ends.items())
         ),
         older=tuple(older),
-        uploaded_ms=found.uploaded_ms,
         age_ms=None if found.uploaded_ms is None else max(0, now_ms - found.uploaded_ms),
     )
 
@@ -214,7 +200,9 @@ class ImportedClusterPart(Part):
     """A cluster that manifests name."""
 
     name: str
-    declared: bool = Field(description="Whether the workspace, or what was written, declares it.")
+    declared: bool = Field(
+        validation_alias="is_declared", description="Whether the workspace, or what was written, declares it."
+    )
     manifest: str | None = Field(description="What declares it, as far as the files say how it is reached.")
 
 
@@ -225,7 +213,7 @@ class LostPart(Part):
     line: int | None
     subject: str = Field(description="What it is about, such as `topic orders`.")
     field: str = Field(description="Which field of it; empty where all of it is meant.")
-    message: str
+    message: str = Field(validation_alias="why")
     hint: str
 
 
@@ -247,16 +235,9 @@ class ImportDocument(Document):
     def of(cls, imported: Imported) -> ImportDocument:
         """Say all of it."""
         places = imported.places
-        return cls(
-            tool=imported.tool,
-            path=imported.path,
-            read=imported.read,
-            unread=imported.unread,
+        return cls.from_record(
+            imported,
             files=tuple(map(str, imported.files)),
-            clusters=tuple(
-                ImportedClusterPart(name=each.name, declared=each.is_declared, manifest=each.manifest)
-                for each in imported.clusters
-            ),
             imported=tuple(
                 ImportedPart(address=address, source=str(places[address]) if address in places else None)
                 for address in imported.addresses
@@ -267,11 +248,4 @@ class ImportDocument(Document):
 
 
 def _lost(lost: NotImported) -> LostPart:
-    return LostPart(
-        file=lost.place.file,
-        line=lost.place.line,
-        subject=lost.subject,
-        field=lost.field,
-        message=lost.why,
-        hint=lost.hint,
-    )
+    return LostPart.from_record(lost, file=lost.place.file, line=lost.place.line)
