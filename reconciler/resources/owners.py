@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from reconciler.resources.address import Address, full_name_of, kind_of
@@ -47,12 +47,7 @@ class ResourceOwner:
 
     def to_json(self) -> dict[str, Any]:
         """Return what documents and clusters say of it."""
-        return {
-            "workspace": self.workspace,
-            "environment": self.environment,
-            "lineage": self.lineage,
-            "state": self.state,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> ResourceOwner:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
@@ -83,14 +83,7 @@ class KeptPart:
 
     def to_json(self) -> Json:
         """Return what the register keeps."""
-        return {
-            "key": self.key,
-            "sha256": self.sha256,
-            "bytes": self.bytes,
-            "entries": self.entries,
-            "written_ms": self.written_ms,
-            "mark": self.mark,
-        }
+        return asdict(self)
 
 
 GroupOffsets = dict[str, dict[int, Committed]]
