@@ -22,7 +22,7 @@ from reconciler.objectstore.base import nonce
 from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, MountJob, Provider, StorageMoves
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
-from reconciler.resources.mount import HandMigration, Mounting, MountingSpec, Phase
+from reconciler.resources.mount import Direction, HandMigration, Mounting, MountingSpec, Phase
 
 if TYPE_CHECKING:
     from reconciler.embedded.mounts.archive import Archive
@@ -170,8 +170,8 @@ class MountPorts:
 
 
 @dataclass(frozen=True)
-class Unmount:
-    """One unmount."""
+class _ByJobs:
+    """One topic that is mounted or unmounted by jobs."""
 
     means: MountPorts
     action: Transition | RunJob
@@ -180,6 +180,31 @@ class Unmount:
     """How far a command asks for."""
     by_hand: bool = False
     """Whether a command asks for it, and no Mounting."""
+
+    def _begin(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
+        """Keep a new move, before anything is written."""
+        here, mounting = self.means.by_jobs, self.mounting
+        move = MountJob(
+            direction=direction,
+            mounting=mounting.full_name,
+            topic=mounting.topic_name,
+            location=location,
+            claim=nonce()[:16],
+            at_ms=here.now_ms(),
+            topic_id=topic_id,
+            by_hand=self.by_hand,
+        )
+        self.means.may_go_on()
+        return self._kept(move)
+
+    def _kept(self, move: MountJob) -> MountJob:
+        self.means.by_jobs.keep(move)
+        return move
+
+
+@dataclass(frozen=True)
+class Unmount(_ByJobs):
+    """One unmount."""
 
     def run(self) -> Moved:
         """Bring it to its end, from wherever it is.
@@ -229,19 +254,7 @@ class Unmount:
         topic = here.topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} is gone since it was looked at", hint="Plan again.")
-        move = MountJob(
-            direction="outbound",
-            mounting=mounting.full_name,
-            topic=mounting.topic_name,
-            location=here.place(mounting.topic_name),
-            claim=nonce()[:16],
-            at_ms=self.means.by_jobs.now_ms(),
-            topic_id=topic.id,
-            by_hand=self.by_hand,
-        )
-        self.means.may_go_on()
-        here.keep(move)
-        return move
+        return self._begin("outbound", here.place(mounting.topic_name), topic.id)
 
     def _prepared(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
         """Archive what is there while producers go on, and leave the rest to whoever finishes it."""
@@ -337,10 +350,6 @@ class Unmount:
 
         return check
 
-    def _kept(self, move: MountJob) -> MountJob:
-        self.means.by_jobs.keep(move)
-        return move
-
     def _gone(self, move: MountJob) -> UserError:
         message = (
             f"topic {move.topic} is gone, and was not deleted by us: what lies at {move.location} was never compared"
@@ -368,16 +377,8 @@ class Unmount:
 
 
 @dataclass(frozen=True)
-class Mount:
+class Mount(_ByJobs):
     """One mount."""
-
-    means: MountPorts
-    action: Transition | RunJob
-    mounting: Mounting
-    phase: Phase = "whole"
-    """How far a command asks for."""
-    by_hand: bool = False
-    """Whether a command asks for it, and no Mounting."""
 
     def run(self) -> Moved:
         """Bring it to its end, from wherever it is.
@@ -427,17 +428,7 @@ class Mount:
         if here.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} since it was looked at"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
-        move = MountJob(
-            direction="inbound",
-            mounting=mounting.full_name,
-            topic=mounting.topic_name,
-            location=str(self.mounting.spec.source if self.by_hand else self.action.parameters["source"]),
-            claim=nonce()[:16],
-            at_ms=self.means.by_jobs.now_ms(),
-            by_hand=self.by_hand,
-        )
-        self.means.may_go_on()
-        return self._kept(move)
+        return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
     def _made(self, move: MountJob, found: TopicManifest) -> MountJob:
         """Make the topic, once: one that has its name and another id is not the one that was made."""
@@ -484,10 +475,6 @@ class Mount:
             if offsets:
                 self.means.may_go_on()
                 groups.commit(group, {(move.topic, number): offset for number, offset in offsets.items()})
-
-    def _kept(self, move: MountJob) -> MountJob:
-        self.means.by_jobs.keep(move)
-        return move
 
 
 # Migrations that a command asks for: of several topics at once where the platform does it, else one after the other.
