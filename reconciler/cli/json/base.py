@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
 from reconciler.runtime.text import json_shown
+
+_CONSTANT: Final = frozenset({"format", "event"})
+"""What a document says of itself, and no record does."""
 
 
 class Part(BaseModel):
@@ -25,10 +28,11 @@ class Part(BaseModel):
     @classmethod
     def from_record(cls, record: object, **stated: Any) -> Self:
         """Say a record: fields that are not stated are its attributes, and so are those of the parts within."""
-        attributes = {
-            name: str(field.validation_alias or name) for name, field in cls.model_fields.items() if name not in stated
+        taken = {
+            name: getattr(record, str(field.validation_alias or name))
+            for name, field in cls.model_fields.items()
+            if name not in stated and name not in _CONSTANT
         }
-        taken = {name: getattr(record, said) for name, said in attributes.items() if hasattr(record, said)}
         return cls.model_validate(taken | stated)
 
 
