@@ -17,7 +17,7 @@ from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.keys import index_key, partition_of_head
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.head import NOBODY, Head, head_as_kept, head_register
+from reconciler.embedded.segments.head import Head, head_as_kept, head_register
 from reconciler.embedded.segments.pages import read_page, read_pages
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
@@ -188,7 +188,7 @@ class PartitionCheck:
             finding = CheckFinding(Kind.HEAD_DAMAGED, "a number of it is none", place)
             return replace(looked, findings=(finding,)), held.version
         within = list(_Look(self, head, place, held.epoch, looked).findings())
-        findings = list(_of_topic(topics, topic_id, entry, place, head))
+        findings = list(_of_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
         if topics is None or entry is not None:  # of a topic that is gone, parts are gone on purpose
             findings += within
         if entry is not None and topics is not None:
@@ -207,13 +207,12 @@ def _shared(keys: Sequence[str], looked: Looked) -> Iterator[CheckFinding]:
 
 
 def _of_topic(
-    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: Place, head: Head
+    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: Place, head: Head, *, epoch: int
 ) -> Iterator[CheckFinding]:
     if topics is None or topic_id in topics.deleted:
         return
     if entry is None:
-        # A head that somebody has settled was read beside a catalog that had its topic; a deletion seals it first.
-        kind = Kind.HEAD_UNKNOWN if head.is_settled and head.writer != NOBODY else Kind.HEAD_LEFT_OVER
+        kind = Kind.HEAD_UNKNOWN if head.is_acknowledged(epoch) else Kind.HEAD_LEFT_OVER
         what = f"{head.records:,} records of a topic that is not there: none has the id {topic_id}"
         yield CheckFinding(kind, what, place, bytes=head.stored_bytes)
     elif place.partition is not None and place.partition >= entry.partitions:

@@ -26,11 +26,12 @@ from reconciler.embedded.check.stored import IMMUTABLE, Headless, Stored, list_s
 from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.objects import look_again, read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.head import NOBODY, Head, read_head
+from reconciler.embedded.segments.head import Head, head_register, parse_head, read_head
 from reconciler.embedded.segments.pages import all_pages, read_page
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 from reconciler.errors import UserError
+from reconciler.runtime.text import counted
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -46,13 +47,27 @@ _BATCH: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class SweptPartition:
+    """A partition of a topic that is gone, deleted with all that its head named."""
+
+    topic_id: str
+    number: int
+    records: int
+
+    def __str__(self) -> str:
+        """Say what was deleted."""
+        records = counted(self.records, "record")
+        return f"deleted partition {self.number} of topic id {self.topic_id}, which is gone: {records}"
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep deleted; bytes are stored bytes."""
 
     objects: int = 0
     bytes: int = 0
-    partitions: int = 0
-    """Of topics that are gone: all that their heads named went with them."""
+    partitions: tuple[SweptPartition, ...] = ()
+    """Their objects are counted, too."""
 
 
 def sweep(
@@ -79,8 +94,8 @@ def sweep(
     stored.name(_named_by_catalog(store))
     for named in side_by_side(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
         stored.name(named)
-    partitions = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
-    objects = size = 0
+    swept = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
+    objects, size = swept.objects, swept.bytes
     # Where a head was removed, its parts are all there is of acknowledged records.
     headless = Headless.of(catalog.read(), (listed.key for listed in heads))
     for batch in _batches(each for each in _unnamed(store, stored, old_ms) if not headless.partitions(each.key)):
@@ -92,7 +107,7 @@ def sweep(
         remote_objects, remote_size = sweep_remote(store, remote, catalog)
         objects, size = objects + remote_objects, size + remote_size
     _remember(store, now_ms)
-    return Swept(objects, size, partitions)
+    return Swept(objects, size, swept.partitions)
 
 
 def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
@@ -169,19 +184,24 @@ def _named_in(store: ObjectStore, head: Head) -> list[str]:
     return named
 
 
-def _left_over(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> int:
+def _left_over(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> Swept:
     """Remove the partitions of topics that are gone: of a first append that died between its head and the catalog.
 
-    What somebody has settled was read beside a catalog that had its topic: that an older one was put back since must
-    not cost its records. `cluster check` says so.
+    What may have been acknowledged was read beside a catalog that had its topic: that an older one was put back since
+    must not cost its records. `cluster check` says so.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)
-    count = 0
+    objects = size = 0
+    partitions: list[SweptPartition] = []
     for listed in heads:
         topic_id, partition = partition_of_head(listed.key)
-        head = None if topic_id in known else read_head(store, topic_id, partition)
-        if head is not None and not (head.is_settled and head.writer != NOBODY):
-            remove_partition(store, topic_id, partition)
-            count += 1
-    return count
+        held = None if topic_id in known else head_register(store, topic_id, partition).read()
+        head = None if held is None else parse_head(store, listed.key, held.value)
+        if held is None or head is None or head.is_acknowledged(held.epoch):
+            continue
+        remove_partition(store, topic_id, partition)
+        objects += 1 + len(head.pages) + len(head.entries)
+        size += listed.size + head.stored_bytes
+        partitions.append(SweptPartition(topic_id, partition, head.records))
+    return Swept(objects, size, tuple(partitions))

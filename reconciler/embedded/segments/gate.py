@@ -2,7 +2,8 @@
 
 Whoever must stop a writer first commits that to the catalog, then lists the topic's heads and swaps each to the next
 epoch. An append swaps the head it read, so it cannot slip past. The first append to a partition makes the head and
-reads the catalog before it is acknowledged; an append to a head nobody has settled reads it before its swap.
+reads the catalog before it is acknowledged, and settles the head: it notes there that the topic was found. An append
+to a head that is not settled reads the catalog before its swap.
 
 A migration seals heads in the same way. Where it was cancelled the catalog says so, and the next append takes its seal
 off: nobody has to go through the heads again, and a seal that comes late closes nothing.
@@ -39,7 +40,7 @@ from reconciler.embedded.segments.head import (
 from reconciler.embedded.segments.pages import Paged, Spill, all_entries, all_pages
 from reconciler.embedded.segments.rewrites import Rekeying
 from reconciler.errors import UnansweredError, UserError
-from reconciler.objectstore.register import PATIENCE_S, ReadRegister
+from reconciler.objectstore.register import PATIENCE_S, ReadRegister, Register
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -261,12 +262,15 @@ class Gate:
             patience_s=group.patience_s,
             known=None if recent is None else recent.held,
         )
-        self.recent.put(register.key, _left(tried, held))
         if held is not None and group.is_shared and held.value is not tried[-1].value:
             # An answer was lost, and an earlier try may have landed: where each append lies, the head tells.
             group.extended(parse_head(self.store, register.key, held.value), held)
+        left = _left(tried, held)
         if held is not None and not held.value["is_settled"]:
-            keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
+            catalog = self._confirm(partition)
+            keys.confirm(catalog, held.value.get("kms_key_id"))
+            left = self._settle(register, held, left, catalog)
+        self.recent.put(register.key, left)
 
     def _found(self, partition: int, key: str, held: ReadRegister | None, recent: Recent | None) -> Head:
         if held is None:
@@ -314,6 +318,28 @@ class Gate:
             return catalog
         self._check(catalog)
         return catalog
+
+    def _settle(self, register: Register, held: ReadRegister, left: Recent | None, catalog: Catalog) -> Recent | None:
+        """Note in the head that the topic was there, before its first records are acknowledged; return what is known.
+
+        An older catalog may be put back later. Without the note the head would look like one whose writer died.
+        """
+        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        if topic is None or writer_of(topic) != self.writer:
+            return left
+        settled = {**held.value, "is_settled": True}
+
+        def settle(found: ReadRegister | None) -> Json | None:
+            if found is held:
+                return settled
+            is_ours = found is not None and (found.epoch, found.value["writer"]) == (held.epoch, self.writer)
+            # Another append settles the head too, and one that follows a hand-over is not ours to settle.
+            return {**found.value, "is_settled": True} if found and is_ours and not found.value["is_settled"] else None
+
+        after = register.update(settle, mark=fresh_mark(), known=held)
+        if after is None or after.value is not settled or left is None:
+            return None
+        return Recent(after, replace(left.head, is_settled=True))
 
     def _check(self, catalog: Catalog) -> None:
         """Refuse a topic that is gone or belongs to another writer."""

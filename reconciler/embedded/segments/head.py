@@ -56,6 +56,7 @@ class Head:
 
     `is_settled`: somebody read the catalog after the head was there and found the topic as the head has it. Until then
     every append reads the catalog again: the other side commits first and lists heads then, so one sees the other.
+    No append is acknowledged before the head was settled once; a hand-over unsettles it again, and raises its epoch.
     """
 
     writer: str
@@ -85,6 +86,13 @@ class Head:
     truncated: Json | None = None
     """The last cut of the log's end: `{operation, offset, epoch, records}`, the epoch that began with it, and how many
     records went. A manifest that knows only older epochs is still to be cut there."""
+
+    def is_acknowledged(self, epoch: int) -> bool:
+        """Tell whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
+
+        It was read beside a catalog that had its topic. Where none has, an older catalog was put back.
+        """
+        return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
     def truncated_in(self) -> int:

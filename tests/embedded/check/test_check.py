@@ -13,11 +13,13 @@ from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, Topic
 from reconciler.embedded.check.check import Checked, check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
+from reconciler.embedded.check.sweep import Swept
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import CATALOG, CLUSTER, group_key, head_key, part_key, transaction_key
 from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.groups import commit_offsets
+from reconciler.embedded.segments.head import hand_over
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -210,12 +212,25 @@ def forget_topic(cluster: EmbeddedCluster) -> None:
     cluster.catalog.commit(lambda draft: draft.put_topic(ORDERS, None))
 
 
-def leave_first_append(cluster: EmbeddedCluster) -> None:
-    """A writer that died after it had made the head of a topic that was deleted meanwhile."""
+def append_once_and_forget(cluster: EmbeddedCluster) -> str:
+    """An older catalog over a topic that was loaded once; return the key of its head."""
     cluster.create_topic("short")
     with cluster.producer() as producer:
         producer.append("short", values("a"))
+    key = head_of(cluster, "short")
     cluster.catalog.commit(lambda draft: draft.put_topic("short", None))
+    return key
+
+
+def forget_handed_over(cluster: EmbeddedCluster) -> None:
+    """An older catalog over a topic that another writer took over and has not written to yet."""
+    hand_over(cluster.store, (cluster.topic(ORDERS).id, 0), "link:other", makes=False)
+    forget_topic(cluster)
+
+
+def leave_first_append(cluster: EmbeddedCluster) -> None:
+    """A writer that died after it had made the head of a topic that was deleted meanwhile."""
+    edit(cluster.store, append_once_and_forget(cluster), lambda head: head.update(is_settled=False))
 
 
 def leave_sealed(cluster: EmbeddedCluster) -> None:
@@ -378,6 +393,8 @@ DAMAGES = {
     "an older catalog": Damage(
         forget_topic, (Kind.HEAD_UNKNOWN, Kind.GROUP_LEFT_OVER), says="40 records of a topic that is not there"
     ),
+    "an older catalog, of one append": Damage(append_once_and_forget, (Kind.HEAD_UNKNOWN,)),
+    "an older catalog, handed over": Damage(forget_handed_over, (Kind.HEAD_UNKNOWN, Kind.GROUP_LEFT_OVER)),
     "a first append that died": Damage(leave_first_append, (Kind.HEAD_LEFT_OVER,), is_mended=True),
     "a deletion that died": Damage(leave_sealed, (Kind.HEAD_LEFT_OVER, Kind.GROUP_LEFT_OVER), is_mended=True),
     "transaction cut short": Damage(
@@ -627,8 +644,10 @@ def test_a_catalog_that_went_back_since_the_check_mends_nothing(busy: EmbeddedCl
 
 def test_the_sweep_deletes_nothing_of_what_an_older_catalog_does_not_know(busy: EmbeddedCluster) -> None:
     forget_topic(busy)
+    append_once_and_forget(busy)
     store = Aged(busy.store)
-    assert opened(store).sweep().partitions == 0
+    assert opened(store).sweep() == Swept()
+    assert len(keys(busy.store, "topics/short_0/")) == 1
     assert len(keys(busy.store, "topics/shop/eu/orders_0/")) == 20
     busy.store.delete([CATALOG])
     with pytest.raises(UserError, match="the catalog is lost"):

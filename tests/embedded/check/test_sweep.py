@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import ANY
 
 import pytest
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.check.sweep import RECENT_MS, Swept, sweep
+from reconciler.embedded.check.sweep import RECENT_MS, Swept, SweptPartition, sweep
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register
@@ -150,7 +151,7 @@ def test_the_head_of_a_topic_that_is_gone_goes_with_all_it_names() -> None:
     left.swap(None, Head(PRODUCERS, end=6, entries=entries).to_json())
     cluster.delete_topic(TOPIC)
     assert sweep_in(store) == Swept()
-    assert sweep_in(late(store)) == Swept(partitions=1)
+    assert sweep_in(late(store)) == Swept(4, ANY, (SweptPartition("gone", 4, 6),))
     assert [listed.key for listed in store.list("heads/")] == []
     remove_partition(store, topic_id, 0)
 
