@@ -989,6 +989,8 @@ class Upkept:
     """What it did with object storage, by the names of `vitals.COUNTED`."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """What holds after it, by the names of `vitals.LEVELS`."""
+    notes: tuple[str, ...] = ()
+    """What it did that numbers do not say: told once each."""
 
 
 # What of a cluster is asked for, told by address.

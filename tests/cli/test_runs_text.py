@@ -28,16 +28,17 @@ from reconciler.applying.events import (
     Summary,
     alike,
 )
-from reconciler.cli.json.runs_json import EventDocument, event_line
+from reconciler.cli.json.runs_json import EventDocument, PipelineDocument, event_line
 from reconciler.cli.progress import Ending, Lines, reporter
 from reconciler.cli.text.inventory_text import action_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text, totals
 from reconciler.cli.text.remarks import plan_remarks
-from reconciler.cli.text.runs_text import Failures, applied_text, recovered_lines, upkeep_text, verified_text
+from reconciler.cli.text.runs_text import Failures, applied_text, pass_line, recovered_lines, upkeep_text, verified_text
 from reconciler.cli.text.sections import plan_of
 from reconciler.cli.text.states_text import unlocked_text
+from reconciler.embedded.check.sweep import SweptPartition
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.jobs.comparison import Comparison
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
@@ -395,6 +396,15 @@ def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkep
     upkeep = Upkeep((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
     row = text_of(upkeep_text(upkeep)).splitlines()[1]
     assert " ".join(row.split()).startswith(said)
+
+
+def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
+    note = str(SweptPartition("x1", 0, 400))
+    swept = JobOutcome("sweep", "west", 0.1, Upkept("object", 2, bytes=2000, notes=(note,)))
+    upkeep = Upkeep((), (swept,), 0.1)
+    assert "sweep:west: deleted partition 0 of topic id x1, which is gone: 400 records" in text_of(upkeep_text(upkeep))
+    assert note in text_of([pass_line(upkeep, 1)])
+    assert PipelineDocument.of(upkeep).jobs[0].notes == (note,)
 
 
 def test_where_nothing_is_to_do_it_says_which_mirrors_are_left_out() -> None:

@@ -385,6 +385,9 @@ class JobPart(Part):
     bytes: int = Field(description="Stored bytes, as `records`; of a sweep, deleted.")
     seconds: float
     errors: tuple[ErrorPart, ...] = Field(description="At most a hundred of those that failed.")
+    notes: tuple[str, ...] = Field(
+        default=(), description="What was done that numbers do not say: partitions of topics that are gone."
+    )
 
     @classmethod
     def of(cls, outcome: JobOutcome) -> JobPart:
@@ -399,6 +402,7 @@ class JobPart(Part):
             bytes=upkept.bytes if upkept else 0,
             seconds=round(outcome.seconds, 3),
             errors=tuple(ErrorPart(error=error.message, hint=error.hint) for error in outcome.errors),
+            notes=upkept.notes if upkept else (),
         )
 
 

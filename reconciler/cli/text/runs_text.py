@@ -303,7 +303,8 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     """Return what each mirror took over, what each job did, and what failed and why where that was not told before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
     ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
-    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), failures, ran) if block]
+    notes = [line(f"{each.name}: {note}") for each in upkeep.jobs if each.upkept for note in each.upkept.notes]
+    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), notes, failures, ran) if block]
     if not blocks and not any(each.errors for each in upkeep.outcomes):
         did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
         return [line(f"{did} {_upkeep_left(upkeep)}".rstrip())]
@@ -367,7 +368,8 @@ def _amount(outcome: JobOutcome) -> str:
         return ""
     # Some jobs write and delete nothing: a segment that is one part already is only marked as one.
     size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
-    return f"{counted(upkept.done, upkept.unit)}{size}"
+    notes = f": {first_few(upkept.notes)}" if upkept.notes else ""
+    return f"{counted(upkept.done, upkept.unit)}{size}{notes}"
 
 
 # `verify` as text.

@@ -170,7 +170,7 @@ def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
 
 def _swept(cluster: EmbeddedCluster, means: MaintenancePorts) -> Upkept:
     swept = cluster.sweep(unless_recent=not means.is_asked)
-    return Upkept("object", swept.objects, bytes=swept.bytes)
+    return Upkept("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
 
 
 # A producer of the embedded cluster, kept to one topic.
