@@ -454,8 +454,13 @@ class ChunkCache:
         return bytes(held.content)
 
     def forget(self, name: str) -> None:
-        """Evict an object that was kept whole: what is in it is not what it should be."""
+        """Evict an object, whole and in chunks: what is in it is not what it should be."""
+        if self._place is None:
+            return
         evict(self._path(name))
+        with suppress(OSError):  # It has no chunks here.
+            for path in Path(self._path(f"{name}{CHUNKS}")).iterdir():
+                evict(str(path))
 
     def _kept(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> HeldBytes:
         with self._flights.alone(path):

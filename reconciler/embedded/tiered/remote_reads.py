@@ -32,7 +32,7 @@ from reconciler.embedded.tiered.cache_files import Span, touched
 from reconciler.embedded.tiered.manifest import Manifest, agreed_in, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
 from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
 
 if TYPE_CHECKING:
@@ -140,6 +140,12 @@ class OpenSegment:
                 future.add_done_callback(_released)
         self._coming.clear()
         self._let_go(below=self.size)
+
+    def forget(self) -> None:
+        """Close it, and evict all that the cache has of it: it may have been damaged when it was fetched."""
+        self.close()
+        self._machine.cache.forget(self._source.name)
+        self._machine.cache.forget(self._index_name)
 
     def _laid_out(self) -> Sequence[Span]:
         if self._index is not None and self._metadata is None:
@@ -258,14 +264,26 @@ def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int 
     try:
         with undamaged(piece.store, piece.entry):
             return first_since_in(segment.open(), piece.entry, since_ms, piece.offsets)
+    except DamagedObjectError:
+        segment.forget()
+        return first_since(piece.store, piece.entry, since_ms, piece.offsets)
     finally:
         segment.close()
 
 
 def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a segment; where the cache has it damaged, the rest of them past the cache."""
     piece = segment.piece
-    with undamaged(piece.store, piece.entry):
-        yield from records_of(segment.open(), piece.entry, partition, piece.offsets, selection)
+    rest = piece.offsets
+    try:
+        with undamaged(piece.store, piece.entry):
+            for batch in records_of(segment.open(), piece.entry, partition, piece.offsets, selection):
+                rest = OffsetRange(batch.column("offset")[-1].as_py() + 1, rest.stop)
+                yield batch
+            return
+    except DamagedObjectError:
+        segment.forget()
+    yield from read_part(piece.store, piece.entry, partition, rest, selection)
 
 
 class _Reader:
@@ -308,10 +326,13 @@ class _Reader:
         self._depth = min(2 * self._depth or 1, _SMALL_AHEAD)
         while True:
             self._next = self._next or next(self._chunks, None)
-            if self._next is None or not self._may_request(self._next[1]):
+            if self._next is None:
                 return
             segment, span = self._next
-            segment.request(span)
+            if segment.may_want(span):
+                if not self._may_request(span):
+                    return
+                segment.request(span)
             self._next = None
 
     def _may_request(self, span: Span) -> bool:

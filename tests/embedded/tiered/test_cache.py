@@ -30,7 +30,7 @@ from reconciler.embedded.tiered.cache_files import (
     touched,
 )
 from reconciler.embedded.tiered.manifest import read_manifest
-from reconciler.errors import UserError
+from reconciler.errors import DamagedObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -477,6 +477,26 @@ def test_whatever_becomes_of_cached_files_the_records_are_right(
     assert case.is_right()
     assert case.storage.ranges
     assert case.is_right()
+
+
+@pytest.mark.parametrize("mode", ["false", "true"], ids=["chunks", "whole segments"])
+def test_a_segment_that_was_cached_while_it_was_damaged_is_read_right_once_it_is_restored(
+    tmp_path: Path, mode: str
+) -> None:
+    case = Case(tmp_path / "cache", segments=2, disable_chunk_reads=mode)
+    key = case.segments()[0]
+    body = (case.storage.get(key) or pytest.fail("it is there")).body
+    case.storage.put(key, bytes(len(body)))
+    with pytest.raises(DamagedObjectError, match="cannot be read"):
+        case.is_right()
+    since_ms = case.rows[500]["timestamp_ms"]
+    with pytest.raises(DamagedObjectError, match="cannot be read"):
+        case.log.offset_for_time(0, since_ms)
+    case.storage.put(key, body)
+    assert case.log.offset_for_time(0, since_ms) == 500
+    assert case.is_right()
+    assert case.is_right()
+    assert case.storage.ranges == []
 
 
 @pytest.mark.parametrize("what", ["all of it", "what is being written", "what is kept"])
