@@ -229,9 +229,9 @@ class Recovery:
         after = found.folded(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
-            await lease.end_run(record)
+            await lease.end_run(record, settles=found.file.run)
         elif record is not None:
-            await lease.commit(record)
+            await lease.commit(record, settles=found.file.run)
         if spooled:
             await effects.call(lambda: spool.forget(found.file.run))
         self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts, found.parting, len(before.left)))

@@ -27,7 +27,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, run_of
+from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, runs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,10 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One snapshot; of its run what its `run.json` says, where it is still there."""
+    """One snapshot; of its run what its `run.json` says, where it is still there.
+
+    Where a later run recorded what a killed run had done, `run` is the one that did it.
+    """
 
     serial: int
     key: str
@@ -91,6 +94,8 @@ class HistoryRow:
     git_commit: str | None
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
+    settled_by: str | None = None
+    """The later run that recorded what this one, which was cut off, had done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,8 @@ def state_history(invocation: Invocation, select: Select, *, limit: int | None =
 
 
 def _row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
-    run = run_of(site.state, row)
+    runs = runs_of(site.state, row)
+    run = None if runs is None else runs.settles or runs.run
     known = read_run(site.state, run) if run else None
     return HistoryRow(
         row.serial,
@@ -129,6 +135,7 @@ def _row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
         git_commit=known.git_commit if known else None,
         approved_by=known.approved_by if known else (),
         pull_request=known.pull_request if known else None,
+        settled_by=runs.run if runs is not None and runs.settles else None,
     )
 
 

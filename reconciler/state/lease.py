@@ -194,13 +194,16 @@ class Lease:
         """Write one beat."""
         await insist(self._effects, lambda: self._write(self._store, unchanged))
 
-    async def commit(self, record: Record) -> int:
-        """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile."""
-        return await self._effects.call(lambda: self._commit(record, unchanged))
+    async def commit(self, record: Record, *, settles: str | None = None) -> int:
+        """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile.
 
-    async def end_run(self, record: Record | None) -> int:
+        `settles`: the run left open whose work `record` takes in.
+        """
+        return await self._effects.call(lambda: self._commit(record, unchanged, settles))
+
+    async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
         """Close the open run and go on holding the lease: make `record` the state (`None`: it did not change)."""
-        return await insist(self._effects, lambda: self._end(record, without_run))
+        return await insist(self._effects, lambda: self._end(record, without_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
@@ -283,22 +286,22 @@ class Lease:
             else:
                 pause = self.terms.renew_s
 
-    def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile]) -> int:
+    def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
         """Write the next snapshot, then swap the lockfile to it; both anew where an own lost write turns up."""
         with self._alone(self._committing):
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
                 self.check()
-                pointer, body = encode(base, self.run, record)
+                pointer, body = encode(base, self.run, record, settles=settles)
                 keep_snapshot(self._store, pointer.key, body)
                 with suppress(MovedError):
                     return self._write(self._store, partial(pointing, base, pointer, finish))
         raise self._unsettled()
 
-    def _end(self, record: Record | None, finish: Callable[[Lockfile], Lockfile]) -> int:
+    def _end(self, record: Record | None, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
         if record is None or self._is_free:
             return self._write(self._store, finish)
-        return self._commit(record, finish)
+        return self._commit(record, finish, settles)
 
     def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
         """Swap in what `change` makes of the last version; return the serial that holds then.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
-_RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+}\Z')
+_RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+(?:,"settles":"([^"\\]*)")?}\Z')
 """How a snapshot ends: its keys are sorted, so who wrote it is found without reading ten thousand resources."""
 _TAIL: Final = 512
 _LEVEL: Final = 6
@@ -155,26 +155,50 @@ def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
     return tuple(reversed(rows))
 
 
-def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
-    """Return the run that wrote a snapshot, without reading what it holds; `None` where it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class SnapshotRuns:
+    """Who made a snapshot: the run that wrote it, and the run left open whose work it records, if it settled one."""
+
+    run: str
+    settles: str | None = None
+
+
+def runs_of(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
+    """Return who made a snapshot, without reading what it holds; `None` where it cannot be read."""
     try:
         plain = gzip.decompress(_fetch(store, row.key))
         found = _RUN.search(plain[-_TAIL:])
-        return found[1].decode() if found else str(orjson.loads(plain)["run"])
+        if found is None:
+            whole = orjson.loads(plain)
+            return SnapshotRuns(str(whole["run"]), whole.get("settles"))
+        return SnapshotRuns(found[1].decode(), found[2].decode() if found[2] else None)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
         return None
 
 
-def encode(lockfile: Lockfile, run: str, record: Record) -> tuple[StatePointer, bytes]:
-    """Return the body of the snapshot that follows what `lockfile` names, and its pointer. Same record, same bytes."""
+def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
+    """Return the run that wrote a snapshot; `None` where it cannot be read."""
+    found = runs_of(store, row)
+    return None if found is None else found.run
+
+
+def encode(lockfile: Lockfile, run: str, record: Record, *, settles: str | None = None) -> tuple[StatePointer, bytes]:
+    """Return the body of the snapshot that follows what `lockfile` names, and its pointer. Same record, same bytes.
+
+    `settles`: the run left open whose work it records.
+    """
     previous = "" if lockfile.state is None else lockfile.state.key
-    return encode_after(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record)
+    return encode_after(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record, settles=settles)
 
 
-def encode_after(before: Snapshot, run: str, record: Record) -> tuple[StatePointer, bytes]:
+def encode_after(
+    before: Snapshot, run: str, record: Record, *, settles: str | None = None
+) -> tuple[StatePointer, bytes]:
     """Return the body of the snapshot that follows another one, and its pointer."""
     serial = before.serial + 1
     head = {"format": FORMAT, "lineage": before.lineage, "serial": serial, "previous": before.key or None, "run": run}
+    if settles is not None:
+        head["settles"] = settles
     resources = [_entry(address, record[address]) for address in sorted(record, key=rank)]
     plain = orjson.dumps({**head, "resources": resources}, option=orjson.OPT_SORT_KEYS)
     body = gzip.compress(plain, _LEVEL, mtime=0)

@@ -180,3 +180,16 @@ def test_nobody_is_asked_at_a_terminal_about_what_too_few_approved(filled: Bench
     with pytest.raises(BlockedError, match="2 people"):
         filled.apply(Select(allow=(DELETE,)), ApplyOptions())
     assert filled.asked == []
+
+
+@pytest.mark.parametrize("goes_on", ["--resume", "a new plan"])
+def test_the_history_names_a_killed_run_beside_the_state_that_a_later_run_recorded_of_it(
+    bench: Bench, goes_on: str
+) -> None:
+    die_at(bench, "ActionDone", TOPIC)
+    unlock(bench)
+    bench.apply(options=ApplyOptions(resumes=True) if goes_on == "--resume" else None)
+    (row,) = state_history(bench.invocation, Select()).rows
+    assert (row.run, row.command, row.who) == ("the-dead-run", "apply", "bob@laptop")
+    assert row.started is not None
+    assert row.settled_by is not None

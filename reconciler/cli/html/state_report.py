@@ -137,6 +137,7 @@ def _of_snapshot(row: SnapshotPart) -> Entry:
         "approved by": ", ".join(row.approved_by),
         "approved in": row.pull_request,
         "run": row.run,
+        "settled by run": row.settled_by,
         "object": row.key,
     }
     return Entry(

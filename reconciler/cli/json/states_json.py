@@ -51,7 +51,7 @@ class StateShowDocument(Document):
 
 
 class SnapshotPart(Part):
-    """One snapshot of the state, and what the run that wrote it says of itself."""
+    """One snapshot of the state, and what the run whose work it records says of itself."""
 
     serial: int
     key: str
@@ -64,6 +64,9 @@ class SnapshotPart(Part):
     git_commit: str | None
     approved_by: tuple[str, ...] = Field((), description="Who is said to have approved it.")
     pull_request: str | None = Field(None, description="Address of the pull request in which they approved.")
+    settled_by: str | None = Field(
+        None, description="The later run that recorded what `run`, which was cut off, had done."
+    )
 
 
 class StateHistoryDocument(Document):
