@@ -69,7 +69,7 @@ class Approval:
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
     advance: StateAdvance | None = None
-    """The state went on; nothing of the plan did."""
+    """The state went on; what is left of the plan is as it was."""
 
 
 @dataclass(frozen=True, slots=True)

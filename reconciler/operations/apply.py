@@ -25,6 +25,7 @@ from reconciler.operations.plan import (
 from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
     ApprovalCheck,
+    ApprovalUse,
     Approved,
     ApprovedDigest,
     RestOfRun,
@@ -69,6 +70,8 @@ class ApplyOptions(RunOptions):
     """Without `file`: only set back what drifted."""
     approved_in: Asked | None = None
     """The pull request whose plan was approved."""
+    approved_ms: int | None = None
+    """When it was approved there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Applied:
     """Approved, and no longer needed."""
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """The state went on since the plan was approved; nothing of the plan did."""
+    """The state went on since the plan was approved; what is left of the plan is as it was."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
@@ -131,8 +134,10 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     options = _with_approval(work, options)
     if options.approved_digest is not None:
         check_file_digest(approved.document, options.approved_digest, str(options.file))
-    options = replace(options, approved_digest=approved.document.digest)
-    return _Applying(work, options, hooks, PlanOptions()).run(approved)
+    options = replace(options, approved_digest=plan.digest)
+    since = plan.base.serial if plan.base else 0
+    use = ApprovalUse(since_ms=options.approved_ms, since_serial=since)
+    return _Applying(work, options, hooks, PlanOptions()).run(replace(approved, use=use))
 
 
 def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
@@ -149,7 +154,8 @@ def apply_wanted(
     options = _with_approval(work, options)
     applying = _Applying(work, options, hooks, wanted)
     if options.approved_digest is not None:
-        return applying.run(ApprovedDigest(options.approved_digest))
+        use = ApprovalUse(since_ms=options.approved_ms, pull_request=options.pull_request)
+        return applying.run(ApprovedDigest(options.approved_digest, use))
     return applying.run(None) if options.yes else applying.ask_and_run()
 
 
@@ -172,6 +178,7 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
     return replace(
         options,
         approved_digest=found.digest,
+        approved_ms=found.at_ms,
         approved_by=(*options.approved_by, *found.by),
         pull_request=options.pull_request or found.url,
     )

@@ -25,6 +25,8 @@ class ApprovedRequest:
     by: tuple[str, ...]
     url: str
     """Of the pull request."""
+    at_ms: int
+    """When the last of them agreed."""
 
 
 def approved_request(invocation: Invocation, workspace: str, environment: str | None, asked: Asked) -> ApprovedRequest:
@@ -49,12 +51,13 @@ def approved_request(invocation: Invocation, workspace: str, environment: str | 
             message = f"the last plan in pull request {request.number} failed, so nothing was approved"
             raise BlockedError(message, hint=f"Read why: {comment.url or request.url}")
         given = forge.approvals(request)
-        by = tuple(sorted({each.by for each in given if _why_not(each, request, comment) is None}))
-        if not by:
+        counting = [each for each in given if _why_not(each, request, comment) is None]
+        if not counting:
             said = "; ".join(_not_counted(given, request, comment)) or "there is no approval of anybody who may write"
             message = f"pull request {request.number} is not approved as it is now: {said}"
             raise BlockedError(message, hint=f"Have it approved, then run this again: {request.url}")
-        return ApprovedRequest(digest, by, request.url)
+        by = tuple(sorted({each.by for each in counting}))
+        return ApprovedRequest(digest, by, request.url, max(each.at_ms for each in counting))
     finally:
         forge.close()
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -428,6 +429,8 @@ def _prefix(run: str) -> str:
 RUN_FORMAT: Final = "reconciler.run/1"
 RESULT_FORMAT: Final = "reconciler.result/1"
 _RESULT_ATTEMPTS: Final = 3
+_AT_ONCE: Final = 16
+"""Files of runs that are read side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -542,6 +545,30 @@ def read_end(store: ObjectStore, run: str) -> RunEnd | None:
         return RunEnd(status, int(body.get("serial", 0)), done, status in {"done", "partial"} and not is_left)
     except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError, ValueError):
         return None
+
+
+def read_runs(store: ObjectStore, *, at_most: int) -> tuple[RunFile, ...]:
+    """Return what the last runs set out to do, those too that were killed: one LIST, and a GET for each of them.
+
+    Ids grow with time, so the last ones are told by their names; their order is that in which they had the lease.
+    """
+    end = "/run.json"
+    keys = (listed.key for listed in store.list(RUNS_PREFIX) if listed.key.endswith(end))
+    names = sorted(key.removeprefix(RUNS_PREFIX).removesuffix(end) for key in keys)[-at_most:]
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="runs") as threads:
+        found = [file for file in threads.map(partial(read_run, store), names) if file is not None]
+    return tuple(sorted(found, key=lambda file: (-file.epoch, file.run)))
+
+
+def done_of(store: ObjectStore, run: str) -> frozenset[str]:
+    """Return the ids of what a run did: as it said at its end, else as its journal says; nothing where neither can."""
+    end = read_end(store, run)
+    if end is not None:
+        return frozenset(end.done)
+    try:
+        return frozenset(entry.id for entry in read_journal(store, run).entries if isinstance(entry, ActionEnded))
+    except UserError:
+        return frozenset()
 
 
 def require_run(store: ObjectStore, run: str) -> RunFile:

@@ -196,6 +196,25 @@ def test_the_number_of_approvers_that_a_workspace_asks_for_is_counted_from_the_r
     assert is_done(call)
 
 
+def test_a_job_that_is_run_again_does_not_bring_back_what_was_undone_since_unless_it_is_approved_once_more(
+    forge: ForgeServer, planned: Said, call: Call, tmp_path: Path
+) -> None:
+    del planned
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    assert apply(call)[0] == 0
+    (tmp_path / "manifests" / "refunds.yaml").unlink()
+    assert call("apply", "--yes", "--allow", "delete:topic/west/refunds").code == 0
+    (tmp_path / "manifests" / "refunds.yaml").write_text(TOPICS)
+    code, err = apply(call)
+    assert (code, is_done(call)) == (6, False)
+    assert "did this plan already" in err
+    assert "topic/west/refunds is recorded no more" in err
+    assert "have it approved once more" in err
+    forge.reviews.append(Review("bob", at="2999-01-01T00:00:00Z"))
+    assert apply(call)[0] == 0
+    assert is_done(call)
+
+
 def test_a_forge_that_does_not_let_us_look_is_named_and_nothing_is_done(
     forge: ForgeServer, planned: Said, call: Call
 ) -> None:

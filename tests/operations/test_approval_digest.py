@@ -15,7 +15,7 @@ from reconciler.operations.steps.approval import ChangedPlanError, checked_diges
 from reconciler.operations.steps.invocation import Select
 from tests.embedded.deaths import opened
 from tests.operations.test_approval import REFUNDS, alter, retention
-from tests.operations.test_crash import TOPIC, create_topic, die_at, unlock
+from tests.operations.test_crash import NAMESPACE, TOPIC, create_topic, die_at, unlock
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -193,3 +193,66 @@ def test_the_history_names_a_killed_run_beside_the_state_that_a_later_run_record
     assert (row.run, row.command, row.who) == ("the-dead-run", "apply", "bob@laptop")
     assert row.started is not None
     assert row.settled_by is not None
+
+
+# An approval is for once.
+
+
+def save(bench: Bench, days: int) -> str:
+    """Plan another retention, save that as FILE, and return its digest."""
+    retention(bench, f"{{retention.ms: {days}d}}")
+    return bench.plan(out=Path("p.json")).plan.digest
+
+
+@pytest.mark.parametrize("by", ["file", "digest"])
+def test_an_approved_plan_that_was_done_is_not_done_again_once_a_later_run_changed_what_came_of_it(
+    applied: Bench, by: str
+) -> None:
+    digest = save(applied, 8)
+    options = ApplyOptions(file=Path("p.json")) if by == "file" else ApplyOptions(approved_digest=digest)
+    assert applied.apply(options=options).verdict is None
+    retention(applied, "{retention.ms: 7d}")
+    assert applied.apply().verdict is None
+    retention(applied, "{retention.ms: 8d}")
+    assert applied.plan().plan.digest == digest
+    with pytest.raises(StalePlanError, match=rf"did this plan already .*, and run .* changed {ORDERS} since") as caught:
+        applied.apply(options=options)
+    assert caught.value.exit_code == 6
+    save(applied, 8)
+    assert applied.apply(options=ApplyOptions(file=Path("p.json"))).verdict is None
+
+
+def test_what_was_done_and_drifted_since_is_done_again_with_the_same_approval(applied: Bench) -> None:
+    alter(applied, 6)
+    digest = applied.plan().plan.digest
+    assert apply_digest(applied, digest).verdict is None
+    alter(applied, 6)
+    assert applied.plan().plan.digest == digest
+    assert apply_digest(applied, digest).result is not None
+
+
+def test_the_same_plan_approved_in_another_pull_request_is_done(applied: Bench) -> None:
+    digest = save(applied, 8)
+    seven, nine = (
+        ApplyOptions(approved_digest=digest, pull_request=f"https://forge.example/shop/pulls/{number}")
+        for number in (7, 9)
+    )
+    assert applied.apply(options=seven).verdict is None
+    retention(applied, "{retention.ms: 7d}")
+    assert applied.apply().verdict is None
+    retention(applied, "{retention.ms: 8d}")
+    with pytest.raises(StalePlanError, match="did this plan already"):
+        applied.apply(options=seven)
+    assert applied.apply(options=nine).verdict is None
+
+
+def test_a_run_that_was_killed_is_finished_with_the_same_digest_also_after_another_apply(bench: Bench) -> None:
+    bench.write("manifests/refunds.yaml", REFUNDS)
+    digest = bench.plan().plan.digest
+    die_at(bench, "ActionDone", NAMESPACE)
+    unlock(bench)
+    assert bench.apply(Select(targets=("topic/west/shop:refunds",))).verdict is None
+    rest = bench.plan().plan
+    assert [action.id for action in rest.actions] == [TOPIC]
+    assert apply_digest(bench, digest).verdict is None
+    assert bench.plan().plan.is_empty

@@ -150,7 +150,7 @@ class ApprovedEvent(_Event):
     event: Literal["approved"] = "approved"
     not_needed: tuple[str, ...] = Field(description="Ids of approved actions that are no longer planned.")
     state: StateAdvancePart | None = Field(
-        validation_alias="advance", description="The state went on since; nothing of the plan did."
+        validation_alias="advance", description="The state went on since; what is left of the plan is as it was."
     )
 
 

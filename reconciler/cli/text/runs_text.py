@@ -200,7 +200,7 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     """
     lines = list(_not_needed(applied.skipped))
     if applied.advance is not None:
-        lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; nothing of the plan did"))
+        lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; what is left of the plan is as it was"))
     result = applied.result
     if result is None:
         waiting = len(applied.planned.plan.waiting)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import chain
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -15,6 +16,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.plan_rows import digest
+from reconciler.planning.record import after_action
 from reconciler.planning.same_or_less import (
     Difference,
     Here,
@@ -32,9 +34,8 @@ from reconciler.planning.same_or_less import (
 from reconciler.planning.saved_plan import AGAIN, PlanDocument, read_action, to_row
 from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted, first_few
-from reconciler.state.journal import RunFile, StateAdvance, advance_since, read_run, require_run
+from reconciler.state.journal import RunFile, StateAdvance, advance_since, done_of, read_runs, require_run
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import history, run_of
 
 if TYPE_CHECKING:
     from reconciler.applying.recovery import Settled
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site, Work
     from reconciler.planning.plan import Plan
+    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, Inventory, Record
     from reconciler.resources.workspace import Guards
 
@@ -52,6 +54,7 @@ _UNDONE: Final = "Nothing was done. "
 _SAVE_AGAIN: Final = f"{_UNDONE}Look at the plan again and save it: reconciler plan --out FILE"
 _APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
 _ASK_AGAIN: Final = f"{_UNDONE}Look at the plan again: reconciler apply"
+_ONCE_MORE: Final = f"{_UNDONE}If it is wanted once more, save the plan, and apply the file: reconciler plan --out FILE"
 _STOP_FIRST: Final = "Stop the producers first, as each record that they write is more to lose. "
 
 
@@ -72,12 +75,42 @@ class ChangedPlanError(StalePlanError):
         self.held = held
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalUse:
+    """Which runs of an approved plan are a use of this approval, and not of an earlier one of the same plan.
+
+    Each that is known counts. Where only a digest is, a run is a use of it that names the same pull request, or none.
+    """
+
+    since_ms: int | None = None
+    """When it was approved, as the forge says."""
+    since_serial: int | None = None
+    """The state on which the plan was made that was saved."""
+    pull_request: str | None = None
+
+    def is_by(self, run: RunFile) -> bool:
+        """Tell whether a run of the same plan was one."""
+        if self.since_ms is None and self.since_serial is None:
+            return run.pull_request == self.pull_request
+        is_later = self.since_ms is not None and _ms_of(run.started) >= self.since_ms
+        return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
+
+    @property
+    def hint(self) -> str:
+        """Say how the plan is done once more."""
+        if self.since_ms is not None:
+            return f"{_UNDONE}If it is wanted once more, have it approved once more."
+        return _ONCE_MORE
+
+
 @dataclass(frozen=True, slots=True)
 class Approved:
     """An approved plan. `is_strict`: not even less may be done, nor on another state or commit."""
 
     document: PlanDocument
     is_strict: bool = False
+    use: ApprovalUse | None = None
+    """`None`: it was approved a moment ago."""
 
     def check_place(self, work: Work) -> None:
         """Refuse before anything is locked what was made for somewhere else.
@@ -104,6 +137,7 @@ class Approved:
             UserError: The state was replaced by another one.
         """
         refuse_other_state(self.document, basis.snapshot.lineage)
+        self.check_unused(now, basis, store)
         held = ApprovalCheck(compare(self.document, now), advance_since(_base(self.document), basis.snapshot, store))
         found = held.difference
         hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
@@ -123,12 +157,18 @@ class Approved:
             raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
         return held
 
+    def check_unused(self, now: Plan, basis: Basis, store: ObjectStore) -> None:
+        """Refuse what was done already and changed by later runs. Raises StalePlanError."""
+        if self.use is not None and not now.is_empty:
+            _check_unused(self.use, _runs_of(store, self.document.digest), now, basis, store)
+
 
 @dataclass(frozen=True, slots=True)
 class ApprovedDigest:
     """An approved plan, of which only the digest is known here."""
 
     digest: str
+    use: ApprovalUse = ApprovalUse()
 
     def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
         """Hold a plan made under the lease against what was approved.
@@ -136,33 +176,79 @@ class ApprovedDigest:
         What is less can be told where a run of the approved plan left something: the run says what it had planned.
 
         Raises:
-            StalePlanError: It is another plan.
+            StalePlanError: It is another plan, or was done already, and changed by later runs.
             ChangedPlanError: It is more than what a run of the approved plan left.
         """
-        if now.is_empty or now.digest == self.digest:
+        if now.is_empty:
             return ApprovalCheck(SameOrLess())
-        begun = _begun_with(store, self.digest, basis.settled)
-        if begun is None:
+        runs = _runs_of(store, self.digest)
+        if now.digest == self.digest:
+            _check_unused(self.use, runs, now, basis, store)
+            return ApprovalCheck(SameOrLess())
+        if not runs:
             named = first_few([action.id for action in now.actions], _NAMED)
             message = f"the plan is not the one that was approved: {self.digest[:8]} was, and this is {now.digest[:8]}"
             raise StalePlanError(f"{message}: {named}", hint=_APPROVE_AGAIN)
-        held = ApprovalCheck(compare_actions([to_row(read_action(stored)) for stored in begun.actions], now))
+        held = ApprovalCheck(compare_actions([to_row(read_action(stored)) for stored in runs[0].actions], now))
         if not held.difference.is_allowed:
             more = held.difference.more
             count = counted(len(more), "action is", "actions are", grouping="")
-            message = f"{count} more than run {begun.run} left of the approved plan {self.digest[:8]}"
+            message = f"{count} more than run {runs[0].run} left of the approved plan {self.digest[:8]}"
             raise ChangedPlanError(message, held, hint=_APPROVE_AGAIN)
+        _check_unused(self.use, runs, now, basis, store)
         return held
 
 
-def _begun_with(store: ObjectStore, approved: str, settled: Settled | None) -> RunFile | None:
-    """Return the newest of the last runs that began what was approved with a digest; first the one that was open."""
-    runs = (run for row in history(store)[:_RUNS_BACK] if (run := run_of(store, row)))
-    files = chain([settled.run.file] if settled else [], (read_run(store, run) for run in runs))
-    return next((file for file in files if file and approved in {file.plan_digest, file.approved_digest}), None)
+def _runs_of(store: ObjectStore, approved: str) -> tuple[RunFile, ...]:
+    """Return the runs that began what was approved with a digest, or a rest of it; the newest first."""
+    runs = read_runs(store, at_most=_RUNS_BACK)
+    return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 
-_RUNS_BACK: Final = 20
+def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: Basis, store: ObjectStore) -> None:
+    """Refuse an action that a run under this approval did already, where a later run changed what came of it.
+
+    Raises:
+        StalePlanError: An old job was run again, and would undo what was applied since.
+    """
+    wanted = {action.id for action in now.actions}
+    ours = {file.run for file in runs}
+    for file in filter(use.is_by, runs):
+        ids = wanted & done_of(store, file.run)
+        done = (read_action(each) for each in file.actions if each["id"] in ids)
+        address = next((found for each in done if (found := _changed_since(each, basis.snapshot.record, ours))), None)
+        if address is not None:
+            last = basis.snapshot.record.get(address)
+            by = f"run {last.run} changed {address} since" if last is not None else f"{address} is recorded no more"
+            message = f"run {file.run} did this plan already ({', '.join(_whose(file))}), and {by}"
+            raise StalePlanError(message, hint=use.hint)
+
+
+def _changed_since(action: Action, record: Record, ours: AbstractSet[str]) -> Address | None:
+    """Return an address at which the record is not as a run of ours left it with an action."""
+    for address, left in after_action(action, None, record, "").items():
+        last = record.get(address)
+        if (last is None) is not (left is None) or (last is not None and last.run not in ours):
+            return address
+    return None
+
+
+def _whose(file: RunFile) -> Iterator[str]:
+    yield f"begun on state #{file.base_serial}"
+    if file.started:
+        yield file.started
+
+
+def _ms_of(started: str) -> int:
+    """Return the milliseconds since 1970 of the time in a run's file; 0 where there is none."""
+    try:
+        return round(datetime.fromisoformat(started).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+_RUNS_BACK: Final = 1_000
+"""So many runs are looked through for those of an approved plan."""
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
 
