@@ -229,7 +229,8 @@ class Doing:
             "--approved-by",
             metavar="NAME",
             envvar="RECONCILER_APPROVED_BY",
-            help="Who approved it; may be repeated. It is kept with the run, and counted for guards.approvals.",
+            help="Who approved it; may be repeated. It is kept with the run, and counted for guards.approvals. "
+            "Not with --approved-in.",
             show_default=False,
         ),
     ] = None

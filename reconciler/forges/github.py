@@ -198,12 +198,14 @@ def comment_of(found: Mapping[str, Any]) -> Comment:
 def request_of(found: Mapping[str, Any]) -> PullRequest:
     """Return a pull request as GitHub and Gitea describe it."""
     number = found.get("number")
+    is_merged = bool(found.get("merged") or found.get("merged_at"))
     return PullRequest(
         number if isinstance(number, int) else 0,
         str(found.get("html_url") or ""),
         str((found.get("head") or {}).get("sha") or ""),
         login_of(found),
-        bool(found.get("merged") or found.get("merged_at")),
+        is_merged,
+        is_closed=not is_merged and found.get("state") == "closed",
     )
 
 

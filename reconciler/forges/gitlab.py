@@ -178,6 +178,7 @@ def _request(found: Mapping[str, Any]) -> PullRequest:
         str(found.get("sha") or ""),
         str((found.get("author") or {}).get("username") or ""),
         found.get("state") == "merged",
+        is_closed=found.get("state") == "closed",
     )
 
 

@@ -56,6 +56,8 @@ class PullRequest:
     author: str
     """Who opened it, by the name to log in."""
     is_merged: bool
+    is_closed: bool = False
+    """Closed without a merge: whoever did that does not want it."""
 
 
 @dataclass(frozen=True, slots=True)

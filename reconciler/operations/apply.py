@@ -164,9 +164,13 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
 
     Raises:
         StalePlanError: The command line expects another plan than was approved there.
+        UsageError: It names approvers as well.
     """
     if options.approved_in is None:
         return options
+    if options.approved_by:
+        message = "--approved-by cannot be combined with --approved-in: only who approved the pull request counts"
+        raise UsageError(message, hint="Leave --approved-by out, and unset RECONCILER_APPROVED_BY.")
     from reconciler.operations.approved_request import approved_request  # noqa: PLC0415 - only who asks a forge pays
 
     found = approved_request(
@@ -179,8 +183,8 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
         options,
         approved_digest=found.digest,
         approved_ms=found.at_ms,
-        approved_by=(*options.approved_by, *found.by),
-        pull_request=options.pull_request or found.url,
+        approved_by=found.by,
+        pull_request=found.url or options.pull_request,
     )
 
 
@@ -310,7 +314,8 @@ class _Applying:
     def _check_approvers(self, planned: Planned, before: Sequence[str] = ()) -> None:
         """Refuse what too few approved. Who approved the run that this one finishes, approved its rest."""
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
-        check_approvers(planned.plan, self._work.loaded.workspace.spec.guards, names)
+        request = None if self._options.approved_in is None else self._options.pull_request
+        check_approvers(planned.plan, self._work.loaded.workspace.spec.guards, names, request=request)
 
     def _check_errors(self, planned: Planned) -> None:
         if planned.plan.errors:

@@ -37,13 +37,17 @@ def approved_request(invocation: Invocation, workspace: str, environment: str | 
 
     Raises:
         UsageError: It is not known which pull request is meant.
-        BlockedError: It has no plan of this workspace and environment, or nobody has approved it as it is now.
+        BlockedError: It was closed without a merge, has no plan of this workspace and environment, or nobody has
+            approved it as it is now.
         NotAuthorizedError: The token may not see that.
         RetryableError: There was no answer in time.
     """
     forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         request = forge.pull_request(_number(invocation, forge, asked))
+        if request.is_closed:
+            message = f"pull request {request.number} was closed without a merge, so nothing of it is approved"
+            raise BlockedError(message, hint=f"Open it again if it is wanted: {request.url}")
         comment = _plan_in(forge, request, workspace, environment)
         marker = marker_of(comment.body)
         digest = "" if marker is None else marker.digest

@@ -86,6 +86,16 @@ def test_before_the_merge_the_pull_request_is_named(forge: ForgeServer, planned:
     assert is_done(call)
 
 
+def test_a_pull_request_that_was_closed_without_a_merge_is_not_applied(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    del planned
+    forge.reviews, forge.is_closed = [Review("anna")], True
+    done = call("apply", "--approved-in", str(NUMBER))
+    assert (done.code, is_done(call)) == (7, False)
+    assert f"pull request {NUMBER} was closed without a merge" in done.err
+
+
 @pytest.mark.parametrize(
     ("reviews", "said"),
     [
@@ -191,9 +201,25 @@ def test_the_number_of_approvers_that_a_workspace_asks_for_is_counted_from_the_r
     code, err = apply(call)
     assert code == 7
     assert "2 people must have approved delete:topic/west/refunds, and anna did" in err
+    assert f"Have more people approve {forge.url}" in err
+    assert "--approved-by" not in err
     forge.reviews.append(Review("bob"))
     assert apply(call)[0] == 0
     assert is_done(call)
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_name_that_was_typed_does_not_count_beside_those_of_the_forge(
+    forge: ForgeServer, planned: Said, call: Call, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del planned
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    if by == "environment":
+        monkeypatch.setenv("RECONCILER_APPROVED_BY", "bob")
+    code, err = apply(call, *(("--approved-by", "bob") if by == "option" else ()))
+    assert (code, is_done(call)) == (64, False)
+    assert "only who approved the pull request counts" in err
+    assert "RECONCILER_APPROVED_BY" in err
 
 
 def test_a_job_that_is_run_again_does_not_bring_back_what_was_undone_since_unless_it_is_approved_once_more(

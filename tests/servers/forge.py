@@ -120,6 +120,8 @@ class ForgeServer:
     """When that was pushed."""
     merged_as: str | None = None
     """The commit that the pull request was merged with."""
+    is_closed: bool = False
+    """Whether it was closed without a merge."""
     has_times: bool = True
     """GitLab says only since version 18 when something was approved."""
     labels: list[str] = field(default_factory=lambda: ["bug", "drift"])
@@ -249,6 +251,7 @@ class ForgeServer:
     def _request(self) -> dict[str, Any]:
         merged = "2026-05-02T08:00:00Z" if self.merged_as else None
         shown: dict[str, Any] = {"id": 9, "number": NUMBER, "merged_at": merged, "head": {"sha": self.head}}
+        shown["state"] = "closed" if self.merged_as or self.is_closed else "open"
         return {**shown, "html_url": f"{self.url}/{REPOSITORY}/pull/{NUMBER}", "user": {"id": 3, "login": "author"}}
 
     def _review(self, number: int, review: Review) -> dict[str, Any]:
@@ -299,7 +302,7 @@ class ForgeServer:
         return _Answer(404, {"message": "404 Not found"})
 
     def _merge_request(self) -> dict[str, Any]:
-        state = "merged" if self.merged_as else "opened"
+        state = "merged" if self.merged_as else "closed" if self.is_closed else "opened"
         shown = {"id": 1, "iid": NUMBER, "web_url": f"{self.url}/mr/{NUMBER}", "sha": self.head, "state": state}
         return {**shown, "author": {"id": 3, "username": "author"}}
 

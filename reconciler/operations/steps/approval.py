@@ -158,7 +158,13 @@ class Approved:
         return held
 
     def check_unused(self, now: Plan, basis: Basis, store: ObjectStore) -> None:
-        """Refuse what was done already and changed by later runs. Raises StalePlanError."""
+        """Refuse what was done already and changed by later runs. Raises StalePlanError.
+
+        Where the state is as it was when the plan was made, no run can have been one.
+        """
+        is_of_file = self.use is not None and self.use.since_ms is None
+        if is_of_file and _base(self.document) == (basis.snapshot.serial, basis.snapshot.sha256):
+            return
         if self.use is not None and not now.is_empty:
             _check_unused(self.use, _runs_of(store, self.document.digest), now, basis, store)
 
@@ -279,8 +285,10 @@ def check_file_digest(document: PlanDocument, expected: str, shown: str) -> None
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
 
 
-def check_approvers(plan: Plan, guards: Guards, names: Sequence[str]) -> None:
+def check_approvers(plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None) -> None:
     """Refuse a plan that fewer people approved than the workspace asks for. Nobody counts twice, however he is written.
+
+    `request`: the pull request whose approvals count, where no others do.
 
     Raises:
         BlockedError: There are too few.
@@ -290,8 +298,8 @@ def check_approvers(plan: Plan, guards: Guards, names: Sequence[str]) -> None:
     if len(given) < asked:
         who = f"{first_few(given)} did" if given else "no approver is named"
         message = f"{counted(asked, 'person', 'people')} must have approved {first_few(because, _NAMED)}, and {who}"
-        hint = "guards.approvals of the workspace asks for it. Name each who did: --approved-by NAME"
-        raise BlockedError(f"nothing was done: {message}", hint=hint)
+        how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
+        raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace asks for it. {how}")
 
 
 def _base(document: PlanDocument) -> tuple[int, str]:

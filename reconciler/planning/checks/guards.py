@@ -354,7 +354,8 @@ def warnings_of_approvals(review: Review) -> Iterator[Finding]:
             None,
             None,
             f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {first_few(names, 3)}",
-            "Name each when it is applied: reconciler apply --approved-by NAME",
+            "Name each when it is applied, with --approved-by NAME, or apply what was approved in a pull request: "
+            "--approved-in",
             is_of_approval=True,
         )
 
