@@ -8,14 +8,39 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.forges.http import Advice, Answer, Api
+from reconciler.forges.http import Advice, Answer, Api, Trouble
 from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
 from reconciler.runtime.text import one_line
+
+
+def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
+    """Return what GraphQL says went wrong.
+
+    A comment that was deleted in between is no error: there is nothing to say about it.
+    """
+    errors = answer.part("errors")
+    found = errors if isinstance(errors, list) else []
+    return [each for each in found if isinstance(each, dict) and each.get("type") != "NOT_FOUND"]
+
+
+def _trouble_of(answer: Answer) -> Trouble | None:
+    """Return why an answer of GraphQL, whose status is always 200, is to be asked for again.
+
+    What GitHub itself could not work out has no type: "Something went wrong while executing your query".
+    """
+    if b'"errors"' not in answer.body:
+        return None
+    types = {each.get("type") for each in _errors_of(answer)}
+    if "RATE_LIMITED" in types:
+        return "limit"
+    return "busy" if None in types else None
+
 
 _ADVICE: Final = Advice(
     "GitHub",
     "Give the job `permissions: {pull-requests: write}`, for issues `{issues: write}`; the token of a pull request "
     "from a fork can only read.",
+    _trouble_of,
 )
 _NEXT: Final = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 _AT_ONCE: Final = 100
@@ -166,12 +191,11 @@ class GitHub:
         Raises:
             NotAuthorizedError: The token may not see or do that.
             UserError: GitHub refuses it.
+            RetryableError: It could not answer in time, or a limit lasts longer than the time that is left.
         """
         body = {"query": query, "variables": variables}
         answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)
-        data, errors = answer.part("data"), answer.part("errors")
-        # A comment that was deleted in between is no error: there is nothing to say about it.
-        wrong = [each for each in errors or () if isinstance(each, dict) and each.get("type") != "NOT_FOUND"]
+        data, wrong = answer.part("data"), _errors_of(answer)
         if not wrong:
             return data if isinstance(data, dict) else {}
         said = one_line("; ".join(str(each.get("message", "")) for each in wrong))

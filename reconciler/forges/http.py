@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -109,14 +109,25 @@ def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
+Trouble: TypeAlias = Literal["limit", "busy"]
+"""Why a success is no answer: too much was asked, or the forge could not work it out just now."""
+
+
+def _no_trouble(_answer: Answer) -> Trouble | None:
+    """Take every success as an answer."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do about a refusal, in the words of a forge."""
+    """What to do about a refusal, in the words of a forge, and how it tells one."""
 
     title: str
     """Of the forge."""
     rights: str
     """What the token has to be allowed, as a sentence."""
+    trouble_of: Callable[[Answer], Trouble | None] = _no_trouble
+    """Finds in a success why it is no answer."""
 
 
 class Api:
@@ -204,11 +215,13 @@ class Api:
             except httpx.InvalidURL as error:
                 message = f"{self._where} names an address that is none: {self._said(str(error))}"
                 raise UserError(message, hint=_CHECK) from error
-            pause_s = self._pause_of(answer)
+            trouble = self._advice.trouble_of(answer) if httpx.codes.is_success(answer.status) else None
+            pause_s = self._pause_of(answer, is_limited=trouble == "limit")
             if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
                 self._wait_for_limit(answer, what, pause_s)
-            elif answer.status in _BUSY:
+            elif answer.status in _BUSY or trouble is not None:
                 problem = f"{self._where} answers {answer.status}"
+                problem += f": {self._said_by(answer)}" if trouble is not None else ""
                 if not is_repeatable:
                     raise self._unanswered(problem, what)
                 self._pause(tries, problem, what)
@@ -266,13 +279,17 @@ class Api:
 
     # Limits.
 
-    def _pause_of(self, answer: Answer) -> float | None:
+    def _pause_of(self, answer: Answer, *, is_limited: bool) -> float | None:
         """Return for how long the forge asks to wait; `None`: it does not."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
-        is_limit = answer.status == httpx.codes.TOO_MANY_REQUESTS or (
-            answer.status == httpx.codes.FORBIDDEN
-            and ("retry-after" in headers or is_spent or b"rate limit" in answer.body.lower())
+        is_limit = (
+            is_limited
+            or answer.status == httpx.codes.TOO_MANY_REQUESTS
+            or (
+                answer.status == httpx.codes.FORBIDDEN
+                and ("retry-after" in headers or is_spent or b"rate limit" in answer.body.lower())
+            )
         )
         if not is_limit and not (answer.status in _BUSY and "retry-after" in headers):
             return None

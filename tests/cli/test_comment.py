@@ -230,6 +230,39 @@ def test_reading_is_tried_again(forge: ForgeServer, say: Call) -> None:
     assert only(forge) == result()
 
 
+LIMITED = '{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}'
+BROKEN = '{"data": null, "errors": [{"message": "Something went wrong while executing your query."}]}'
+
+
+@pytest.mark.parametrize("forge", ["github"], indirect=True)
+@pytest.mark.parametrize(("headers", "body"), [({"Retry-After": "0"}, LIMITED), ({}, BROKEN)])
+def test_what_graphql_says_of_limits_and_of_itself_in_a_success_is_waited_for(
+    forge: ForgeServer, say: Call, headers: dict[str, str], body: str
+) -> None:
+    forge.says(OLD)
+    forge.faults = [Fault("POST", "graphql", 200, headers, body)]
+    assert say(result()).code == 0
+    assert only(forge) == result()
+
+
+@pytest.mark.parametrize("forge", ["github"], indirect=True)
+@pytest.mark.parametrize(
+    ("headers", "body", "message"),
+    [
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "99999999999"}, LIMITED, "asks to wait about .* days"),
+        ({}, BROKEN, "answers 200: Something went wrong"),
+    ],
+)
+def test_what_graphql_says_until_the_timeout_is_told(
+    forge: ForgeServer, say: Call, headers: dict[str, str], body: str, message: str
+) -> None:
+    forge.says(OLD)
+    forge.faults = [Fault("POST", "graphql", 200, headers, body, times=99)]
+    said = say(result(), "--timeout", "1s")
+    assert (said.code, only(forge)) == (1, OLD)
+    assert re.search(message, said.err)
+
+
 LIMITS = [
     (429, {"Retry-After": "3600"}, "", "about 1 h"),
     (403, {"Retry-After": "600"}, '{"message": "You have exceeded a secondary rate limit"}', "about 10 min"),
