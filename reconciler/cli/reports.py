@@ -444,19 +444,27 @@ class DriftReport:
             address_of(environ, self.webhook, allows_http=self.asked.allows_http)
 
     def tell(self, drifted: Drifted) -> None:
-        """Tell what was found: keep the issue, then send the message, once for as long as the issue says the same."""
+        """Tell what was found: keep the issue, then send the message, once for as long as the issue says the same.
+
+        A message that fails is sent by the next run: the issue says that it is still to be sent.
+        """
         from reconciler.cli.text.drift_text import drift_message, issue_markdown
 
         filed: Filed | None = None
         if self.has_issue:
-            from reconciler.operations.drift_issue import file_issue
+            from reconciler.operations.drift_issue import file_issue, message_sent
 
             filed = file_issue(
-                self.invocation, drifted, self.asked, lambda remedy: issue_markdown(drifted, remedy), self.labels
+                self.invocation,
+                drifted,
+                self.asked,
+                lambda remedy: issue_markdown(drifted, remedy),
+                self.labels,
+                owes_message=self.webhook is not None,
             )
             url = filed.issue.url if filed.issue is not None else ""
             err().show([line(Span(_SAID[filed.did], Tone.STRONG), f" on {filed.forge}{': ' if url else ''}{url}")])
-        is_news = filed is None or filed.did in {"opened", "updated"}
+        is_news = filed is None or filed.owes is not None
         if self.webhook is not None and drifted.failing and is_news:
             from reconciler.forges.webhook import send
 
@@ -469,3 +477,5 @@ class DriftReport:
                 allows_http=self.asked.allows_http,
             )
             err().show([line(f"Sent to the webhook in {self.webhook}")])
+            if filed is not None:
+                message_sent(self.invocation, filed, self.asked)

@@ -47,6 +47,10 @@ class Marker:
         other = marker_of(text)
         return other is not None and _place(other) == _place(self)
 
+    def is_in(self, text: str) -> bool:
+        """Tell whether a line of a text says so: people write above what they find."""
+        return any(line.startswith("<!--") and self.is_of(line) for line in text.splitlines())
+
 
 def marker_of(text: str) -> Marker | None:
     """Return the marker in the first line of a text; `None`: there is none."""
@@ -64,6 +68,12 @@ def marker_of(text: str) -> Marker | None:
         fields.get("digest", ""),
         int(items) if items.isdecimal() else None,
     )
+
+
+def owing_message(text: str) -> str:
+    """Return a text whose marker says that a message about it is still to be sent."""
+    first, end, rest = text.partition("\n")
+    return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
 
 def comment_safe(text: str) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
 from reconciler.forges.environment import Asked, open_forge
-from reconciler.forges.marker import Marker, fitted
+from reconciler.forges.marker import Marker, fitted, owing_message
 from reconciler.forges.owners import owners_of, repository_of
-from reconciler.operations.comment import keep
+from reconciler.operations.comment import is_same, keep
 from reconciler.operations.drift_patch import Accepted, patch_for
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Filed:
     did: Did
     forge: str
     issue: Issue | None
+    owes: str | None = None
+    """What the issue says once a message about it is sent; `None`: none is to be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,14 @@ def file_issue(
     asked: Asked,
     text_of: Callable[[Remedy], str],
     labels: Sequence[str] = (),
+    *,
+    owes_message: bool = False,
 ) -> Filed:
     """Open, change or close the issue of a workspace and environment.
 
     It is closed only where all could be compared and nothing that fails was found. Where something could not be
-    compared, and nothing was found, it stays as it is. `text_of` returns what it says.
+    compared, and nothing was found, it stays as it is. `text_of` returns what it says. With `owes_message` the issue
+    says that a message is still to be sent, until `message_sent` is called: one that failed is sent by the next run.
 
     Raises:
         UserError: The forge refuses it.
@@ -65,10 +70,10 @@ def file_issue(
     forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         if drifted.failing:
-            body = fitted(text_of(_remedy(drifted, forge.kind)), forge.limit, forge.size)
+            text = text_of(_remedy(drifted, forge.kind))
             name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
-            return _said(forge, marker, f"Drift of {name}", body, labels)
-        found = [] if drifted.errors else forge.own_issues(marker.is_of)
+            return _said(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
+        found = [] if drifted.errors else forge.own_issues(marker.is_in)
         closed = [
             forge.edit_issue(each, fitted(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
             for each in found
@@ -95,10 +100,31 @@ def _remedy(drifted: Drifted, kind: Kind) -> Remedy:
     return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
 
 
-def _said(forge: Forge, marker: Marker, title: str, body: str, labels: Sequence[str]) -> Filed:
-    """Let the newest of our open issues say `body`, or open one; older ones of several are closed."""
+def message_sent(invocation: Invocation, filed: Filed, asked: Asked) -> None:
+    """Let the issue say that nothing more is to be sent. Where this fails, the message comes once more.
+
+    Raises:
+        UserError: The forge refuses it.
+        NotAuthorizedError: The token may not do that.
+        RetryableError: There was no answer in time.
+    """
+    if filed.issue is None or filed.owes is None:
+        return
+    forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
+    try:
+        forge.edit_issue(filed.issue, filed.owes)
+    finally:
+        forge.close()
+
+
+def _said(forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool) -> Filed:
+    """Let the newest of our open issues say a text, or open one; older ones of several are closed."""
+    said = fitted(text, forge.limit, forge.size)
+    found = forge.own_issues(marker.is_in) if owes_message else []
+    owes = owes_message and not (found and is_same(found[-1].body, said))
+    body = fitted(owing_message(text), forge.limit, forge.size) if owes else said
     did, kept, older = keep(
-        lambda: forge.own_issues(marker.is_of),
+        lambda: forge.own_issues(marker.is_in),
         body,
         write=lambda: forge.open_issue(title, body, labels),
         change=lambda each: forge.edit_issue(each, body),
@@ -106,4 +132,4 @@ def _said(forge: Forge, marker: Marker, title: str, body: str, labels: Sequence[
     )
     for each in older:
         forge.edit_issue(each, each.body, closes=True)
-    return Filed("opened" if did == "created" else did, forge.title, kept)
+    return Filed("opened" if did == "created" else did, forge.title, kept, said if owes else None)

@@ -93,6 +93,27 @@ def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: Fo
     assert "nothing found" in issue.body
 
 
+def test_a_message_that_could_not_be_sent_is_sent_by_the_next_run_once(forge: ForgeServer, call: Call) -> None:
+    report = ("drift", "--issue", "--webhook", "HOOK")
+    grow()
+    forge.faults = [Fault("POST", "hook", 404)]
+    assert (call(*report).code, forge.messages) == (1, [])
+    assert [call(*report).code for _ in range(2)] == [3, 3]
+    assert (len(forge.issues), len(forge.messages)) == (1, 1)
+    assert "owed" not in forge.issues[0].body
+
+
+def test_an_issue_is_found_again_below_what_a_person_wrote(forge: ForgeServer, call: Call) -> None:
+    grow()
+    assert call("drift", "--issue").code == 3
+    issue = forge.issues[0]
+    issue.body = f"Anna looks into this.\n{issue.body}"
+    assert call("drift", "--issue").code == 3
+    mended(call)
+    assert call("drift", "--issue").code == 0
+    assert [(each.number, each.is_open) for each in forge.issues] == [(issue.number, False)]
+
+
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_lost_answer_opens_no_second_issue(forge: ForgeServer, call: Call, is_done: bool) -> None:  # noqa: FBT001 - a case
     grow()
