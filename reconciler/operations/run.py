@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Round, Rounds, Upkeep, sources_first
+from reconciler.operations.mirrors.mirror_rounds import (
+    JobOutcome,
+    OtherLinks,
+    Round,
+    Rounds,
+    Upkeep,
+    sources_first,
+)
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.link_pass import LINK, bring_groups, sync_links
 from reconciler.operations.steps.link_sides import LinkSynced, Pace
@@ -21,8 +28,9 @@ from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.checks.cluster_checks import moved_storage
 from reconciler.providers.protocol import MaintenancePorts, Provider, Upkept
-from reconciler.resources.address import Address, address_of, cluster_address, matches
+from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches
 from reconciler.resources.mirrors import TASKS, MirrorSeen
+from reconciler.resources.owners import ResourceOwner, owned_as
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.steps.transitions import Driver
     from reconciler.resources.inventory import Inventory, Record
+    from reconciler.state.snapshots import Snapshot
 
 
 One = TypeVar("One")
@@ -122,11 +131,14 @@ class _Pass:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
-        begun = tuple(self._begun(sources_first(found.inventories))) if MIRROR in self.names else ()
+        begun = tuple(self._begun(sources_first(found.inventories), found.owners)) if MIRROR in self.names else ()
+        left = {(one.cluster, each.link): each for one in begun for each in one.left}
+        owned = {(cluster, name) for cluster, links in found.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
-        brought = (
-            _synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report) if is_due else Round((), {})
-        )
+        brought = Round((), {})
+        if is_due:
+            others = OtherLinks(owned, {place for place, each in left.items() if each.is_left})
+            brought = _synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report, others)
         linked = [outcome for one in begun if (outcome := self.mirrors.links.ended(one))]
         failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in brought.failed.items()]
         done = tuple(
@@ -143,11 +155,15 @@ class _Pass:
             is_stopped=self.stop.is_requested,
             left=brought.left,
             ran=ran,
+            others={
+                address_of("link", cluster, name): (found.owners[cluster][name], each.left)
+                for (cluster, name), each in sorted(left.items())
+            },
         )
 
-    def _begun(self, clusters: Iterable[str]) -> Iterator[_Begun]:
+    def _begun(self, clusters: Iterable[str], owners: Mapping[str, LinkOwners]) -> Iterator[_Begun]:
         for name in self._until_stopped(clusters):
-            yield self.mirrors.links.begun(name, self._is_wanted)
+            yield self.mirrors.links.begun(name, self._is_wanted, owners[name])
 
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
@@ -177,6 +193,9 @@ _STATE: Final = "state"
 """What it calls reading the state."""
 _AT_ONCE: Final = 16
 
+LinkOwners: TypeAlias = Mapping[str, ResourceOwner]
+"""The other workspaces that own links of a cluster, by the name of the link."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Answering:
@@ -184,28 +203,44 @@ class _Answering:
 
     inventories: Mapping[str, Inventory]
     lost: tuple[JobOutcome, ...]
+    owners: Mapping[str, LinkOwners]
+    """For each cluster that answered."""
 
 
 def _answering(work: Work) -> _Answering:
     """Read all clusters side by side. A cluster that is declared and not there yet is left out."""
     names, began_ms = work.to_read, work.invocation.now_ms()
-    recorded, lost = _recorded(work)
+    snapshot, lost = _recorded(work)
+    recorded = snapshot.record if snapshot else {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="observe") as threads:
         answers = dict(zip(names, threads.map(lambda name: _asked(work, name, recorded), names), strict=True))
     found = {name: answer for name, answer in answers.items() if isinstance(answer, dict) and answer}
     errors = {name: answer for name, answer in answers.items() if isinstance(answer, ReconcilerError)}
     seconds = max(0, work.invocation.now_ms() - began_ms) / 1000
     lost += [JobOutcome(_OBSERVE, name, seconds, None, error) for name, error in sorted(errors.items())]
-    return _Answering(found, tuple(lost))
+    me = work.me(snapshot.lineage if snapshot else "")
+    ours = {address for address in (*work.loaded.desired, *recorded) if kind_of(address) == "link"}
+    owners = {name: _owners(name, inventory, me, ours) for name, inventory in found.items()}
+    return _Answering(found, tuple(lost), owners)
 
 
-def _recorded(work: Work) -> tuple[Record, list[JobOutcome]]:
+def _recorded(work: Work) -> tuple[Snapshot | None, list[JobOutcome]]:
     """Return what was applied: it tells a cluster that is lost from one that is not made yet."""
     try:
-        snapshot = read_state(work)
+        return read_state(work), []
     except ReconcilerError as error:
-        return {}, [JobOutcome(_STATE, "", 0.0, None, error)]
-    return snapshot.record if snapshot else {}, []
+        return None, [JobOutcome(_STATE, "", 0.0, None, error)]
+
+
+def _owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
+    """Return the other workspaces that own links of a cluster; what is declared or recorded here is ours to keep."""
+    seen = inventory.get(cluster_address(cluster))
+    owners = None if seen is None else seen.owners
+    if owners is None:
+        return {}
+    links = {address for address in inventory if kind_of(address) == "link"} - set(ours)
+    found = {full_name_of(address): owners.other(owned_as(address) or "", me) for address in sorted(links)}
+    return {name: owner for name, owner in found.items() if owner is not None}
 
 
 def _asked(work: Work, name: str, recorded: Record) -> Inventory | ReconcilerError:
@@ -316,6 +351,9 @@ class _Begun:
     """Links whose groups are to be brought once records are copied."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
+    owners: LinkOwners = field(default_factory=dict)
+    left: tuple[LinkSynced, ...] = ()
+    """Links of which something is left to their owners."""
 
 
 @dataclass
@@ -329,17 +367,18 @@ class _Links:
     is_stopped: Callable[[], bool]
     _pace: Pace = field(default_factory=Pace)
 
-    def begun(self, cluster: str, is_wanted: Callable[[Address], bool]) -> _Begun:
+    def begun(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _Begun:
         """Do what comes before records are copied: whether sources are reached, mirrors made, shaped and driven on.
 
         What fails for one link, or one mirror of it, is said and stops no other.
         """
-        return self._with(_Begun(cluster), self._synced(cluster, is_wanted))
+        return self._with(_Begun(cluster, owners=owners), self._synced(cluster, is_wanted, owners))
 
     def ended(self, begun: _Begun) -> JobOutcome | None:
         """Bring groups to where their mirrors are by now, and return what came of it all; `None`: nothing was due."""
         due = () if self.is_stopped() else begun.due
-        done = self._with(begun, bring_groups(begun.cluster, self.providers, self._pace, self.now_ms, due))
+        links = bring_groups(begun.cluster, self.providers, self._pace, self.now_ms, due, begun.owners)
+        done = self._with(begun, links)
         if not (done.changed or done.errors or done.failure):
             return None
         upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
@@ -354,20 +393,23 @@ class _Links:
         except ReconcilerError as error:
             failure = error
             self.report(ActionFailed(f"{_LINK_JOB}:{cluster}", cluster_address(cluster), error.message, error.hint))
-        return _Begun(
-            cluster,
-            begun.changed + sum(sum(link.done.values()) + len(link.drove) for link in done),
-            (*begun.errors, *(error for link in done for error in self._told(link))),
-            frozenset(link.link for link in done if link.are_groups_due),
-            begun.seconds + max(0, self.now_ms() - began_ms) / 1000,
-            failure,
+        return replace(
+            begun,
+            changed=begun.changed + sum(sum(link.done.values()) + len(link.drove) for link in done),
+            errors=(*begun.errors, *(error for link in done for error in self._told(link))),
+            due=frozenset(link.link for link in done if link.are_groups_due),
+            seconds=begun.seconds + max(0, self.now_ms() - began_ms) / 1000,
+            failure=failure,
+            left=(*begun.left, *(link for link in done if link.left)),
         )
 
-    def _synced(self, cluster: str, is_wanted: Callable[[Address], bool]) -> Iterator[LinkSynced]:
+    def _synced(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> Iterator[LinkSynced]:
         def is_chosen(name: str) -> bool:
             return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
 
-        return sync_links(cluster, self.providers, self._pace, self.now_ms, driver=self.driver, is_wanted=is_chosen)
+        return sync_links(
+            cluster, self.providers, self._pace, self.now_ms, driver=self.driver, is_wanted=is_chosen, owners=owners
+        )
 
     def _is_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:
         """Tell whether a link was selected, or a mirror of it."""
@@ -404,7 +446,11 @@ class _Links:
 
 
 def _synced(
-    rounds: Rounds, clusters: Iterable[str], is_wanted: Callable[[Address], bool], report: Callable[[Event], None]
+    rounds: Rounds,
+    clusters: Iterable[str],
+    is_wanted: Callable[[Address], bool],
+    report: Callable[[Event], None],
+    others: OtherLinks,
 ) -> Round:
     """Do one round and return what came of every mirror; told are those of which there was anything to copy."""
     told: set[str] = set()
@@ -420,7 +466,7 @@ def _synced(
         say(ActionStarted(_name(address), address))
         return lambda found: say(progress_event(_name(address), found))
 
-    done = rounds.once(clusters, is_wanted, started)
+    done = rounds.once(clusters, is_wanted, started, others)
     for one in done.synced:
         if one.error is not None:
             say(ActionFailed(_name(one.address), one.address, one.error.message, one.error.hint))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.json.inventory_json import ShownPart
+from reconciler.cli.text.runs_text import upkeep_text
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, StalePlanError
 from reconciler.objectstore.directory import DirectoryStore
@@ -21,6 +22,8 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.planning.saved_plan import to_document
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.resources.owners import OwnerChange, ResourceOwner
+from tests.operations.linked_shop import ORDERS as MIRRORED
+from tests.operations.linked_shop import mirroring, opened, produce, upkeep, values
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -338,3 +341,47 @@ def test_a_cluster_that_is_gone_keeps_nobody_from_forgetting_it(applied: Bench) 
         invocation=applied.invocation, select=Select(), command="state rm", lock_timeout_s=5, stop=applied.stop
     )
     assert len(state_rm(surgery, ["*"], recursive=True, confirm=lambda _rows: True)) == 3
+
+
+@pytest.mark.parametrize(
+    ("clusters", "why"),
+    [
+        ({"east": "east"}, "cluster west is not declared here"),
+        ({"east": "east", "west": "other"}, "cluster west is another one here"),
+    ],
+)
+def test_a_run_leaves_a_link_to_its_owner_where_it_does_not_reach_its_source(
+    bench: Bench, clusters: dict[str, str], why: str
+) -> None:
+    shop = mirroring(bench)
+    assert upkeep(shop, "mirror").verdict is None
+    other = CLUSTER % shop.folder
+    documents = [other.replace("/west", f"/{root}").replace("west", name) for name, root in clusters.items()]
+    guest = workspace(shop, "guest", "---\n".join(documents))
+    (guest.folder / "manifests/west.yaml").unlink()
+    assert guest.apply().verdict is None
+    produce(shop, "west", "new")
+    before = opened(shop, "east").catalog.read()
+    done = upkeep(guest, "mirror")
+    assert done.verdict is None
+    assert [span.text for span in upkeep_text(done)[-1]] == [
+        f"Left to the workspaces that own them: link/east/dr to 'shop' ({why})"
+    ]
+    assert opened(shop, "east").catalog.read() == before
+    assert upkeep(shop, "mirror").verdict is None
+    assert values(shop, "east")[-1] == "new"
+
+
+def test_a_run_writes_nothing_down_of_a_mirror_of_another_workspace_whose_source_it_does_not_see(bench: Bench) -> None:
+    shop = mirroring(bench)
+    assert upkeep(shop, "mirror").verdict is None
+    east = (CLUSTER % shop.folder).replace("west", "east")
+    guest = workspace(shop, "guest", east)
+    assert guest.apply().verdict is None
+    opened(shop, "west").delete_topic(MIRRORED)
+    done = upkeep(guest, "mirror")
+    assert (done.verdict, done.left) == (None, {"SOURCE_UNAVAILABLE": 1})
+    mirror = opened(shop, "east").catalog.read().topics[MIRRORED].mirror
+    assert mirror is not None
+    assert mirror.trouble is None
+    assert upkeep(shop, "mirror").verdict is not None

@@ -305,9 +305,11 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
     notes = [line(f"{each.name}: {note}") for each in upkeep.jobs if each.upkept for note in each.upkept.notes]
     blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), notes, failures, ran) if block]
+    others = _left_to_others(upkeep)
     if not blocks and not any(each.errors for each in upkeep.outcomes):
         did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
-        return [line(f"{did} {_upkeep_left(upkeep)}".rstrip())]
+        return [line(f"{did} {_upkeep_left(upkeep)}".rstrip()), *others]
+    blocks += [others] if others else []
     return [part for block in blocks for part in (*block, EMPTY)][:-1]
 
 
@@ -315,6 +317,13 @@ def _upkeep_left(upkeep: Upkeep) -> str:
     """Say which mirrors were not copied, and that none was forgotten."""
     states = ", ".join(f"{count_text(count)} {state}" for state, count in upkeep.left.items())
     return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
+
+
+def _left_to_others(upkeep: Upkeep) -> list[Line]:
+    if not upkeep.others:
+        return []
+    links = [f"{address} to {owner.workspace!r} ({what})" for address, (owner, what) in upkeep.others.items()]
+    return [line(Span(f"Left to the workspaces that own them: {first_few(links)}", Tone.QUIET))]
 
 
 def pass_line(upkeep: Upkeep, number: int) -> Line:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.providers.protocol import Marked, Provider, Upkept
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen, SourceTopic
+    from reconciler.resources.owners import ResourceOwner
 
 
 # Which partitions of which mirrors may lack something, without looking at each.
@@ -252,6 +253,8 @@ class Upkeep:
     left: Mapping[str, int] = field(default_factory=dict)
     """How many mirrors are in states in which nothing is copied, by state."""
     ran: Ran = NOWHERE
+    others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
+    """Links of which something was left to the workspaces that own them: what, or why all of it."""
 
     @property
     def outcomes(self) -> Sequence[Synced | JobOutcome]:
@@ -313,6 +316,21 @@ class Round:
     """How many of the mirrors that were asked for are in states in which nothing is copied, by state."""
 
 
+@dataclass(frozen=True, slots=True)
+class OtherLinks:
+    """Links that other workspaces own, as (cluster, name), and those of them of which nothing is copied here.
+
+    What is wrong with their mirrors is not written down: who owns them may see more, and calls clusters otherwise.
+    """
+
+    owned: Collection[tuple[str, str]] = ()
+    left: Collection[tuple[str, str]] = ()
+
+    def owns(self, mirror: MirrorSeen) -> bool:
+        """Tell whether a mirror belongs to one of them."""
+        return (mirror.cluster, mirror.link) in self.owned
+
+
 def _place(one: Sighted) -> tuple[str, str]:
     return one.mirror.cluster, one.mirror.name
 
@@ -330,6 +348,7 @@ class Rounds:
         clusters: Iterable[str],
         is_wanted: Callable[[Address], bool] = lambda _address: True,
         started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None] = _unheard,
+        others: OtherLinks = OtherLinks(),
     ) -> Round:
         """Look at the mirrors of some clusters once, copy what they lack, and return what came of each, by address.
 
@@ -342,7 +361,7 @@ class Rounds:
         here: dict[str, _Look] = {}
         for name in sorted(clusters):
             with _failing(failed, name):
-                here[name] = self._looked_up(name, is_wanted)
+                here[name] = self._looked_up(name, is_wanted, others)
         asked = [mirror for look in here.values() for mirror in look.mirrors]
         learn_names(self.copier.providers, asked)
         lost: dict[str, ReconcilerError] = {}
@@ -360,7 +379,11 @@ class Rounds:
             for cluster, _ in outcomes:
                 marks.pop(cluster, None)  # What was written there is news to the mirrors of these mirrors.
         ordered = [brought[mirror.cluster, mirror.name] for mirror in asked]
+        hidden = [one.mirror for one, _ in ordered if one.is_gone and others.owns(one.mirror)]
+        ordered = [(one, synced) for one, synced in ordered if one.mirror not in hidden]
         for one, synced in ordered:
+            if others.owns(one.mirror):
+                continue
             with _failing(failed, one.mirror.cluster):
                 self._note(one, synced.error, here[one.mirror.cluster])
         for name, look in here.items():
@@ -370,26 +393,27 @@ class Rounds:
                     known = {
                         link: seen
                         for link, seen in look.links.items()
-                        if seen.declared.spec.source in self.copier.providers
+                        if seen.declared.spec.source in self.copier.providers and (name, link) not in others.owned
                     }
                     note_links(self._provider(name).links, known, lost, self.now_ms())
                     self._remembered[name].end(self._provider(name))
         left = Counter(status for look in here.values() for status in look.left)
+        left.update(MirrorStatus.SOURCE_UNAVAILABLE for _ in hidden)
         return Round(tuple(synced for _, synced in ordered), failed, dict(sorted(left.items())))
 
-    def _looked_up(self, name: str, is_wanted: Callable[[Address], bool]) -> _Look:
+    def _looked_up(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _Look:
         """Return the mirrors of a cluster that are to be copied, and the links they belong to."""
         provider = self._provider(name)
         mirrors = provider.links.mirrors()
-        others = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
-        left = tuple(one.status for one in others if is_wanted(address_of("mirror", name, one.name)))
+        idle = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
+        left = tuple(one.status for one in idle if is_wanted(address_of("mirror", name, one.name)))
         if not any(mirror.status in FOLLOWING for mirror in mirrors):
             return _Look((), {}, left)
         if name not in self._remembered:
             self._remembered[name] = Remembered.of(provider)
         chosen = []
         for mirror in mirrors:
-            is_due = mirror.status in FOLLOWING and not is_denied(mirror)
+            is_due = mirror.status in FOLLOWING and not is_denied(mirror) and (name, mirror.link) not in others.left
             if is_due and is_wanted(address_of("mirror", name, mirror.name)):
                 chosen.append(mirror)
             else:

@@ -32,6 +32,7 @@ from reconciler.operations.steps.link_sides import (
     principal_of,
     provider_named,
     reached,
+    why_left,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.resources.address import join_name, split_name
@@ -55,6 +56,7 @@ from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider, SyncsOfCluster
+    from reconciler.resources.owners import ResourceOwner
 
 
 # Groups that follow their topics: where they go on reading at the source is where they would go on reading mirrors.
@@ -303,7 +305,7 @@ LINK = "link"
 """What an outcome calls what is wrong with the link itself."""
 
 
-def sync_links(
+def sync_links(  # noqa: PLR0913 - each is of a runner, and has a default
     cluster: str,
     providers: Mapping[str, Provider],
     pace: Pace,
@@ -311,8 +313,12 @@ def sync_links(
     *,
     driver: Driver | None = None,
     is_wanted: Callable[[str], bool] = lambda _name: True,
+    owners: Mapping[str, ResourceOwner] | None = None,
 ) -> Iterator[LinkSynced]:
     """Do a pass over the links of a destination, those that are wanted by name, and yield what it did for each.
+
+    `owners` are the other workspaces that own some of them, by the name of the link: what only these can know, or mend,
+    is left to them.
 
     What is left to do are groups, of those links whose groups are due: `bring_groups`, once records are copied.
 
@@ -325,16 +331,27 @@ def sync_links(
     for link in links.links():
         if not is_wanted(link.name):
             continue
+        owner = (owners or {}).get(link.name)
         if link.declared.spec.source not in providers:
-            yield _unknown(cluster, link)
+            yield _unknown(cluster, link, owner)
             continue
         source = providers[link.declared.spec.source]
         own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        yield sync_link(LinkView(link, own, providers[cluster], source, now_ms()), pace, driver)
+        sides = LinkView(link, own, providers[cluster], source, now_ms(), owner)
+        left = why_left(sides)
+        if left:
+            yield LinkSynced(cluster, link.name, link.status, left=left, is_left=True)
+        else:
+            yield sync_link(sides, pace, driver)
 
 
 def bring_groups(
-    cluster: str, providers: Mapping[str, Provider], pace: Pace, now_ms: Callable[[], int], links: Collection[str]
+    cluster: str,
+    providers: Mapping[str, Provider],
+    pace: Pace,
+    now_ms: Callable[[], int],
+    links: Collection[str],
+    owners: Mapping[str, ResourceOwner] | None = None,
 ) -> Iterator[LinkSynced]:
     """Bring groups over some links of a destination, as its mirrors are by now, and yield what came of each link.
 
@@ -353,7 +370,8 @@ def bring_groups(
             pace.again(link.id, CONSUMER_OFFSET_SYNC)
             continue
         own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        sides = LinkView(link, own, providers[cluster], providers[source], now_ms())
+        owner = (owners or {}).get(link.name)
+        sides = LinkView(link, own, providers[cluster], providers[source], now_ms(), owner)
         found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
         errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
         yield LinkSynced(cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
@@ -386,7 +404,9 @@ def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> Link
     errors |= {**failed, **{task: each.error for task, each in done.items() if each.error is not None}}
     counts = {task: each.count for task, each in done.items()}
     return LinkSynced(
-        cluster, name, LinkStatus.ACTIVE, counts, tuple(failed), drove, errors, are_groups_due=tasks.brings
+        *(cluster, name, LinkStatus.ACTIVE, counts, tuple(failed), drove, errors),
+        are_groups_due=tasks.brings,
+        left=tasks.left,
     )
 
 
@@ -433,7 +453,7 @@ class _Tasks:
         done: dict[str, TaskDone] = {}
         offered, version = found.offered or {}, found.version
         shapes = self._shapes(version)
-        if shapes:
+        if shapes and self.sides.owner is None:
             failed = note_sources(self.sides, offered)
         if self._makes(version):
             done[AUTO_CREATE_MIRROR] = self._made(offered, version)
@@ -443,7 +463,7 @@ class _Tasks:
         if shapes:
             if self.follows:
                 done[TOPIC_CONFIGS_SYNC] = self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
-            if self.rules:
+            if self.rules and self._knows_names():
                 done[ACL_SYNC] = self._done(ACL_SYNC, lambda: rule(self.sides))
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
@@ -459,7 +479,27 @@ class _Tasks:
         return replace(found, error=None) if is_taken and not is_news else found
 
     def _makes(self, version: str) -> bool:
-        return self.makes and not self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.here))
+        is_settled = self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.here))
+        return self.makes and not is_settled and self._knows_names()
+
+    @property
+    def left(self) -> str:
+        """What of the link is left to its owner, by the words of its manifest."""
+        spec = self.sides.spec
+        said = {
+            "autoCreate": spec.auto_create is not None and spec.auto_create.enabled,
+            "aclSync": spec.acl_sync is not None and spec.acl_sync.enabled,
+            "protect": spec.protect == "acl",
+        }
+        return "" if self._knows_names() else " and ".join(name for name, is_on in said.items() if is_on)
+
+    def _knows_names(self) -> bool:
+        """Tell whether filters and rules take here what the owner of the link means.
+
+        Where a platform has no namespaces, a workspace reads its flat names by the namespaces that it declares.
+        """
+        ends = (self.sides.source, self.sides.destination)
+        return self.sides.owner is None or not any(each.capabilities.namespaces_are_rules for each in ends)
 
     def _shapes(self, version: str) -> bool:
         return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.here))
@@ -507,8 +547,10 @@ def _driven(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], di
     return tuple(ended), errors
 
 
-def _unknown(cluster: str, link: LinkSeen) -> LinkSynced:
+def _unknown(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkSynced:
     source = link.declared.spec.source
+    if owner is not None:
+        return LinkSynced(cluster, link.name, link.status, left=f"cluster {source} is not declared here", is_left=True)
     message = f"link {link.name} of cluster {cluster}: its source, cluster {source}, is not known here"
     error = UserError(message, hint="Declare it as a Cluster, or name a state that has it with --state.")
     return LinkSynced(cluster, link.name, link.status, errors={LINK: error})

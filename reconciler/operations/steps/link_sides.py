@@ -33,6 +33,7 @@ from reconciler.resources.mirrors import (
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider
     from reconciler.resources.mirror_link import MirrorLinkSpec
+    from reconciler.resources.owners import ResourceOwner
 
 
 INFINITE = -1
@@ -120,6 +121,8 @@ class LinkView:
     destination: Provider
     source: Provider
     now_ms: int
+    owner: ResourceOwner | None = None
+    """The other workspace that owns it, and alone writes down what is wrong with it; `None`: there is none."""
 
     @property
     def spec(self) -> MirrorLinkSpec:
@@ -171,6 +174,10 @@ class LinkSynced:
     """By task, `link` for the link itself, or the full name of a mirror whose transition could not go on."""
     are_groups_due: bool = False
     """Whether offsets of groups are to be brought, once records are copied."""
+    left: str = ""
+    """What of it is left to the other workspace that owns it, or why all of it is."""
+    is_left: bool = False
+    """Whether all of it is: nothing is copied here, either."""
 
 
 # What went wrong with a link's tasks, in the codes of the field, written down where it is news.
@@ -214,7 +221,7 @@ def failed(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
 
 def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
     """Write down what is wrong with a task, or that nothing is any more; not what only has to be tried again."""
-    if isinstance(done.error, RetryableError):
+    if isinstance(done.error, RetryableError) or sides.owner is not None:
         return
     known, trouble = sides.link.tasks.get(task), None
     if done.error is not None:
@@ -255,9 +262,27 @@ def reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | Recon
         _note(sides, *_verdict(sides, error))
         return error
     _note(sides, LinkStatus.ACTIVE, None)
-    if sides.link.source_cluster_id is None:
+    if sides.link.source_cluster_id is None and sides.owner is None:
         sides.destination.links.syncs.meet(sides.link.name, found.cluster_id)
     return found
+
+
+def why_left(sides: LinkView) -> str:
+    """Return why a link of another workspace is left to it; empty: what it calls its source is the same cluster here.
+
+    Names of clusters are local to a workspace.
+    """
+    if sides.owner is None:
+        return ""
+    try:
+        found = sides.source.identify()
+    except ReconcilerError:
+        return ""  # The pass finds it, too, and says it.
+    known, name = sides.link.source_cluster_id, sides.spec.source
+    if found is None or (known is not None and found.cluster_id != known):
+        return f"cluster {name} is another one here"
+    is_copied = any(mirror.source_topic_id is not None for mirror in sides.mirrors)
+    return "" if known is not None or is_copied else f"it has not met cluster {name} yet"
 
 
 def link_status_of(error: ReconcilerError) -> LinkStatus:
@@ -293,6 +318,8 @@ def _verdict(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Troub
 def _note(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
     """Write it down where it is news: however often a source does not answer, that is written once."""
     known = sides.link.trouble
+    if sides.owner is not None:
+        return
     if sides.link.status is status and _told(status, known) == _told(status, trouble):
         return
     sides.destination.links.link_trouble(sides.link.name, status, trouble)
