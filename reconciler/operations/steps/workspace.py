@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
@@ -30,6 +31,7 @@ from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.cluster import Cluster, LocationSpec
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import SparkSpec, Workspace
 from reconciler.state.lockfile import Owner, read_lockfile
@@ -37,6 +39,7 @@ from reconciler.state.snapshots import read_snapshot, snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.inventory import Declared, Recorded
 
 
 # SELECT as it was typed → what planning is told.
@@ -348,7 +351,13 @@ def _cluster_at(name: str, url: str) -> Cluster:
         raise UserError(message, hint="Write it as east=s3://bucket/clusters/east or east=file:///folder.") from error
 
 
-def edge_of(invocation: Invocation, folder: Path, declared: Iterable[Address] = (), *, is_reader: bool = False) -> Edge:
+def edge_of(
+    invocation: Invocation,
+    folder: Path,
+    declared: Mapping[Address, Declared | Recorded] = MappingProxyType({}),
+    *,
+    is_reader: bool = False,
+) -> Edge:
     """Return what providers are told of the world."""
     return Edge(
         folder=folder,
@@ -357,9 +366,21 @@ def edge_of(invocation: Invocation, folder: Path, declared: Iterable[Address] = 
         now_ms=invocation.now_ms,
         principal=invocation.principal,
         host=invocation.host,
-        declared=frozenset(declared),
+        declared=frozenset((*declared, *_sources(declared.values()))),
         is_reader=is_reader,
     )
+
+
+def _sources(items: Iterable[Declared | Recorded]) -> Iterator[Address]:
+    """Yield the topics that mirrors name as their sources: a platform with flat names reads them by that, too."""
+    for item in items:
+        match item.resource:
+            case MirrorLink(spec=spec):
+                yield from (address_of("topic", spec.source, each.source) for each in spec.mirror_topics)
+            case MirrorTopic() as mirror:
+                yield address_of("topic", mirror.source_cluster, mirror.source)
+            case _:
+                pass
 
 
 def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:

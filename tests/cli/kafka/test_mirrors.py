@@ -17,12 +17,12 @@ from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, Resourc
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, Said
 from tests.cli.kafka.conftest import WORKSPACE
 from tests.cli.kafka.mirrored import FILES, Pair
 from tests.jobs.kafka.copies import Place
 from tests.servers.kafka import Kafka
-from tests.servers.kafkatopics import forget_links
+from tests.servers.kafkatopics import forget_links, make_topic
 
 pytestmark = pytest.mark.thorough
 
@@ -478,18 +478,59 @@ def lose_last_batches(kafka: Kafka, topic: str, count: int) -> None:
     log.write_bytes(kept[: starts[-count]])
 
 
-def test_a_workspace_without_the_namespaces_mirrors_for_the_one_that_has_them(
-    typed: Call, kafka_39: Kafka, kafka_broker: Kafka, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = Pair(typed, kafka_39, kafka_broker, kafka_prefix)
-    pair.begin()
+@pytest.fixture
+def pair(typed: Call, kafka_39: Kafka, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Pair]:
+    yield Pair(typed, kafka_39, kafka_broker, kafka_prefix)
+    forget_links(kafka_broker)
+
+
+def mirror_elsewhere(pair: Pair) -> Said:
+    """Let a workspace do it that declares the clusters alone."""
     clusters = "---".join(Path("manifests/all.yaml").read_text().split("---")[:2])
-    with monkeypatch.context() as elsewhere:
-        Path("other/manifests").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as elsewhere:
+        Path("other/manifests").mkdir(parents=True, exist_ok=True)
         Path("other/reconciler.yaml").write_text(WORKSPACE)
         Path("other/manifests/clusters.yaml").write_text(clusters)
         elsewhere.chdir("other")
-        done = pair.mirror()
+        return pair.mirror()
+
+
+def test_a_workspace_without_the_namespaces_mirrors_for_the_one_that_has_them(pair: Pair) -> None:
+    pair.begin()
+    done = mirror_elsewhere(pair)
     assert done.code == 0, done.out + done.err
     assert "gone" not in done.out + done.err
+    pair.assert_mirrored()
+
+
+def test_mirrors_are_made_by_themselves_only_where_the_link_is_declared(pair: Pair) -> None:
+    filters = [
+        {"name": f"{pair.prefix}:", "patternType": "prefixed"},
+        {"name": f"{pair.prefix}:secret", "filterType": "exclude"},
+    ]
+    pair.declare()
+    manifest = Path("manifests/all.yaml")
+    asked = f"autoCreate: {json.dumps({'enabled': True, 'filters': filters})}"
+    manifest.write_text(manifest.read_text().replace("  source: west\n", f"  source: west\n  {asked}\n"))
+    assert pair.typed("apply", "--yes").code == 0
+    for name in ("late", "secret"):
+        make_topic(pair.west, f"{pair.prefix}.{name}", partitions=1)
+    done = mirror_elsewhere(pair)
+    assert done.code == 0, done.out + done.err
+    assert f"link/east/link-{pair.prefix} to 'desk' (autoCreate)" in done.out
+    mirrors: list[list[str]] = []
+    for mirror in (pair.mirror, lambda: mirror_elsewhere(pair)):
+        listed = json.loads(pair.typed("mirror", "list", "--format", "json").out)["mirrors"]
+        mirrors.append([each["mirror_topic_name"] for each in listed])
+        assert mirror().code == 0
+    assert mirrors == [[f"{pair.prefix}:orders"], [f"{pair.prefix}:late", f"{pair.prefix}:orders"]]
+
+
+def test_a_source_is_known_by_the_name_that_its_mirror_declares(pair: Pair) -> None:
+    pair.begin()
+    manifest = Path("manifests/all.yaml")
+    documents = manifest.read_text().split("---\n")
+    manifest.write_text("---\n".join([*documents[:2], documents[3], documents[5]]))
+    removed = pair.typed("state", "rm", f"namespace/west/{pair.prefix}", f"topic/west/{pair.prefix}:orders", "--yes")
+    assert removed.code == 0, removed.err
     pair.assert_mirrored()
