@@ -6,7 +6,7 @@ as differences, so that whoever appends rewrites one chunk at most and adds new 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -134,6 +134,14 @@ class OffsetMap:
         if at + 1 < len(self._pieces):
             return self._pieces[at + 1].target
         return self._pieces[at].target_end
+
+    def target_below(self, source: int) -> int:
+        """Return the offset of the copy behind the last record below an offset of the source; 0: there is none."""
+        at = bisect_left(self._starts, source) - 1
+        if at < 0:
+            return 0
+        piece = self._pieces[at]
+        return piece.target + min(source, piece.source_end) - piece.source
 
     def sources_of(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the source's offsets of records of the copy; -1: it was not copied from there."""

@@ -55,6 +55,9 @@ def test_an_offset_leads_to_its_record_or_to_the_next_one(copy: tuple[list[Recor
         else:
             assert found.target_of(offset) is None
     assert found.target_of(through + 1) is None
+    for offset in range(through + 2):
+        below = [target for source, target in records if source < offset]
+        assert found.target_below(offset) == (below[-1] + 1 if below else 0)
 
 
 @pytest.mark.fact("F-K-091")

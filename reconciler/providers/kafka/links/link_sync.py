@@ -212,10 +212,11 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
 
 
 def _deleted_to(entries: Entries, seen: TopicSeen, number: int, start: int) -> int:
-    """Return below which offset of a mirror all is gone from its source, which begins at `start`; 0: nothing is."""
+    """Return below which offset of a mirror all is gone from its source, which begins at `start`; 0: nothing is.
+
+    That is behind the last record that is gone: what others wrote before the first one that is kept stays.
+    """
     progress = entries.get(progress_key(seen.name, number))
     if progress is None or progress.get("copy_id") not in {None, seen.id}:
         return 0
-    known = map_of(entries, seen.name, number)
-    at = known.target_of(min(start, known.through))
-    return 0 if at is None else at
+    return map_of(entries, seen.name, number).target_below(start)

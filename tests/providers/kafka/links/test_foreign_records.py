@@ -130,3 +130,15 @@ def test_of_a_topic_that_mirrors_nothing_any_more_everybody_may_write_records(li
     write(linked, 2)
     linked.done(linked.transition("failover"))
     assert foreign(linked) == []
+
+
+def test_what_follows_the_last_record_that_the_source_deleted_stays(linked: Linked) -> None:
+    linked.produce([b"a", b"b"])
+    linked.copy()
+    write(linked, 2)
+    linked.produce([b"c"])
+    linked.copy()
+    third = 3  # behind a, b and the marker of their transaction
+    linked.links.follow_starts(linked.mirror, {0: third})
+    assert linked.values(linked.mirror) == [b"stranger-0", b"stranger-1", b"c"]
+    assert [each.records for each in foreign(linked)] == [2]
