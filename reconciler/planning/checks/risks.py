@@ -42,7 +42,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
-from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
@@ -381,9 +381,16 @@ class Impact:
         measure = self.measure(source) if is_there else None
         if measure is None:
             return action
-        seconds, engine = max(1, measure.bytes // BYTES_A_SECOND), self._situation.given.spark.engine_for(measure.bytes)
-        estimate = Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds, engine=engine)
-        return replace(action, estimate=estimate)
+        size, records = (0, 0) if self._begins_at_end(action) else (measure.bytes, measure.records)
+        seconds, engine = max(1, size // BYTES_A_SECOND), self._situation.given.spark.engine_for(size)
+        return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
+
+    def _begins_at_end(self, action: RunJob) -> bool:
+        """Tell whether a job copies to a mirror that begins where its source ends when it is made."""
+        mirror = None if action.address in self._situation.observed else self._situation.entries.get(action.address)
+        link = None if mirror is None else self._situation.wanted.get(address_of("link", mirror.cluster, mirror.link))
+        declared = None if link is None else link.resource
+        return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
         """Return what was measured of a topic; what was not is noted among `unmeasured`.
