@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.importers.base import (
@@ -18,6 +18,7 @@ from reconciler.importers.base import (
     NO_CREDENTIALS,
     Fields,
     FoundTopic,
+    NotImported,
     Place,
     Reading,
     SaidRule,
@@ -35,7 +36,26 @@ KINDS: Final = frozenset(
 VERSION: Final = 4
 _MANAGED: Final = "managed"
 _DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
-_ALIAS: Final = re.compile(r'provider\["[^"]*"\]\.([A-Za-z0-9_-]+)$')
+_DEFAULT: Final = "kafka"
+"""What a provider without an alias is called."""
+_PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
+_LIKE: Final = re.compile("kafka|confluent|redpanda")
+"""Types of resources of other providers that declare such things."""
+_NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
+_PULL: Final = "Where there are several clusters, import what this writes: terraform state pull > terraform.tfstate"
+_PULL_ANEW: Final = "Write it anew: terraform state pull > terraform.tfstate"
+_EXPORT: Final = "Write what the cluster has: reconciler export"
+
+
+class _Found(NamedTuple):
+    """One instance of a managed resource: where it stands, its type and fields, and whose cluster it is on."""
+
+    at: Fields
+    kind: str
+    key: str
+    """What its fields stand below."""
+    cluster: str
+    is_deposed: bool
 
 
 def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Reading) -> bool:
@@ -49,10 +69,17 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:
         message = f"{label_of(declared[0], cwd)} declares what Terraform works out, and there is no state beside it"
-        hint = "Run there: terraform show -json > terraform.json (or terraform state pull > terraform.tfstate)"
+        hint = "Run there: terraform state pull > terraform.tfstate (or terraform show -json > terraform.json)"
         raise UserError(message, hint=f"{hint}. Then import that file.")
+    states: dict[str, str] = {}
     for file in own:
-        _take_state(read_text(file, cwd), label_of(file, cwd), reading)
+        label = label_of(file, cwd)
+        if state := _take_state(read_text(file, cwd), label, reading):
+            states.setdefault(state, label)
+    if len(states) > 1:
+        one, other, *_ = states.values()
+        message = f"{one} and {other} are different states, and may be of different clusters"
+        raise UserError(message, hint=f"Import one at a time: --from terraform {one}")
     reading.files = [label_of(file, cwd) for file in own]
     reading.unread = [label_of(file, cwd) for file in declared]
     return bool(own)
@@ -72,34 +99,54 @@ def _is_state(raw: bytes) -> bool:
     return isinstance(content, dict) and bool({"terraform_version", "format_version"} & content.keys())
 
 
-def _take_state(raw: bytes, label: str, reading: Reading) -> None:
-    """Take what a state says into a reading.
+def _take_state(raw: bytes, label: str, reading: Reading) -> str:
+    """Take what a state says into a reading; return what tells its cluster from others: empty where it has none.
 
     Raises:
         ManifestError: It is no state, or one of another version.
     """
     content = _content(raw, label)
-    found = _resources(content) if "version" in content else _shown(content)
-    for address, kind, provider, attributes, is_deposed in found:
-        fields = Fields(attributes, reading, lambda _: Place(label), subject=address)
-        if is_deposed:
-            fields.unsaid("", _DEPOSED)
-            continue
-        alias = _ALIAS.search(provider)
-        _take_resource(kind, fields, alias[1] if alias else "")
+    is_shown = "version" not in content
+    whole = Fields(content, reading, lambda _: Place(label), subject="state")
+    is_any = False
+    for found in _shown(whole) if is_shown else _resources(whole):
+        is_any |= _take_found(found, Place(label), reading)
+    if is_shown and is_any:
+        reading.lost.append(NotImported(Place(label), "provider alias", "", _NO_ALIAS, _PULL, is_left_out=False))
+    return str(content.get("lineage") or label) if is_any else ""
+
+
+def _take_found(found: _Found, place: Place, reading: Reading) -> bool:
+    """Take one instance of a resource; tell whether it is of a kind that is read."""
+    at = found.at
+    if found.kind not in KINDS:
+        at.unsaid("", f"resources of the kind {found.kind} are not read", _EXPORT)
+        return False
+    if found.is_deposed:
+        at.unsaid("", _DEPOSED)
+    elif at.content.get(found.key) is None:
+        at.lost("", f"it has no {found.key}", _PULL_ANEW)
+    elif attributes := at.inside(found.key):
+        fields = Fields(attributes.content, reading, lambda _: place, subject=at.subject)
+        _take_resource(found.kind, fields, found.cluster)
+    return True
 
 
 def _content(raw: bytes, label: str) -> dict[str, Any]:
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        message = f"is not JSON: {getattr(error, 'msg', 'it is nested too deeply')}"
-        hint = "Write it anew: terraform state pull > terraform.tfstate"
-        raise refused([Problem(label, line, getattr(error, "colno", None), "", message, hint)]) from error
+        line, why = getattr(error, "lineno", None), "a number in it has too many digits"
+        if isinstance(error, RecursionError):
+            why = "it is nested too deeply"
+        message = f"is not JSON that can be read: {getattr(error, 'msg', why)}"
+        raise refused([Problem(label, line, getattr(error, "colno", None), "", message, _PULL_ANEW)]) from error
     if not isinstance(content, dict) or not _is_state(raw):
         hint = "Name a terraform.tfstate, or what `terraform show -json` printed"
         raise refused([Problem(label, None, None, "", "is no state of Terraform", hint)])
+    if "resource_changes" in content or "planned_values" in content:
+        hint = "Name what `terraform show -json` prints without the name of a plan: the state"
+        raise refused([Problem(label, None, None, "", "is a plan of Terraform, no state", hint)])
     if content.get("version", VERSION) != VERSION:
         hint = "Terraform 0.12 or newer writes it so: terraform state pull > terraform.tfstate"
         message = f"is a state of version {content['version']}, and version {VERSION} is read"
@@ -114,37 +161,45 @@ def _parsed(raw: bytes) -> Any:
         return None
 
 
-def _resources(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any], bool]]:
-    """Yield address, kind, provider and attributes of each instance, and whether it is deposed."""
-    for resource in _mappings(content.get("resources")):
-        kind, name = str(resource.get("type")), str(resource.get("name"))
-        if resource.get("mode", _MANAGED) != _MANAGED or kind not in KINDS:
+def _resources(whole: Fields) -> Iterator[_Found]:
+    """Yield each instance of a managed resource; one of which nothing can be read is told."""
+    for resource in whole.each("resources"):
+        if (kind := _kind_of(resource)) is None:
             continue
-        module = f"{resource['module']}." if isinstance(resource.get("module"), str) else ""
-        for instance in _mappings(resource.get("instances")):
-            key = instance.get("index_key")
-            index = "" if key is None else f"[{json.dumps(key)}]"
-            attributes = instance.get("attributes")
-            if isinstance(attributes, dict):
-                address, provider = f"{module}{kind}.{name}{index}", str(resource.get("provider", ""))
-                yield address, kind, provider, attributes, "deposed" in instance
+        module = resource.content.get("module")
+        resource.subject = f"{f'{module}.' if isinstance(module, str) else ''}{kind}.{resource.content.get('name')}"
+        cluster = _cluster_of(str(resource.content.get("provider", "")))
+        for instance in resource.each("instances"):
+            key = instance.content.get("index_key")
+            instance.subject += "" if key is None else f"[{json.dumps(key)}]"
+            yield _Found(instance, kind, "attributes", cluster, is_deposed="deposed" in instance.content)
 
 
-def _shown(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any], bool]]:
+def _shown(whole: Fields) -> Iterator[_Found]:
     """Yield the same of what `terraform show -json` prints; it names no alias of a provider."""
-    values = content.get("values")
-    waiting = _mappings([values.get("root_module")]) if isinstance(values, dict) else []
+    values = whole.inside("values")
+    root = values.inside("root_module") if values is not None else None
+    waiting = [root] if root is not None else []
     while waiting:
         module = waiting.pop(0)
-        for resource in _mappings(module.get("resources")):
-            kind, attributes = str(resource.get("type")), resource.get("values")
-            if resource.get("mode", _MANAGED) == _MANAGED and kind in KINDS and isinstance(attributes, dict):
-                yield str(resource.get("address", kind)), kind, "", attributes, "deposed_key" in resource
-        waiting += _mappings(module.get("child_modules"))
+        for resource in module.each("resources"):
+            if (kind := _kind_of(resource)) is not None:
+                resource.subject = str(resource.content.get("address", kind))
+                yield _Found(resource, kind, "values", _DEFAULT, is_deposed="deposed_key" in resource.content)
+        waiting += module.each("child_modules")
 
 
-def _mappings(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+def _kind_of(resource: Fields) -> str | None:
+    """Return the type of a managed resource that is read, or that another provider declares such things by."""
+    kind = str(resource.content.get("type"))
+    is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
+    return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None
+
+
+def _cluster_of(provider: str) -> str:
+    """Return what a configuration of a provider is called: by its module and alias, if it has any."""
+    found = _PROVIDER.match(provider)
+    return "/".join(part for part in found.groups() if part) if found and any(found.groups()) else _DEFAULT
 
 
 def _take_resource(kind: str, fields: Fields, cluster: str) -> None:

@@ -40,6 +40,14 @@ def refusal(folder: Path, tool: str, path: str = "files") -> str:
     return str(raised.value)
 
 
+def state_of(lineage: str, provider: str = "", **more: Any) -> str:
+    """Return a state of Terraform with a topic on a provider as it names one: `.west` is an alias."""
+    attributes = {"name": "orders", "partitions": 3, "replication_factor": 1, "config": {}}
+    provider = f'provider["registry.terraform.io/mongey/kafka"]{provider}'
+    topic = {"type": "kafka_topic", "name": "b", "provider": provider, "instances": [{"attributes": attributes}]}
+    return json.dumps({**STATE, "lineage": lineage, "resources": [{**topic, **more}]})
+
+
 TOPICCTL = "meta: {name: a, cluster: c}\nspec: {partitions: 1, replicationFactor: 1}\n"
 REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
     "another tool's files": (
@@ -61,7 +69,22 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
     "Terraform without its state": (
         "terraform",
         {"main.tf": 'resource "kafka_topic" "a" {}\n'},
-        "Run there: terraform show -json > terraform.json",
+        "Run there: terraform state pull > terraform.tfstate",
+    ),
+    "a plan of Terraform": (
+        "terraform",
+        {"plan.json": json.dumps({"format_version": "1.2", "planned_values": {}, "resource_changes": []})},
+        "files/plan.json: is a plan of Terraform, no state",
+    ),
+    "states of two workspaces of Terraform": (
+        "terraform",
+        {f"terraform.tfstate.d/{name}/terraform.tfstate": state_of(name) for name in ("dev", "prod")},
+        "Import one at a time: --from terraform files/terraform.tfstate.d/dev/terraform.tfstate",
+    ),
+    "a number without end": (
+        "terraform",
+        {"a.tfstate": f'{{"version": 4, "serial": {"7" * 5_000}}}'},
+        "a number in it has too many digits",
     ),
     "broken YAML": ("topicctl", {"a.yaml": TOPICCTL, "b.yaml": "meta: [\n"}, "files/b.yaml:2:1: the structure breaks"),
     "a tab": ("topicctl", {"a.yaml": "meta:\n\tname: a\n"}, "files/a.yaml:2:1: a tab stands where YAML wants spaces"),
@@ -141,6 +164,7 @@ def test_what_terraform_prints_of_a_state_is_read_too(tmp_path: Path) -> None:
     found = run(tmp_path, "terraform", "files/shown.json")
     assert found.addresses == ("topic/kafka/orders",)
     assert found.verdict is None
+    assert [(each.subject, each.is_left_out) for each in found.lost] == [("provider alias", False)]
 
 
 def test_a_thousand_topics_take_no_time_worth_naming(tmp_path: Path) -> None:

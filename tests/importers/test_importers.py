@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from reconciler.manifests.overlays import Variables
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.importers.samples_of_tools import SAMPLES, TOOLS, imported, invocation_in, losses, manifests_in
-from tests.importers.test_bad_input import STATE, TOPICCTL, files_in, run
+from tests.importers.test_bad_input import STATE, TOPICCTL, files_in, run, state_of
 
 MARK = "correct-horse-battery"
 """Stands for a password wherever a sample has one."""
@@ -147,7 +148,34 @@ def test_what_terraform_is_about_to_delete_is_told_where_it_shows_it(tmp_path: P
     files_in(tmp_path, {"terraform.tfstate": json.dumps(shown)})
     found = run(tmp_path, "terraform-state")
     assert found.addresses == ("topic/kafka/orders",)
-    assert [each.subject for each in found.lost] == ["kafka_topic.b"]
+    assert [each.subject for each in found.lost] == ["kafka_topic.b", "provider alias"]
+
+
+@pytest.mark.parametrize(
+    ("more", "subject", "becomes"),
+    [
+        ({"type": "confluent_kafka_topic"}, "confluent_kafka_topic.b", "unsaid"),
+        ({"type": "redpanda_topic"}, "redpanda_topic.b", "unsaid"),
+        ({"instances": "x"}, "kafka_topic.b", "left out"),
+        ({"instances": [{"attributes": None}]}, "kafka_topic.b", "left out"),
+        ({"instances": [7]}, "kafka_topic.b", "left out"),
+    ],
+)
+def test_a_resource_of_terraform_that_cannot_be_read_is_told(
+    more: dict[str, Any], subject: str, becomes: str, tmp_path: Path
+) -> None:
+    files_in(tmp_path, {"terraform.tfstate": state_of("a", **more)})
+    found = run(tmp_path, "terraform")
+    told = [(each.subject, "left out" if each.is_left_out else "unsaid") for each in found.lost]
+    assert told == [(subject, becomes)]
+
+
+def test_the_provider_without_an_alias_is_a_cluster_beside_those_with_one(tmp_path: Path) -> None:
+    resources = [json.loads(state_of("a", provider))["resources"][0] for provider in ("", ".west")]
+    resources.append({**resources[0], "provider": 'module.eu.provider["registry.terraform.io/mongey/kafka"]'})
+    files_in(tmp_path, {"terraform.tfstate": json.dumps({**STATE, "resources": resources})})
+    found = run(tmp_path, "terraform", clusters=("kafka=main",))
+    assert found.addresses == ("topic/eu/orders", "topic/main/orders", "topic/west/orders")
 
 
 def test_what_terraform_is_about_to_delete_is_told(tmp_path: Path) -> None:
