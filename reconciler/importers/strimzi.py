@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from reconciler.importers.base import (
     NO_CLIENT_QUOTA,
@@ -17,11 +18,14 @@ from reconciler.importers.base import (
     Reading,
     take_rule_of_resource,
 )
+from reconciler.runtime.text import one_of
 
 _GROUP: Final = "kafka.strimzi.io/"
 _CLUSTER: Final = "strimzi.io/cluster"
 _MANAGED: Final = "strimzi.io/managed"
 _BY_CERTIFICATE: Final = frozenset({"tls", "tls-external"})
+_BY_STATUS: Final = frozenset({"route", "loadbalancer", "nodeport", "ingress", "cluster-ip"})
+_WHERE: Final = "Add --bootstrap-server HOST:PORT, or read what this writes: kubectl get kafka -o yaml"
 _BOOKKEEPING: Final = (
     "name",
     "namespace",
@@ -43,11 +47,46 @@ def claims(content: Any) -> bool:
 
 def read(documents: tuple[Document, ...], reading: Reading) -> None:
     """Take what the documents say into a reading."""
-    for document in documents:
-        whole = Fields(document.content, reading, document.locate)
-        for fields in _resources(whole):
-            if _is_strimzi(fields.content):
-                _take(fields)
+    wholes = (Fields(document.content, reading, document.locate) for document in documents)
+    resources = [fields for whole in wholes for fields in _resources(whole) if _is_strimzi(fields.content)]
+    homes = _homes(resources)
+    for fields in resources:
+        _take(fields, homes)
+
+
+# A Kafka is named in its Kubernetes namespace alone: where several have one name, they are NAMESPACE/NAME.
+
+
+Homes: TypeAlias = Mapping[str, set[str]]
+"""Name that several clusters have → the Kubernetes namespaces that they are in."""
+
+
+def _homes(resources: list[Fields]) -> Homes:
+    """Return where clusters are. An operator watches one namespace for topics: those in two are of two clusters."""
+    kafkas: defaultdict[str, set[str]] = defaultdict(set)
+    topics: defaultdict[str, set[str]] = defaultdict(set)
+    for fields in resources:
+        metadata, kind = fields.content.get("metadata"), fields.content.get("kind")
+        if not isinstance(metadata, dict):
+            continue
+        home, labels = str(metadata.get("namespace") or ""), metadata.get("labels")
+        if kind == "Kafka":
+            kafkas[str(metadata.get("name"))].add(home)
+        elif kind == "KafkaTopic" and isinstance(labels, dict) and home:
+            topics[str(labels.get(_CLUSTER))].add(home)
+    several = {name: homes | kafkas[name] for name, homes in topics.items() if len(homes) > 1}
+    return {**several, **{name: homes for name, homes in kafkas.items() if len(homes) > 1}}
+
+
+def _cluster_in(metadata: Fields, name: str, homes: Homes) -> str | None:
+    """Return what the cluster is called that a resource names; `None`: there are several, and none in its namespace."""
+    home = metadata.text("namespace") or ""
+    if name not in homes:
+        return name
+    if home not in homes[name]:
+        metadata.lost("namespace", f"clusters named {name} are in {one_of(homes[name])}, and none is here")
+        return None
+    return f"{home}/{name}" if home else name
 
 
 def _items(content: Any) -> list[Any] | None:
@@ -68,12 +107,12 @@ def _resources(whole: Fields) -> Iterator[Fields]:
         yield from whole.each("items")
 
 
-def _take(fields: Fields) -> None:
+def _take(fields: Fields, homes: Homes) -> None:
     kind = fields.text("kind") or ""
     metadata = fields.inside("metadata")
     name = metadata.text("name") if metadata is not None else None
     fields.subject = f"{kind} {name or ''}".strip()
-    fields.pass_over("apiVersion", "status")
+    fields.pass_over("apiVersion")
     spec = fields.inside("spec")
     if metadata is None or not name or spec is None:
         fields.lost("", "it has no name, or no spec")
@@ -81,21 +120,22 @@ def _take(fields: Fields) -> None:
     metadata.subject = spec.subject = fields.subject
     match kind:
         case "KafkaTopic":
-            _take_topic(fields, metadata, spec, name)
+            _take_topic(fields, metadata, spec, name, homes)
         case "KafkaUser":
-            _take_user(metadata, spec, name)
+            _take_user(metadata, spec, name, homes)
         case "Kafka":
-            _take_cluster(fields, metadata, spec, name)
+            _take_cluster(fields, metadata, spec, name, homes)
         case _:
             fields.unsaid("", f"{kind}: {NOT_KAFKA}")
             return
+    fields.pass_over("status")
     fields.rest()
 
 
-def _take_labels(metadata: Fields) -> tuple[str, dict[str, str]]:
+def _take_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, str]]:
     """Take the cluster's name and the labels that are the author's own."""
     labels = metadata.labels("labels")
-    cluster = labels.pop(_CLUSTER, "")
+    cluster = _cluster_in(metadata, labels.pop(_CLUSTER, ""), homes)
     annotations = metadata.inside("annotations")
     if annotations is not None:
         annotations.pass_over(_MANAGED, "kubectl.kubernetes.io/last-applied-configuration")
@@ -110,11 +150,13 @@ def _is_unmanaged(metadata: Fields) -> bool:
     return isinstance(annotations, dict) and str(annotations.get(_MANAGED)).lower() == "false"
 
 
-def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str) -> None:
+def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     if _is_unmanaged(metadata):
         fields.unsaid("", f"it is marked {_MANAGED}: false, so it is not managed")
         return
-    cluster, labels = _take_labels(metadata)
+    cluster, labels = _take_labels(metadata, homes)
+    if cluster is None:
+        return
     topic = FoundTopic(
         name=spec.text("topicName") or name,
         place=fields.place,
@@ -128,8 +170,10 @@ def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str) -> No
     spec.rest()
 
 
-def _take_user(metadata: Fields, spec: Fields, name: str) -> None:
-    cluster, _ = _take_labels(metadata)
+def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
+    cluster, _ = _take_labels(metadata, homes)
+    if cluster is None:
+        return
     authentication = spec.inside("authentication")
     kind = authentication.text("type") if authentication is not None else None
     principal = f"User:CN={name}" if kind in _BY_CERTIFICATE else f"User:{name}"
@@ -148,11 +192,10 @@ def _take_user(metadata: Fields, spec: Fields, name: str) -> None:
     spec.rest()
 
 
-def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str) -> None:
+def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     """Take where a cluster is reached; how its brokers run is the operator's."""
-    namespace = metadata.text("namespace")
+    cluster = _cluster_in(metadata, name, homes) or name
     metadata.pass_over("labels", "annotations")
-    host = f"{name}-kafka-bootstrap" + (f".{namespace}.svc" if namespace else "")
     kafka = spec.inside("kafka")
     listeners = list(kafka.each("listeners")) if kafka is not None else []
     if kafka is not None:
@@ -162,6 +205,25 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str) -> 
     if chosen is not None and chosen is not plain:
         hint = "Write spec.kafka.security of the Cluster by hand."
         chosen.lost("", "how to log in, and whom to trust, lies in Kubernetes secrets", hint)
-    port = (chosen.number("port") if chosen is not None else None) or 9092
-    cluster = FoundCluster(name=name, place=fields.place, bootstrap_servers=(f"{host}:{port}",))
-    fields.reading.clusters.append(cluster)
+    address, cluster_id = _status(fields, chosen)
+    if address is None and chosen is not None and chosen.text("type") in _BY_STATUS:
+        chosen.unsaid("type", "where it is reached only the status says, and it is not here", _WHERE)
+        return
+    if address is None:
+        home = metadata.text("namespace")
+        port = (chosen.number("port") if chosen is not None else None) or 9092
+        address = f"{name}-kafka-bootstrap{f'.{home}.svc' if home else ''}:{port}"
+    found = FoundCluster(
+        name=cluster, place=fields.place, bootstrap_servers=tuple(address.split(",")), cluster_id=cluster_id
+    )
+    fields.reading.clusters.append(found)
+
+
+def _status(fields: Fields, listener: Fields | None) -> tuple[str | None, str | None]:
+    """Return the address of a listener and the id of the cluster, as the operator noted them."""
+    status = fields.inside("status")
+    if status is None:
+        return None, None
+    name = listener.text("name") if listener is not None else None
+    known = {each.text("name") or each.text("type"): each.text("bootstrapServers") for each in status.each("listeners")}
+    return known.get(name) if name else None, status.text("clusterId")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
@@ -162,9 +163,15 @@ def targets_of(
     # What names no cluster is on the only one there is, unless another one has no name.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
-    found = {}
+    found: dict[str, Target] = {}
+    owners: dict[str, str] = {}
     for name in theirs:
         ours = wanted.get(name or meant) or _matched(name or meant, around, is_only=is_only)
+        owner = owners.setdefault(ours, name or meant)
+        if owner != (name or meant) and not {owner, name} <= wanted.keys():
+            one, other = (quote(f"{each or _UNNAMED}=") for each in (owner, name))
+            hint = f"Name them: --cluster {one}NAME --cluster {other}OTHER"
+            raise UsageError(f"two clusters of the files would both be {ours}", hint=hint)
         found[name] = _separated(around.targets.get(ours, Target(name=ours)), separator)
     return found
 
@@ -213,6 +220,7 @@ def _wanted(asked: Iterable[str], theirs: list[str]) -> dict[str, str]:
         if not sign and len(several) > 1:
             example = f"--cluster {several[0]}={text}"
             raise UsageError(f"the files speak of {', '.join(several)}", hint=f"Say which of them it is: {example}")
+        left = "" if left == _UNNAMED and left not in theirs and "" in theirs else left
         if sign and left not in theirs:
             hint = f"They speak of {', '.join(several)}." if several else f"They name none: --cluster {right}"
             raise UsageError(f"no cluster {left!r} is in these files", hint=hint)
@@ -252,7 +260,7 @@ class ImportOptions:
     at_least: int = 0
     """Topics that make a prefix of names a namespace; 0: only access rules do."""
     bootstrap_servers: tuple[str, ...] = ()
-    """Where the brokers are, if the files do not say; the folder becomes a workspace."""
+    """Where the brokers are, whatever the files say: `HOST:PORT`, or `NAME=HOST:PORT`; it becomes a workspace."""
     is_workspace: bool = False
     """The folder becomes a workspace of its own, with its clusters."""
     is_forced: bool = False
@@ -318,7 +326,7 @@ def import_files(invocation: Invocation, options: ImportOptions) -> Imported:
     reading = read_files(options.tool, path, invocation.cwd)
     around = Surroundings() if is_workspace else surroundings(invocation, out)
     targets = targets_of(reading, around, options.clusters, options.separator)
-    reading.clusters += _reached(options, reading, targets)
+    reading.clusters = _reached(options, reading, targets)
     composed = compose(reading, targets)
     gathered = gather(composed.flat, targets.values(), around.policies, options.at_least)
     if is_workspace and gathered.resources:
@@ -352,24 +360,52 @@ def _written(
 
 
 def _reached(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
-    """Return the cluster whose brokers were named on the command line: the one of which the files do not say it."""
-    if not options.bootstrap_servers:
-        return []
+    """Return the clusters of the files; where brokers are named on the command line, that is where they are."""
+    theirs = {target.name: name for name, target in targets.items()}
     said = {targets[cluster.name].name for cluster in reading.clusters}
-    missing = [theirs for theirs, target in targets.items() if target.name not in said]
-    if len({targets[theirs].name for theirs in missing}) != 1:
-        message = "--bootstrap-server is for one cluster of which the files do not say where it is"
-        instead = "Leave it out" if options.is_workspace else "Write --init in its place"
-        raise UsageError(message, hint=f"{instead}, and edit the Cluster that is written.")
+    asked = _addresses(options.bootstrap_servers, targets, sorted(theirs.keys() - said) or sorted(theirs))
     place = Place("--bootstrap-server")
-    return [FoundCluster(name=missing[0], place=place, bootstrap_servers=options.bootstrap_servers)]
+    more = [
+        FoundCluster(name=theirs[name], place=place, bootstrap_servers=servers)
+        for name, servers in asked.items()
+        if name not in said
+    ]
+    found = (
+        replace(each, bootstrap_servers=asked.get(targets[each.name].name, each.bootstrap_servers))
+        for each in reading.clusters
+    )
+    return [*found, *more]
+
+
+def _addresses(
+    typed: Iterable[str], targets: Mapping[str, Target], unnamed: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the brokers of clusters of ours, as typed: `NAME=HOST:PORT`, or `HOST:PORT` where one is `unnamed`."""
+    known = {target.name: target.name for target in targets.values()}
+    known |= {theirs: target.name for theirs, target in targets.items() if theirs}
+    found: dict[str, tuple[str, ...]] = {}
+    for text in typed:
+        name, sign, address = text.rpartition("=")
+        if not sign and len(unnamed) > 1:
+            hint = f"For each of them: --bootstrap-server {unnamed[0]}={address}"
+            raise UsageError(f"there are several clusters: {', '.join(unnamed)}", hint=hint)
+        if sign and name not in known:
+            raise UsageError(
+                f"no cluster {name!r} is in these files", hint=f"They speak of {', '.join(sorted(known))}."
+            )
+        ours = known[name] if sign else unnamed[0]
+        found[ours] = (*found.get(ours, ()), address)
+    return found
 
 
 def _check_reached(composed: Composed, targets: Mapping[str, Target]) -> None:
     missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
     if missing:
-        hint = "Add --bootstrap-server HOST:PORT; or leave --init out, and declare the cluster yourself."
-        raise UserError(f"the files do not say where the brokers of cluster {missing[0]} are", hint=hint)
+        is_only = len({target.name for target in targets.values()}) == 1
+        options = " ".join(f"--bootstrap-server {'' if is_only else f'{name}='}HOST:PORT" for name in missing)
+        hint = f"Add {options}; or leave --init out, and declare the cluster yourself."
+        named = f"cluster {missing[0]}" if len(missing) == 1 else f"clusters {', '.join(missing)}"
+        raise UserError(f"the files do not say where the brokers of {named} are", hint=hint)
 
 
 def _notes(composed: Composed, targets: Mapping[str, Target], *, is_workspace: bool) -> list[ClusterNote]:

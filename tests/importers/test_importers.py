@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.errors import UsageError
+from reconciler.errors import UsageError, UserError
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import load
 from reconciler.manifests.overlays import Variables
@@ -193,14 +193,86 @@ def test_what_terraform_is_about_to_delete_is_told(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "instead"), [({}, "Write --init in its place"), ({"is_workspace": True}, "Leave it out")]
-)
-def test_brokers_of_a_cluster_that_the_files_know_are_not_asked_for(
-    given: dict[str, bool], instead: str, tmp_path: Path
-) -> None:
-    cluster = 'meta: {name: c}\nspec: {bootstrapAddrs: ["b:9092"]}\n---\n'
-    files_in(tmp_path, {"a.yaml": cluster + TOPICCTL})
+def test_brokers_are_where_the_command_line_says_whatever_the_files_say(tmp_path: Path) -> None:
+    files_in(
+        tmp_path, {"a.yaml": 'meta: {name: c}\nspec: {bootstrapAddrs: ["b:9092"], clusterID: x}\n---\n' + TOPICCTL}
+    )
+    run(tmp_path, "topicctl", bootstrap_servers=("h:9092", "i:9092"))
+    written = manifests_in(tmp_path / "out")["clusters.yaml"]
+    assert "clusterId: x" in written
+    assert 'bootstrapServers: ["h:9092", "i:9092"]' in written
+
+
+# Several clusters: each thing goes to its own, and what is asked of one names it.
+
+
+def test_brokers_of_several_clusters_are_named_with_the_cluster(tmp_path: Path) -> None:
+    topics = [json.loads(state_of("a", provider))["resources"][0] for provider in ("", ".west")]
+    files_in(tmp_path, {"terraform.tfstate": json.dumps({**STATE, "resources": topics})})
+    with pytest.raises(UserError) as raised:
+        run(tmp_path, "terraform", is_workspace=True)
+    assert "--bootstrap-server kafka=HOST:PORT --bootstrap-server west=HOST:PORT" in raised.value.hint
+    with pytest.raises(UsageError) as unclear:
+        run(tmp_path, "terraform", bootstrap_servers=("a:1",))
+    assert unclear.value.hint.startswith("For each of them: --bootstrap-server kafka=a:1")
+    run(tmp_path, "terraform", bootstrap_servers=("kafka=a:1", "west=b:1"), clusters=("kafka=main",))
+    assert manifests_in(tmp_path / "out")["clusters.yaml"].count("bootstrapServers") == 2
+
+
+def test_clusters_that_would_get_one_name_are_not_made_one(tmp_path: Path) -> None:
+    files_in(tmp_path, {"a.yaml": f"{TOPICCTL}---\n{TOPICCTL}".replace("cluster: c", "cluster: a b", 1)})
     with pytest.raises(UsageError) as raised:
-        run(tmp_path, "topicctl", bootstrap_servers=("h:9092",), **given)
-    assert raised.value.hint.startswith(instead)
+        run(tmp_path, "topicctl", clusters=("c=a-b",))
+    assert raised.value.hint.startswith("Name them: --cluster 'a b='NAME --cluster c=OTHER")
+    assert run(tmp_path, "topicctl", clusters=("c=a-b", "a b=a-b")).addresses == ("topic/a-b/a",)
+
+
+def strimzi(kind: str, name: str, home: str, spec: str, status: str = "{}") -> str:
+    """Return a resource of Strimzi, about the cluster `main` of its namespace."""
+    labels = "labels: {strimzi.io/cluster: main}"
+    metadata = f"{{name: {name}, namespace: {home}, {labels}}}"
+    return f"apiVersion: kafka.strimzi.io/v1\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\nstatus: {status}\n---\n"
+
+
+LISTENER = "{kafka: {listeners: [{name: a, port: 9094, type: %s, tls: false}]}}"
+
+
+def test_clusters_of_one_name_in_two_namespaces_of_kubernetes_are_two(tmp_path: Path) -> None:
+    acl = "{authorization: {acls: [{resource: {type: topic, name: orders}, operations: [Read]}]}}"
+    files = {
+        f"{home}.yaml": strimzi("Kafka", "main", home, LISTENER % "internal")
+        + strimzi("KafkaTopic", "orders", home, "{partitions: 1}")
+        + strimzi("KafkaTopic", f"{home}-only", home, "{partitions: 1}")
+        + strimzi("KafkaUser", home, home, acl)
+        for home in ("dev", "prod")
+    }
+    files_in(tmp_path, {**files, "c.yaml": strimzi("KafkaTopic", "lost", "test", "{partitions: 1}")})
+    found = run(tmp_path, "strimzi", is_workspace=True, clusters=("prod/main=live",))
+    assert found.addresses == (
+        "topic/dev-main/dev-only",
+        "topic/dev-main/orders",
+        "topic/live/orders",
+        "topic/live/prod-only",
+    )
+    assert [each.why for each in found.lost] == ["clusters named main are in dev, prod, and none is here"]
+    texts = manifests_in(tmp_path / "out")
+    assert "main-kafka-bootstrap.prod.svc:9094" in texts["clusters.yaml"]
+    assert [texts["topics.yaml"].count(f"User:{home}") for home in ("dev", "prod")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("internal", "{}", "main-kafka-bootstrap.dev.svc:9094"),
+        ("loadbalancer", "{clusterId: k1, listeners: [{name: a, bootstrapServers: '34.1.2.3:9094'}]}", "34.1.2.3:9094"),
+        ("loadbalancer", "{}", None),
+    ],
+)
+def test_a_cluster_of_strimzi_is_reached_where_its_status_says(
+    kind: str, status: str, expected: str | None, tmp_path: Path
+) -> None:
+    kafka = strimzi("Kafka", "main", "dev", LISTENER % kind, status)
+    files_in(tmp_path, {"a.yaml": kafka + strimzi("KafkaTopic", "orders", "dev", "{partitions: 1}")})
+    manifest = run(tmp_path, "strimzi").clusters[0].manifest
+    assert (manifest and expected in manifest) if expected else manifest is None
+    assert ("clusterId: k1" in (manifest or "")) == ("k1" in status)

@@ -286,7 +286,7 @@ def import_command(
         Option(
             "--bootstrap-server",
             metavar="HOST:PORT",
-            help="The same, of a cluster of which the files do not say where it is.",
+            help="The same, and where the cluster is reached; NAME=HOST:PORT where the files know of several.",
             show_default=False,
         ),
     ] = None,
