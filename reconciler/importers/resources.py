@@ -27,23 +27,13 @@ from reconciler.manifests.positions import path_text
 from reconciler.resources.acls import Binding, check_principal
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value, refused_value
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING
+from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, PASSING, is_internal
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 # Topics that were found as topics of ours: named, their configs in canonical form, or a word on why not.
 
 
-_INTERNAL: Final = frozenset(
-    {
-        "__cluster_metadata",
-        "__consumer_offsets",
-        "__reconciler",
-        "__remote_log_metadata",
-        "__share_group_state",
-        "__transaction_state",
-    }
-)
 _GONE: Final = {
     "message.format.version": "Kafka 4.0 removed it: brokers have one format of records",
     "message.downconversion.enable": "Kafka 4.0 removed it: brokers no longer convert messages",
@@ -92,8 +82,8 @@ def composed_topic(
 def _why_not(found: FoundTopic) -> tuple[str, str] | None:
     if not found.name:
         return "it has no name", ""
-    if found.name in _INTERNAL:
-        return "it is Kafka's own, and never managed", ""
+    if is_internal(found.name):
+        return INTERNAL, ""
     if found.partitions is not None and found.partitions < 1:
         why = f"{found.partitions} is no number of partitions, so it is left out: the broker's default would decide"
         return why, "Add the number and import again, or export the cluster itself."

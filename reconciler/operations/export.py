@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
+from reconciler.manifests.files import label_of
 from reconciler.manifests.models import complaints_of
 from reconciler.operations.export_archives import Archives, archives_in, ends_text
 from reconciler.operations.export_layout import (
     AT_LEAST,
+    STAYS,
     ClusterContents,
     Factored,
     LeftOut,
@@ -32,6 +34,7 @@ from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, cluster_address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
+from reconciler.resources.kafka_configs import INTERNAL
 from reconciler.resources.tiering_policy import TieringPolicy
 
 if TYPE_CHECKING:
@@ -93,6 +96,15 @@ def _field(text: str, here: Path, out: Path) -> tuple[str, str]:
     return name, value
 
 
+def tell_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out: Path) -> None:
+    """Warn that a workspace does not read what was written into a folder of it."""
+    written = out.resolve()
+    read = any(written.is_relative_to((folder / name).resolve()) for name in listed)
+    if written.is_relative_to(folder.resolve()) and not read:
+        name = label_of(written, folder.resolve())
+        invocation.warn(f"the workspace does not read {name}: add it to spec.manifests of reconciler.yaml")
+
+
 # What a cluster has now, as the resources that declare it.
 
 
@@ -126,11 +138,11 @@ def look(
         raise RetryableError(
             f"cluster {name} is not there", hint="From what its object storage has of it: --from-object-storage"
         )
+    shown = {address: found for address, found in provider.observe(Scope()).items() if found.hidden is None}
     inventory = {
-        address: found
-        for address, found in provider.observe(Scope()).items()
-        if found.hidden is None and not found.is_internal and address != cluster_address(name)
+        address: found for address, found in shown.items() if not found.is_internal and address != cluster_address(name)
     }
+    internal = (address for address, found in sorted(shown.items()) if found.is_internal)
     left_out = tuple(
         LeftOut(address, UserError("it is still being recovered", hint="Export again when that is done."))
         for address, found in sorted(inventory.items())
@@ -139,7 +151,10 @@ def look(
     gone = {each.place for each in left_out}
     kept = {address: found for address, found in inventory.items() if address not in gone}
     made = factored(_found(cluster, provider, kept), policies=policies, at_least=at_least)
-    unsaid = (*made.unsaid, *_unseen(name, provider))
+    # A topic of a user may have such a name; with two underscores it is Kafka's own for certain.
+    named = (address for address in internal if not full_name_of(address).startswith("__"))
+    kept_out = (LeftOut(address, UserError(INTERNAL, hint=STAYS)) for address in named)
+    unsaid = (*made.unsaid, *kept_out, *_unseen(name, provider))
     return Live(Factored(made.resources, unsaid), kept, identity.cluster_id, left_out)
 
 
@@ -250,6 +265,8 @@ def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
         return "" if found is None else f"# Next offset: {ends_text(found)}. Records from there on were not uploaded.\n"
 
     files = written(archives.inventory, options.out, above, is_forced=options.is_forced)
+    if files:
+        tell_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     addresses = tuple(sorted(archives.inventory))
     now_ms = work.invocation.now_ms()
     return Exported(
@@ -276,6 +293,8 @@ def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
     live = look(work.clusters[cluster], provider, options.at_least, policies=policies)
     texts = texts_of(live.factored.resources.values(), live.inventory)
     files = saved(texts, options.out, is_forced=options.is_forced) if texts else ()
+    if files:
+        tell_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     return _exported(cluster, files, live, live.factored.resources)
 
 

@@ -15,6 +15,7 @@ from reconciler.manifests.edit import laid_out
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
+from reconciler.planning.resolve.limits import check_hosts
 from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl, refused_rules
 from reconciler.resources.address import (
     MAX_NAMESPACE,
@@ -439,7 +440,7 @@ def _namespace(prefix: str, separator: str) -> str:
 
 
 _RESOURCES: Final = frozenset({"topics", "groups", "transactional-ids"})
-_STAYS: Final = "It stays as it is: no plan touches what the files do not say."
+STAYS: Final = "It stays as it is: no plan touches what the files do not say."
 
 Names: TypeAlias = frozenset[str]
 
@@ -463,8 +464,8 @@ class _Rule(NamedTuple):
     operations: Names
 
 
-def granted(bindings: Iterable[Binding], spaces: Spaces, operations: Mapping[str, frozenset[str]]) -> Granted:
-    """Give every binding to the longest namespace whose prefix it carries; `operations` are a platform's, by kind."""
+def granted(bindings: Iterable[Binding], spaces: Spaces, capabilities: Capabilities) -> Granted:
+    """Give every binding to the longest namespace whose prefix it carries."""
     found: defaultdict[str, list[_Rule]] = defaultdict(list)
     unsaid: list[tuple[Binding, UserError]] = []
     for each in sorted(bindings):
@@ -478,11 +479,11 @@ def granted(bindings: Iterable[Binding], spaces: Spaces, operations: Mapping[str
             frozenset([name]),
             frozenset([each.operation]),
         )
-        why = _why_not(each, namespace, rule, operations)
+        why = _why_not(each, spaces, rule, capabilities)
         if why is None:
             found[namespace].append(rule)
         else:
-            unsaid.append((each, UserError(why, hint=_STAYS)))
+            unsaid.append((each, UserError(why, hint=STAYS)))
     return Granted({namespace: _merged(rules) for namespace, rules in sorted(found.items())}, tuple(unsaid))
 
 
@@ -497,23 +498,45 @@ def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _why_not(each: Binding, namespace: str, rule: _Rule, operations: Mapping[str, frozenset[str]]) -> str | None:
+def _why_not(each: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
     """Say why a namespace cannot carry a binding; `None`: it can."""
     if each.resource not in _RESOURCES:
         return f"rules on {each.resource} are about no topic and no namespace"
-    if not namespace:
-        return "it is about no topic that is there, and about no namespace"
+    namespace, _ = spaces.placed(each.name)
     [name] = rule.names
-    if not name or ("*" in name[:-1]) or (name.endswith("*") and not each.is_prefix):
+    if not namespace or not name:
+        return _why_in_none(each, spaces.separator)
+    if ("*" in name[:-1]) or (name.endswith("*") and not each.is_prefix):
         return f"{name!r} is no name and no beginning of one"
     if each.resource == "topics" and not each.is_prefix:
         return "it is about one topic, which is not there"
     try:
         written = _written(rule)
     except ValidationError as error:
-        return f"it cannot be expressed in a manifest: {error.errors()[0]['msg']}"
+        return f"it cannot be expressed in a manifest: {_reason(error)}"
+    operations = capabilities.acl_operations
     refused = refused_rules([written], operations) if operations else ()
-    return next((what for _, _, what, _ in refused), None)
+    return next((what for _, _, what, _ in refused), _unmet(written, capabilities))
+
+
+def _why_in_none(each: Binding, separator: str) -> str:
+    if each.name == "*" and not each.is_prefix:
+        return f"a rule for all {each.resource} of a cluster has no place: rules stand at topics and namespaces"
+    if each.is_prefix and separator not in each.name:
+        return f"the prefix does not end with the separator {separator!r}, so it is no namespace"
+    if each.resource != "topics" and not each.is_prefix:
+        return f"rules for {each.resource} stand at a namespace, and this name is in none"
+    return "it is about no topic that is there, and about no namespace"
+
+
+def _reason(error: ValidationError) -> str:
+    return error.errors()[0]["msg"].removeprefix("Value error, ")
+
+
+def _unmet(rule: TopicAcl, capabilities: Capabilities) -> str | None:
+    """Say why a plan refuses the host of a rule; `None`: it does not."""
+    found = check_hosts((rule,)) if capabilities.acl_hosts_are_addresses else iter(())
+    return next((why for why, _ in found), None)
 
 
 def _merged(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
@@ -548,9 +571,6 @@ def _order(rule: NamespaceAcl) -> tuple[object, ...]:
 # cannot be said is told.
 
 
-_LEFT_ALONE = "It stays as it is: no plan touches what the files do not say."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContents:
     """What one cluster has, in whichever way that was learnt."""
@@ -565,6 +585,8 @@ class ClusterContents:
     """Access rules that no topic carries."""
     taken: Iterable[str] = ()
     """Further flat names: of mirrors, which are no resources of their own."""
+    may_share: bool = True
+    """Whether configs that all topics of a namespace set may move up to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,7 +658,7 @@ def _spaces(found: ClusterContents, topics: Sequence[Topic], at_least: int) -> S
 def _may_share(found: ClusterContents) -> bool:
     """Tell whether configs may move up: the platform sees no difference, and no namespace says any yet."""
     says = any(each.spec.configs or each.spec.tiering_policy for each in found.resources if isinstance(each, Namespace))
-    return not found.capabilities.inherits_configs and not says
+    return found.may_share and not found.capabilities.inherits_configs and not says
 
 
 def _add_topic(making: _Making, full_name: str, topic: Topic) -> None:
@@ -644,29 +666,30 @@ def _add_topic(making: _Making, full_name: str, topic: Topic) -> None:
     if topic.spec.tiering_policy is not None:  # It says its tiering by one already.
         configs, policy = dict(making.shared.topics[full_name]), topic.spec.tiering_policy
     namespace, name = split_name(full_name)
-    rules = tuple(rule for rule in topic.spec.acls if _is_sayable(making, topic.address, rule))
-    spec = topic.spec.model_copy(update={"configs": configs, "tiering_policy": policy, "acls": rules})
     metadata = topic.metadata.model_copy(update={"name": name, "namespace": namespace})
-    moved = topic.model_copy(update={"metadata": metadata, "spec": spec})
-    making.made[moved.address] = moved
+    moved = topic.model_copy(update={"metadata": metadata})
+    rules = tuple(rule for rule in topic.spec.acls if _is_sayable(making, moved.address, rule))
+    spec = topic.spec.model_copy(update={"configs": configs, "tiering_policy": policy, "acls": rules})
+    making.made[moved.address] = moved.model_copy(update={"spec": spec})
 
 
 def _is_sayable(making: _Making, address: Address, rule: TopicAcl) -> bool:
     """Tell whether a rule can be read back from a manifest; one that cannot is told."""
     try:
         TopicAcl.model_validate(rule.model_dump(include=set(TopicAcl.model_fields)))
+        message = _unmet(rule, making.found.capabilities)
     except ValidationError as error:
-        message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {error.errors()[0]['msg']}"
-        making.unsaid.append(LeftOut(address, UserError(message, hint=_LEFT_ALONE)))
-        return False
-    return True
+        message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {_reason(error)}"
+    if message is not None:
+        making.unsaid.append(LeftOut(address, UserError(message, hint=STAYS)))
+    return message is None
 
 
 def _add_namespaces(making: _Making) -> None:
     """Declare the namespaces that hold topics, rules or configs; tiers above them are implied."""
     found = making.found
     given = {each.metadata.name: each for each in found.resources if isinstance(each, Namespace)}
-    rules = granted(found.bindings, making.spaces, found.capabilities.acl_operations)
+    rules = granted(found.bindings, making.spaces, found.capabilities)
     making.unsaid += [LeftOut(str(binding), why) for binding, why in rules.unsaid]
     holding = {split_name(name)[0] for name in making.shared.topics} - {""}
     for name in sorted({*given, *rules.rules, *making.shared.namespaces, *holding}):

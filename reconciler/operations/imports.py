@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
@@ -13,25 +14,36 @@ from reconciler.errors import PartialError, ReconcilerError, UsageError, UserErr
 from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, NotImported, Place, Reading, Target
 from reconciler.importers.resources import OPERATIONS, Composed, Flat, compose
 from reconciler.importers.tools import read_files
-from reconciler.manifests.files import find_workspace, label_of
-from reconciler.operations.export import in_workspace
-from reconciler.operations.export_layout import ClusterContents, document_text, factored, saved, texts_of
+from reconciler.manifests.files import find_workspace, label_of, manifest_files
+from reconciler.operations.export import in_workspace, tell_unread
+from reconciler.operations.export_layout import ClusterContents, Factored, document_text, factored, saved, texts_of
 from reconciler.operations.init import ignored
-from reconciler.operations.steps.invocation import Invocation, Select, load_files, workspace_folder
+from reconciler.operations.steps.invocation import (
+    Invocation,
+    Select,
+    load_files,
+    load_workspace_file,
+    workspace_folder,
+)
+from reconciler.planning.resolve.acting_configs import Inheritance
+from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Capabilities, Resource
+from reconciler.resources.configs import show_value
+from reconciler.resources.inventory import Capabilities, Declared, Resource
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from reconciler.manifests.load import Loaded
-    from reconciler.resources.acls import Binding
 
 
 # What was imported, factored as what is exported is: namespaces, what topics share, policies, rules.
 
 
+_SET_IT: Final = "Set it at the topic, or `default` to keep what the broker has."
 _STAYS: Final = "It stays on the cluster as it is."
 
 
@@ -57,16 +69,29 @@ def gather(
             capabilities=_capabilities(target),
             separator=target.separator,
             bindings=sorted(flat[target.name].bindings),
+            may_share=not _namespaces(target),  # What is declared stays as it is.
         )
+        inherited = _Inherited(target, policies)
         made = factored(found, policies=taken, at_least=at_least)
         for address, resource in made.resources.items():
             _add(gathered, address, resource, target, flat[target.name])
+            if isinstance(resource, Topic) and address in gathered.resources:
+                gathered.lost += inherited.told(resource, flat[target.name])
             if isinstance(resource, TieringPolicy):
                 taken[resource.metadata.name] = resource
-        places = {str(binding): (binding, place) for binding, place in flat[target.name].bindings.items()}
-        for left in made.unsaid:
-            gathered.lost.append(_unsaid(left.place, left.error.message, places, target))
+        gathered.lost += _unsaid(made, flat[target.name], target)
     return gathered
+
+
+def _unsaid(made: Factored, flat: Flat, target: Target) -> Iterator[NotImported]:
+    """Yield what has no words, with where it is written: rules by themselves, and those of topics."""
+    rules = {str(binding): place for binding, place in flat.bindings.items()}
+    for left in made.unsaid:
+        name = full_name_of(Address(left.place)).replace(":", target.separator)
+        place = rules.get(left.place) or flat.places.get(name)
+        if place is not None:  # Else it is in the workspace itself.
+            subject, key = (left.place, "") if left.place in rules else (f"topic {name}", "acls")
+            yield NotImported(place, subject, key, left.error.message, _STAYS, is_left_out=False)
 
 
 def _add(gathered: Gathered, address: Address, resource: Resource, target: Target, flat: Flat) -> None:
@@ -80,11 +105,42 @@ def _add(gathered: Gathered, address: Address, resource: Resource, target: Targe
     elif place is not None:
         why = f"{address} is declared already, at {declared.source}"
         gathered.lost.append(NotImported(place, f"topic {name}", "", why, "Keep one of the two."))
-    elif resource != declared.resource:
-        why = f"{address} is declared already, at {declared.source}, and says other things"
-        hint = "Import into a folder of its own without a workspace, and compare."
-        first = next(iter(flat.places.values()), None) or next(iter(flat.bindings.values()))
-        gathered.lost.append(NotImported(first, f"namespace {full_name_of(address)}", "", why, hint))
+    elif isinstance(resource, Namespace) and isinstance(declared.resource, Namespace):
+        there = {*_bindings(declared.resource, target)}
+        why = f"{address} is declared already, at {declared.source}, without this rule"
+        for binding in _bindings(resource, target):
+            if binding not in there and (place := flat.bindings.get(binding)) is not None:
+                gathered.lost.append(NotImported(place, str(binding), "", why, "Add it there."))
+
+
+def _bindings(namespace: Namespace, target: Target) -> Iterator[Binding]:
+    """Yield the rules of a namespace as brokers have them."""
+    prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
+    for rule in namespace.spec.acls:
+        for kind, name, operation in product(rule.resources, rule.names, rule.operations):
+            is_prefix, flat = name.endswith("*"), prefix + name.removesuffix("*")
+            yield Binding(kind, flat, is_prefix, rule.principal, rule.host, operation, rule.permission)
+
+
+class _Inherited:
+    """What topics get from namespaces that are declared already, and their files do not set."""
+
+    def __init__(self, target: Target, policies: Mapping[str, TieringPolicy]) -> None:
+        self._target = target
+        known = {policy.address: Declared(policy, "") for policy in policies.values()}
+        self._inheritance = Inheritance({**known, **target.declared}, {})
+        self._capabilities = replace(_capabilities(target), inherits_configs=False)
+
+    def told(self, topic: Topic, flat: Flat) -> Iterator[NotImported]:
+        """Tell each config that an imported topic gets."""
+        name = topic.full_name.replace(":", self._target.separator)
+        own = flat.topics[name].spec.configs
+        for key, (value, origin) in sorted(self._inheritance.above(topic, self._capabilities).items()):
+            if key not in own:
+                at = self._target.declared.get(Address(origin))
+                where = f"{origin}, at {at.source}" if at is not None else origin
+                why = f"is set in no file, and the topic gets {show_value(key, value, KAFKA_CONFIGS)} from {where}"
+                yield NotImported(flat.places[name], f"topic {name}", key, why, _SET_IT)
 
 
 def _namespaces(target: Target) -> list[Namespace]:
@@ -97,24 +153,13 @@ def _capabilities(target: Target) -> Capabilities:
     if target.provider == "embedded":
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
     return Capabilities(
-        platform=target.provider, tiering=True, tiering_words="kip-405", acls=True, acl_operations=OPERATIONS
+        platform=target.provider,
+        tiering=True,
+        tiering_words="kip-405",
+        acls=True,
+        acl_operations=OPERATIONS,
+        acl_hosts_are_addresses=True,
     )
-
-
-def _unsaid(about: str, why: str, places: Mapping[str, tuple[Binding, Place]], target: Target) -> NotImported:
-    binding, place = places[about]
-    return NotImported(place, about, "", _why(binding, target) or why, _STAYS, is_left_out=False)
-
-
-def _why(binding: Binding, target: Target) -> str | None:
-    """Say why nothing carries a rule, where more is known than that nothing does."""
-    if binding.name == "*" and not binding.is_prefix:
-        return f"a rule for all {binding.resource} of a cluster has no place: rules stand at topics and namespaces"
-    if binding.is_prefix and target.separator not in binding.name:
-        return f"the prefix does not end with the separator {target.separator!r}, so it is no namespace"
-    if binding.resource in {"groups", "transactional-ids"} and not binding.is_prefix:
-        return f"rules for {binding.resource} stand at a namespace, and this name is in none"
-    return None
 
 
 # Which clusters of ours the files of another tool speak of: as asked, as declared, or by the names they have there.
@@ -129,24 +174,30 @@ class Surroundings:
     """The workspace that manifests are written into, as far as it can be read."""
 
     folder: Path | None = None
+    manifests: Sequence[str] = ()
+    """The files and folders that it reads."""
     targets: Mapping[str, Target] = field(default_factory=dict)
     """Its clusters by name."""
     policies: Mapping[str, TieringPolicy] = field(default_factory=dict)
 
 
-def surroundings(invocation: Invocation, out: Path) -> Surroundings:
-    """Return the workspace that is named, or the nearest upwards of where manifests go, else of where we are."""
+def surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundings:
+    """Return the workspace that is named, or the nearest upwards of where manifests go, else of where we are.
+
+    Raises:
+        UserError: It cannot be read: what is declared already, and on which clusters, only its files say.
+    """
     folder = _folder(invocation, out)
     if folder is None:
         return Surroundings()
-    try:
-        loaded = load_files(replace(invocation, workspace=folder), Select())
-    except UserError:
-        # One that has no manifests yet, or broken ones: `validate` says so; names of clusters are taken as they are.
-        return Surroundings(folder)
+    within = replace(invocation, workspace=folder)
+    listed = load_workspace_file(within, select).spec.manifests
+    if not manifest_files(folder, listed, apart=frozenset(), may_be_empty=True).files:
+        return Surroundings(folder, listed)
+    loaded = load_files(within, select)
     found = (declared.resource for declared in loaded.desired.values())
     policies = {each.metadata.name: each for each in found if isinstance(each, TieringPolicy)}
-    return Surroundings(folder, {target.name: target for target in _declared(loaded)}, policies)
+    return Surroundings(folder, listed, {target.name: target for target in _declared(loaded)}, policies)
 
 
 def targets_of(
@@ -315,16 +366,16 @@ class Imported:
         return None
 
 
-def import_files(invocation: Invocation, options: ImportOptions) -> Imported:
+def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> Imported:
     """Write manifests of what the files of another tool say.
 
     Raises:
-        UserError: The files cannot be read, nothing of that tool is there, or the folder holds something.
+        UserError: The files or the workspace cannot be read, nothing is there, or the folder holds something.
     """
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)
-    around = Surroundings() if is_workspace else surroundings(invocation, out)
+    around = Surroundings() if is_workspace else surroundings(invocation, select, out)
     targets = targets_of(reading, around, options.clusters, options.separator)
     reading.clusters = _reached(options, reading, targets)
     composed = compose(reading, targets)
@@ -332,6 +383,8 @@ def import_files(invocation: Invocation, options: ImportOptions) -> Imported:
     if is_workspace and gathered.resources:
         _check_reached(composed, targets)
     files = _written(composed, gathered, out, is_workspace=is_workspace, is_forced=options.is_forced)
+    if files and around.folder is not None:
+        tell_unread(invocation, around.folder, around.manifests, out)
     lost = sorted((*composed.lost, *gathered.lost), key=lambda each: (each.place.file, each.place.line or 0))
     return Imported(
         tool=options.tool,

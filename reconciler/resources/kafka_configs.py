@@ -248,6 +248,7 @@ KAFKA_INTERNAL: Final = (
     "*.checkpoints.internal",
 )
 """Names of Kafka's own topics, of MirrorMaker's, and of ours; `*` stands for anything."""
+INTERNAL: Final = "topics of this name are Kafka's own, or MirrorMaker's, and never managed"
 
 
 def is_internal(name: str, patterns: tuple[str, ...] = KAFKA_INTERNAL) -> bool:

@@ -88,12 +88,103 @@ def test_a_folder_that_holds_something_is_left_alone(typed: Call, tmp_path: Path
     assert [path.name for path in (tmp_path / "manifests").iterdir()] == ["west.yaml"]
     forced = typed("import", "--from", "kafka-gitops", "state.yaml", "--out", "manifests", "--force")
     assert forced.code == 0, forced.err
-    before = (tmp_path / "manifests" / "topics.yaml").read_text()
-    (tmp_path / "manifests" / "west.yaml").unlink()  # so that nothing is declared already
+    topics = tmp_path / "manifests" / "topics.yaml"
+    before = topics.read_text().replace("name: ", "name: other-")  # so that nothing is declared already
+    topics.write_text(before)
     again = typed("import", "--from", "kafka-gitops", "state.yaml", "--out", "manifests", "--force")
     assert again.code == 1
     assert "topics.yaml is there already" in again.err
-    assert (tmp_path / "manifests" / "topics.yaml").read_text() == before
+    assert topics.read_text() == before
+
+
+def test_a_workspace_that_cannot_be_read_is_told_and_read_as_asked(typed: Call, tmp_path: Path) -> None:
+    workspace(tmp_path)
+    west = tmp_path / "manifests" / "west.yaml"
+    west.write_text(CLUSTER.replace("broker-1:9092", "${var.brokers}"))
+    (tmp_path / "overlays" / "prod").mkdir(parents=True)
+    (tmp_path / "overlays" / "prod" / "values.yaml").write_text("brokers: b:9092\n")
+    words = ("import", "--from", "kafka-gitops", "state.yaml", "-o", "manifests/imported")
+    said = typed(*words)
+    assert said.code == 1
+    assert "the variable brokers is not defined" in said.err
+    for given in (("-e", "prod"), ("--var", "brokers=b:9092")):
+        read = typed(*words, *given)
+        assert read.code == 0, read.err
+        assert "+ topic/west/clicks" in read.out
+        shutil.rmtree(tmp_path / "manifests" / "imported")
+
+
+def test_a_workspace_without_manifests_takes_the_first_from_an_import(typed: Call, tmp_path: Path) -> None:
+    workspace(tmp_path)
+    (tmp_path / "manifests" / "west.yaml").unlink()
+    said = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "manifests/imported")
+    assert said.code == 0, said.err
+    assert "No Cluster kafka is declared here" in said.out
+
+
+def test_a_folder_that_the_workspace_does_not_read_is_told(typed: Call, tmp_path: Path) -> None:
+    workspace(tmp_path)
+    said = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "imported")
+    assert said.code == 0, said.err
+    assert "the workspace does not read imported: add it to spec.manifests" in said.err
+
+
+NAMESPACE = """\
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: pay, cluster: west}
+spec:
+  configs: {retention.ms: 1h}
+  acls: [{principal: "User:a", resources: [groups], names: ["x"], operations: [read]}]
+"""
+RULED = """\
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaTopic
+metadata: {name: pay-orders}
+spec: {partitions: 3, config: {retention.ms: 604800000}}
+---
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaTopic
+metadata: {name: pay-refunds}
+spec: {partitions: 3}
+---
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaUser
+metadata: {name: a}
+spec:
+  authorization:
+    acls: [{resource: {type: group, name: pay-x}, operations: [Read, Describe]}]
+"""
+
+
+def test_what_topics_get_from_a_declared_namespace_and_rules_that_it_lacks_are_told(
+    typed: Call, tmp_path: Path
+) -> None:
+    workspace(tmp_path, ruled=RULED)
+    (tmp_path / "manifests" / "pay.yaml").write_text(NAMESPACE)
+    said = typed("import", "--from", "strimzi", "ruled.yaml", "-o", "manifests/imported")
+    assert said.code == 8, said.err
+    assert said.out.splitlines()[:4] == [
+        "+ topic/west/pay:orders",
+        "+ topic/west/pay:refunds",
+        (
+            "! ruled.yaml:6: topic pay-refunds retention.ms left out: is set in no file, and the topic gets 1h from "
+            "namespace/west/pay, at manifests/pay.yaml:1"
+        ),
+        (
+            "! ruled.yaml:16: allow User:a describe on groups pay-x left out: namespace/west/pay is declared already, "
+            "at manifests/pay.yaml:1, without this rule"
+        ),
+    ]
+    assert "retention.ms: 7d" in (tmp_path / "manifests" / "imported" / "namespaces" / "pay.yaml").read_text()
+
+
+def test_what_topics_share_stays_with_them_where_their_namespace_is_declared(typed: Call, tmp_path: Path) -> None:
+    workspace(tmp_path, ruled=RULED.replace("partitions: 3}", "partitions: 3, config: {retention.ms: 604800000}}"))
+    (tmp_path / "manifests" / "pay.yaml").write_text(NAMESPACE.replace("  configs: {retention.ms: 1h}\n", ""))
+    typed("import", "--from", "strimzi", "ruled.yaml", "-o", "manifests/imported")
+    written = (tmp_path / "manifests" / "imported" / "namespaces" / "pay.yaml").read_text()
+    assert written.count("retention.ms: 7d") == 2
 
 
 def test_outside_of_a_workspace_the_cluster_that_would_be_needed_is_shown(typed: Call, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.operations.imports import Imported, ImportOptions, import_files
-from reconciler.operations.steps.invocation import Invocation
+from reconciler.operations.steps.invocation import Invocation, Select
 
 SAMPLES = Path(__file__).parent / "samples"
 TOOLS = ("jikkou", "julie", "kafka-gitops", "strimzi", "terraform-state", "topicctl")
@@ -35,7 +35,7 @@ def imported(tool: str, out: Path, **more: Any) -> Imported:
     """Import the sample of a tool as a workspace."""
     given: dict[str, Any] = {"bootstrap_servers": BROKERS} if tool in NOT_SAID_WHERE else {"is_workspace": True}
     options = ImportOptions(tool=tool, path=Path("files"), out=out, **{**given, **more})
-    return import_files(invocation_in(SAMPLES / tool), options)
+    return import_files(invocation_in(SAMPLES / tool), Select(), options)
 
 
 def manifests_in(out: Path) -> dict[str, str]:

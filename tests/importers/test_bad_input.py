@@ -16,6 +16,7 @@ from reconciler.importers.resources import compose
 from reconciler.importers.tools import read_files
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.imports import Imported, ImportOptions, Surroundings, gather, import_files, targets_of
+from reconciler.operations.steps.invocation import Select
 from tests.importers.samples_of_tools import SAMPLES, TOOLS, invocation_in
 
 STATE = {"version": 4, "terraform_version": "1.11.4", "resources": []}
@@ -30,7 +31,7 @@ def files_in(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 def run(folder: Path, tool: str, path: str = "files", **more: Any) -> Imported:
     options = ImportOptions(tool=tool, path=Path(path), out=Path("out"), **more)
-    return import_files(invocation_in(folder), options)
+    return import_files(invocation_in(folder), Select(), options)
 
 
 def refusal(folder: Path, tool: str, path: str = "files") -> str:

@@ -110,6 +110,14 @@ TOLD: dict[str, tuple[str, str, str]] = {
         TOPICCTL.replace("name: a", "name: 12"),
         "files/a.yaml:1 topic meta.name is the number 12, and a name was expected; what it names is left out",
     ),
+    "a name of MirrorMaker's": (
+        "jikkou",
+        JIKKOU % "device.heartbeats",
+        (
+            "files/a.yaml:1 topic device.heartbeats  topics of this name are Kafka's own, or MirrorMaker's, "
+            "and never managed"
+        ),
+    ),
     "a throttle that passes": (
         "jikkou",
         JIKKOU.replace("replicas: 1", 'replicas: 1, configs: {leader.replication.throttled.replicas: "0:1"}') % "a",
@@ -119,6 +127,27 @@ TOLD: dict[str, tuple[str, str, str]] = {
         ),
     ),
 }
+
+
+RULE = """---
+meta: {name: a, cluster: c}
+spec:
+  acls:
+    - resource: {type: topic, name: a, patternType: literal, principal: "User:x", host: %s}
+      operations: [read]
+"""
+
+
+def test_a_rule_for_a_host_that_plans_refuse_is_told_and_not_written(tmp_path: Path) -> None:
+    for name, host in {"a": "10.0.0.0/8", "b": "app-1.internal", "c": "10.0.0.1"}.items():
+        files_in(tmp_path, {f"{name}.yaml": RULE % host})
+    files_in(tmp_path, {"t.yaml": TOPICCTL})
+    found = run(tmp_path, "topicctl")
+    assert [(each.subject, each.field, each.why.partition(",")[0]) for each in found.unsaid] == [
+        ("topic a", "acls", "the rule for User:x is for host 10.0.0.0/8"),
+        ("topic a", "acls", "the rule for User:x is for host app-1.internal"),
+    ]
+    assert (tmp_path / "out" / "topics.yaml").read_text().count("host:") == 1
 
 
 @pytest.mark.parametrize("case", TOLD)

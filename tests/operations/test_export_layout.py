@@ -165,9 +165,9 @@ def test_a_nearer_tier_overrides_what_most_others_share() -> None:
 
 
 def rule(
-    name: str, resource: str = "topics", operation: str = "read", *, is_prefix: bool = True, who: str = "a"
+    name: str, resource: str = "topics", operation: str = "read", *, is_prefix: bool = True, host: str = "*"
 ) -> Binding:
-    return Binding(resource, name, is_prefix, f"User:{who}", "*", operation, "allow")
+    return Binding(resource, name, is_prefix, "User:a", host, operation, "allow")
 
 
 @pytest.mark.fact("F-K-033")
@@ -196,14 +196,21 @@ def test_rules_on_a_prefix_are_its_namespaces_and_are_merged_where_nothing_is_ad
     ("binding", "why"),
     [
         (rule("kafka-cluster", "cluster", is_prefix=False), "rules on cluster are about no topic and no namespace"),
-        (rule("*", is_prefix=False), "it is about no topic that is there, and about no namespace"),
-        (rule("pay"), "it is about no topic that is there, and about no namespace"),
+        (
+            rule("*", is_prefix=False),
+            "a rule for all topics of a cluster has no place: rules stand at topics and namespaces",
+        ),
+        (rule("pay"), "the prefix does not end with the separator '.', so it is no namespace"),
         (rule("my_app."), "it is about no topic that is there, and about no namespace"),
         (rule("shop.*", is_prefix=False), "'*' is no name and no beginning of one"),
         (rule("shop.a*b"), "'a*b*' is no name and no beginning of one"),
         (rule("shop.x", is_prefix=False), "it is about one topic, which is not there"),
         (rule("shop.", "groups", operation="write"), "write says nothing of groups"),
-        (rule("shop.", is_prefix=False), "'' is no name and no beginning of one"),
+        (rule("shop.", is_prefix=False), "it is about no topic that is there, and about no namespace"),
+        (
+            rule("shop.", host="10.0.0.0/8"),
+            "the rule for User:a is for host 10.0.0.0/8, and brokers compare addresses: names and ranges are never met",
+        ),
     ],
 )
 def test_a_rule_without_words_is_told_and_never_dropped(binding: Binding, why: str) -> None:
@@ -218,6 +225,7 @@ def test_a_principal_that_no_manifest_takes_is_told() -> None:
     made = factored(found([topic("a", acls=[odd])]))
     assert [told.place for told in made.unsaid] == ["topic/west/a"]
     assert "'anna'" in made.unsaid[0].error.message
+    assert "Value error" not in made.unsaid[0].error.message
 
 
 TIERED = {"remote.read": "true", "remote.write": "true", "retention.local.target.ms": "21600000"}

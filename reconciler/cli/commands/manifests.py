@@ -242,6 +242,7 @@ Tool = Literal[
 
 @bundled
 def import_command(
+    files: Files,
     place: Place,
     path: Annotated[Path, Argument(metavar="PATH", help="The file or folder of the other tool.")],
     tool: Annotated[
@@ -312,6 +313,6 @@ def import_command(
         is_workspace=init,
         is_forced=force,
     )
-    imported = import_files(invocation, options)
+    imported = import_files(invocation, files.select(), options)
     present(form, lambda: import_text(imported), lambda: ImportDocument.of(imported))
     raise_verdict(imported.verdict)

@@ -52,6 +52,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "my_app.b": {},
     "my_app.c": {},
     "..odd": {},
+    "device.heartbeats": {},
     "a..x": {},
     "y" * 249: {"cleanup.policy": "compact,delete"},
     f"deep.{'n.' * 20}end": {},
@@ -68,8 +69,16 @@ def admin(kafka: Kafka) -> Iterator[KafkaAdminClient]:
         client.close()
 
 
-def rule(kind: ResourceType, name: str, pattern: Pattern, operation: ACLOperation, *, permission: Any = ALLOW) -> ACL:
-    return ACL("User:checkout", "*", operation, permission, ResourcePattern(kind, name, pattern))
+def rule(
+    kind: ResourceType,
+    name: str,
+    pattern: Pattern,
+    operation: ACLOperation,
+    *,
+    permission: Any = ALLOW,
+    host: str = "*",
+) -> ACL:
+    return ACL("User:checkout", host, operation, permission, ResourcePattern(kind, name, pattern))
 
 
 RULES = [
@@ -85,6 +94,8 @@ WORDLESS = [
     rule(ResourceType.TOPIC, "*", Pattern.LITERAL, ACLOperation.DESCRIBE),
     rule(ResourceType.TOPIC, "not.there.yet", Pattern.LITERAL, ACLOperation.READ),
     rule(ResourceType.TOPIC, "my_app.", Pattern.PREFIXED, ACLOperation.READ),
+    rule(ResourceType.TOPIC, "shop.eu.orders", Pattern.LITERAL, ACLOperation.READ, host="app-1.internal"),
+    rule(ResourceType.TOPIC, "shop.", Pattern.PREFIXED, ACLOperation.READ, host="10.0.0.0/8"),
 ]
 
 
@@ -169,13 +180,16 @@ def test_it_is_laid_out_as_a_person_would_and_as_fmt_would(kafka_by_hand: Kafka,
     assert (out / ".gitignore").read_text().startswith(".reconciler/\n")
 
 
-def test_rules_without_words_are_told(kafka_by_hand: Kafka, bench: Bench) -> None:
+def test_rules_without_words_and_topics_with_names_of_mirrormaker_are_told(kafka_by_hand: Kafka, bench: Bench) -> None:
     told = {each.place for each in typed(kafka_by_hand, bench, bench.folder / "exported").unsaid}
     assert told == {
         "allow User:checkout describe on cluster kafka-cluster",
         "allow User:checkout describe on topics *",
         "allow User:checkout read on topics not.there.yet",
         "allow User:checkout read on topics my_app.*",
+        "allow User:checkout from 10.0.0.0/8 read on topics shop.*",
+        "topic/west/shop:eu:orders",
+        "topic/west/device.heartbeats",
     }
 
 
