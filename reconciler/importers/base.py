@@ -376,7 +376,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse(raw, label, may_merge=True)
         problems += _explained(parsed.problems, raw)
-        where = spots(raw)
+        where = () if parsed.problems else spots(raw)  # What nests without end is refused, not looked into.
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             found.append(Document(label, path, merged(document.content), document.line, at))

@@ -21,6 +21,7 @@ from reconciler.importers.base import (
 _GROUP: Final = "jikkou.io/"
 _LIST: Final = "List"
 _IGNORED: Final = ("jikkou.io/ignore", "jikkou.io/delete")
+_OF_LIST: Final = "it is said of the list, and only what an item says of itself is read"
 _BOOKKEEPING: Final = (
     "jikkou.io/resource-location",
     "jikkou.io/items-count",
@@ -64,10 +65,21 @@ def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fiel
     kind = kind if isinstance(kind, str) else ""
     whole = Fields(document.content, reading, document.locate, subject=kind)
     if kind.endswith(_LIST) and "items" in document.content:
+        _tell_metadata(whole)
         for item in whole.each("items"):
             yield _named(item, kind.removesuffix(_LIST))
     else:
         yield _named(whole, kind)
+
+
+def _tell_metadata(whole: Fields) -> None:
+    """Say of a list's own labels and annotations that they are not carried over."""
+    metadata = whole.inside("metadata")
+    annotations = metadata.inside("annotations") if metadata is not None else None
+    for fields, known in ((annotations, _BOOKKEEPING), (metadata, ("name",))):
+        if fields is not None:
+            fields.pass_over(*known)
+            fields.rest(_OF_LIST, is_left_out=False)
 
 
 def _named(fields: Fields, kind: str) -> tuple[str, Fields]:

@@ -358,6 +358,9 @@ class Imported:
         """Return what the exit code says: something was left out, or nothing was there."""
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
+            if self.left_out:
+                message = f"all that {where} declare was left out"
+                return UserError(message, hint="Nothing was written. The reason is shown for each of them.")
             return UserError(f"{where} have nothing to import", hint="Nothing was written.")
         if self.left_out:
             return PartialError(

@@ -77,6 +77,7 @@ def test_what_is_declared_already_is_left_out_and_told(typed: Call, tmp_path: Pa
     again = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "manifests/two")
     assert again.code == 1
     assert "topic/west/clicks is declared already, at manifests/one/topics.yaml:1" in again.out
+    assert "all that kafka-gitops's files in state.yaml declare was left out" in again.err
     assert not (tmp_path / "manifests" / "two").exists()
 
 
@@ -227,6 +228,7 @@ def test_clusters_are_called_as_asked(typed: Call, tmp_path: Path) -> None:
     said = typed("import", "--from", "topicctl", "theirs", "-o", "two", "--init", "--cluster", "ledger-prod=berlin")
     assert said.code == 8, said.err
     assert "+ topic/berlin/" in said.out
+    assert " manifests in 6 files: " in said.out
     assert "ledger-prod" not in said.out
 
 

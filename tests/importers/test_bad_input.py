@@ -145,6 +145,13 @@ def test_a_state_that_nests_without_end_is_refused(tmp_path: Path) -> None:
     assert "is not JSON" in refusal(tmp_path, "terraform-state", "files/x.tfstate")
 
 
+def test_a_file_that_nests_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    files_in(tmp_path, {"x.json": "[" * 40_000})
+    began = time.monotonic()
+    assert "files/x.json" in refusal(tmp_path, "julie")
+    assert time.monotonic() - began < 10
+
+
 def test_every_broken_file_is_told_at_once(tmp_path: Path) -> None:
     files_in(tmp_path, {"a.yaml": "a: [\n", "b.yaml": "b: {\n"})
     said = refusal(tmp_path, "topicctl")

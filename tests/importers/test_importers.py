@@ -110,6 +110,17 @@ TOLD: dict[str, tuple[str, str, str]] = {
         TOPICCTL.replace("name: a", "name: 12"),
         "files/a.yaml:1 topic meta.name is the number 12, and a name was expected; what it names is left out",
     ),
+    "labels of a list": (
+        "jikkou",
+        (
+            "apiVersion: kafka.jikkou.io/v1\nkind: KafkaTopicList\nmetadata: {labels: {team: a}}\n"
+            "items: [{metadata: {name: a}, spec: {partitions: 1}}]\n"
+        ),
+        (
+            "files/a.yaml:3 KafkaTopicList metadata.labels it is said of the list, "
+            "and only what an item says of itself is read"
+        ),
+    ),
     "a name of MirrorMaker's": (
         "jikkou",
         JIKKOU % "device.heartbeats",

@@ -41,7 +41,7 @@ def export_text(exported: Exported) -> list[Line]:
     if exported.is_archived:
         lines += _beside_segments(exported)
     if exported.files:
-        lines.append(line(f"Wrote {counted(len(exported.addresses), 'manifest')}: {_named(exported.files)}"))
+        lines.append(_wrote(len(exported.addresses), exported.files))
     return lines
 
 
@@ -92,6 +92,11 @@ def _unsaid(exported: Exported) -> Iterator[Line]:
         yield line(f"and {more:,} more (--format json has all)")
     for hint in sorted({left.error.hint for left in exported.unsaid}):
         yield line(f"    {hint}")
+
+
+def _wrote(manifests: int, files: Sequence[Path]) -> Line:
+    within = f" in {counted(len(files), 'file')}" if 1 < len(files) != manifests else ""
+    return line(f"Wrote {counted(manifests, 'manifest')}{within}: {_named(files)}")
 
 
 def _named(files: Sequence[Path]) -> str:
@@ -153,7 +158,7 @@ def _unsaid_imports(lost: Sequence[NotImported]) -> Iterator[Line]:
     for each in lost:
         alike.setdefault((_INDEX.sub("", each.field) or each.subject, each.why), []).append(each)
     for (about, why), several in list(alike.items())[:_SHOWN]:
-        more = f", and {len(several) - 1:,} times more" if len(several) > 1 else ""
+        more = f", and {counted(len(several) - 1, 'time')} more" if len(several) > 1 else ""
         where = f"{several[0].place}{more}: "
         yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not said: {why}")
     more_kinds = len(alike) - _SHOWN
@@ -172,18 +177,13 @@ def _ending(imported: Imported) -> Iterator[Line]:
     if imported.unread:
         named = ", ".join(imported.unread[:_FILES_SHOWN])
         more = len(imported.unread) - _FILES_SHOWN
-        yield line(f"Not {imported.tool}'s, not read: {named}" + (f" and {more:,} more" if more > 0 else ""))
+        yield line(f"Not read: {named}" + (f" and {more:,} more" if more > 0 else ""))
     if not imported.files:
         return
     for cluster in imported.clusters:
         if not cluster.is_declared:
             yield from _undeclared(cluster.name, cluster.manifest)
-    named = ", ".join(str(path) for path in imported.files[:_FILES_SHOWN])
-    more = len(imported.files) - _FILES_SHOWN
-    yield line(
-        f"Wrote {counted(len(imported.addresses), 'manifest')}: {named}"
-        + (f" and {counted(more, 'file')} more" if more > 0 else "")
-    )
+    yield _wrote(len(imported.addresses), imported.files)
 
 
 def _undeclared(name: str, manifest: str | None) -> Iterator[Line]:
