@@ -28,9 +28,10 @@ from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
 from reconciler.planning.saved_plan import canonical_bytes, read_document, to_document
 from reconciler.resources.address import Address
-from reconciler.resources.base import OnCluster
+from reconciler.resources.base import OfNamespace, OnCluster
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
+from reconciler.resources.namespace import Namespace
 from reconciler.state.snapshots import Snapshot
 from tests.cli import sample_results
 from tests.cli.conftest import environment
@@ -437,6 +438,14 @@ def test_an_adoption_that_changes_them_does_likewise() -> None:
     assert shown(replace(plan_with(), actions=(adopted,)))[1:] == [
         "  = link/east/twin  remembered: autoCreate.filters[0].name: a → aa",
         "                    autoCreate.filters[3].name: d → dd",
+    ]
+
+
+def test_an_adopted_namespace_that_destroy_deletes_says_so() -> None:
+    shop = Namespace(metadata=OfNamespace(name="shop", cluster="west"))
+    adopted = Adopt(address=shop.address, observed=shop, after=shop, reasons=(Reason.ONLY_A_PREFIX,))
+    assert shown(replace(plan_with(), actions=(adopted,)))[1:] == [
+        "  = namespace/west/shop  adopt as it is  only its prefix is there; destroy deletes it with its rules",
     ]
 
 

@@ -144,6 +144,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "no access rule allows anything any more: all principals are refused"
         case Reason.RECOVERED:
             return _recovered(action)
+        case Reason.ONLY_A_PREFIX:
+            return "only its prefix is there; destroy deletes it with its rules"
         case Reason.RECREATED:
             return _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
         case (
@@ -155,7 +157,6 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             | Reason.DESTROYED
             | Reason.FIRST_COPY
             | Reason.RECORD_ONLY
-            | Reason.ONLY_A_PREFIX
             | Reason.ROLE_WANTED
             | Reason.BY_COMMAND
         ):
