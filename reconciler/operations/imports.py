@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # What was imported, factored as what is exported is: namespaces, what topics share, policies, rules.
 
 
-_SET_IT: Final = "Set it at the topic, or `default` to keep what the broker has."
+_SET_IT: Final = "Set it at the topic; `default` is what the brokers have."
 _STAYS: Final = "It stays on the cluster as it is."
 
 
@@ -192,7 +192,8 @@ def surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundi
         return Surroundings()
     within = replace(invocation, workspace=folder)
     listed = load_workspace_file(within, select).spec.manifests
-    if not manifest_files(folder, listed, apart=frozenset(), may_be_empty=True).files:
+    limit = invocation.read_limit(folder)
+    if not manifest_files(folder, listed, apart=frozenset(), may_be_empty=True, within=limit).files:
         return Surroundings(folder, listed)
     loaded = load_files(within, select)
     found = (declared.resource for declared in loaded.desired.values())
