@@ -335,7 +335,10 @@ def test_of_those_that_claim_one_id_at_once_one_writes(orders: EmbeddedCluster) 
 def test_a_transaction_costs_three_swaps_of_its_register_and_one_more_of_each_head(orders: EmbeddedCluster) -> None:
     watched = WatchedStore(orders.store)
     producer = writer(cluster_in(watched))
-    fill(producer, "a")
+    producer.begin()
+    for partition in (0, 1):
+        producer.send("orders", "a", partition=partition)
+    producer.commit()
     watched.calls.clear()
     producer.begin()
     for _ in range(3):
