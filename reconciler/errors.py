@@ -7,6 +7,7 @@
     · InvalidNamespaceError   the namespace used does not exist
     · MissingObjectError      an object that something names is not there
     · DamagedObjectError      one that is there holds no records any more
+    · StoreRefusedError       a store refuses, whatever it holds: rights, credentials, its location
     · NotAuthorizedError      the principal may not do that
     · ProducerFencedError     a newer producer of the same transactional id took over
     · OutOfOrderSequenceError a producer's sequence numbers have a gap
@@ -109,6 +110,10 @@ class DamagedObjectError(UserError):
     offsets: tuple[int, int] | None = None
     """The first and the last."""
     why: str = ""
+
+
+class StoreRefusedError(UserError):
+    """A store refuses: rights, credentials, its location. It says nothing of what the store holds."""
 
 
 class NotAuthorizedError(UserError):

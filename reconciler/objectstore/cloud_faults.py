@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def told(error: Exception, doing: Doing, url: str) -> ReconcilerError:
         return _not_logged_in(error, where, is_azure=is_azure)
     if _names_no_bucket(error) or status == _GONE:
         hint = "Create it, or correct its name; reconciler never creates one."
-        return UserError(f"{where}: there is no such {noun}", hint=hint)
+        return StoreRefusedError(f"{where}: there is no such {noun}", hint=hint)
     if status == 0:
         return _unanswered(error, where)
     if code in _EXPIRED:
@@ -123,23 +123,23 @@ def told(error: Exception, doing: Doing, url: str) -> ReconcilerError:
     if status == _UNAUTHORIZED or (
         status == _FORBIDDEN and code.startswith(("Authentication", "AuthorizationFailure"))
     ):
-        return UserError(
+        return StoreRefusedError(
             f"{where}: the credentials are not accepted ({code})", hint=_where_credentials_are(is_azure=is_azure)
         )
     if status == _FORBIDDEN:
         rights = _AZURE_RIGHTS if is_azure else _GOOGLE_RIGHTS[doing]
-        return UserError(f"{where}: access denied", hint=f"Allow these credentials {rights}.")
+        return StoreRefusedError(f"{where}: access denied", hint=f"Allow these credentials {rights}.")
     if status in _BUSY_STATUSES:
         return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_AGAIN}")
     if status == _CONFLICT:
         return RetryableError(f"{where}: other writers are in the way ({code})", hint=f"Wait a little. {_AGAIN}")
     if status == _TOO_LARGE:
-        return UserError(f"{where}: the object is too large for this store", hint="Write less at once.")
+        return StoreRefusedError(f"{where}: the object is too large for this store", hint="Write less at once.")
     if status == _FULL:
         return MendFirstError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_AGAIN}")
     if status >= _SERVER_ERROR:
         return RetryableError(f"{where}: the store failed: {_message_of(error)} ({code})", hint=_AGAIN)
-    return UserError(f"{where}: {_message_of(error)} ({code})", hint="Check the location and its rights.")
+    return StoreRefusedError(f"{where}: {_message_of(error)} ({code})", hint="Check the location and its rights.")
 
 
 def _names_no_bucket(error: Exception) -> bool:
@@ -156,7 +156,7 @@ def _not_logged_in(error: Exception, where: str, *, is_azure: bool) -> Reconcile
         message = f"{where}: the credentials are not accepted ({status})"
     else:
         message = f"{where}: no credentials were found, and this machine's own identity gave none"
-    return UserError(message, hint=_where_credentials_are(is_azure=is_azure))
+    return StoreRefusedError(message, hint=_where_credentials_are(is_azure=is_azure))
 
 
 def _where_credentials_are(*, is_azure: bool) -> str:
@@ -172,10 +172,12 @@ def _where_credentials_are(*, is_azure: bool) -> str:
 def _unanswered(error: Exception, where: str) -> ReconcilerError:
     text = str(error)
     if _is_of_certificates(error):
-        return UserError(f"{where}: its certificate is not trusted", hint="Check the endpoint's certificate.")
+        return StoreRefusedError(f"{where}: its certificate is not trusted", hint="Check the endpoint's certificate.")
     if "HTTP error: " not in text or "builder error" in text:
         said = one_line(text.partition("\n")[0].partition(" error: ")[2] or "it cannot be reached")
-        return UserError(f"{where}: {said.rstrip('. ')}", hint="Correct `endpoint`, or the environment it comes from.")
+        return StoreRefusedError(
+            f"{where}: {said.rstrip('. ')}", hint="Correct `endpoint`, or the environment it comes from."
+        )
     if "kind: Timeout" in text or "TimedOut" in text:
         return RetryableError(f"{where}: no answer in time", hint=f"Check the network. {_AGAIN}")
     cause = _SYSTEM.search(text) or _CAUSE.search(text)

@@ -23,6 +23,7 @@ from reconciler.errors import (
     MissingObjectError,
     ReconcilerError,
     RetryableError,
+    StoreRefusedError,
     UnansweredError,
     UserError,
 )
@@ -269,7 +270,9 @@ def from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
             hint="Nothing half-written is left behind. Free some space (or raise a quota) and run it again.",
         )
     if code in _REFUSED:
-        return UserError(f"{where}: permission denied", hint="Give this user the right to it, or run as its owner.")
+        return StoreRefusedError(
+            f"{where}: permission denied", hint="Give this user the right to it, or run as its owner."
+        )
     if code == errno.EROFS:
         return UserError(f"{where}: the file system is read-only", hint="Mount it for writing, or name another place.")
     if code in _IN_THE_WAY:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError
 from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
@@ -43,20 +43,31 @@ _ELSEWHERE: Final = frozenset(
 _TOO_LARGE: Final = frozenset({"EntityTooLarge", "MaxSizeExceeded", "413"})
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "507"})
 _SERVER_ERROR: Final = 500
+_ANSWERED: Final = frozenset({"ETag", "LastModified", "Size", "UploadId", "CopyPartResult", "ContentLength"})
+"""What each answer of S3 has that is asked for it."""
 
 
 @contextmanager
 def s3_faults(doing: Doing, url: str) -> Iterator[None]:
     """Raise our error for what goes wrong with S3 inside; `doing` completes "cannot … URL"."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415 - as above
 
     try:
         yield
     except (ClientError, BotoCoreError) as error:
         raise told(error, doing, url) from error
+    except (KeyError, ResponseParserError) as error:
+        if isinstance(error, KeyError) and error.args[0] not in _ANSWERED:
+            raise
+        why = f"its answer has no {error.args[0]}" if isinstance(error, KeyError) else "its answer is not S3's"
+        message = f"cannot {doing} {url}: what answers is not an S3 store: {why}"
+        raise StoreRefusedError(message, hint="Correct `endpoint`, or AWS_ENDPOINT_URL_S3.") from error
     except ValueError as error:  # how botocore refuses an endpoint or a region that cannot be
         message = f"cannot {doing} {url}: {error}"
-        raise UserError(message, hint="Correct `endpoint` and `region`, or the environment they come from.") from error
+        raise StoreRefusedError(
+            message, hint="Correct `endpoint` and `region`, or the environment they come from."
+        ) from error
 
 
 def told(error: ClientError | BotoCoreError, doing: Doing, url: str) -> ReconcilerError:
@@ -82,15 +93,15 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     """Return the error that says what to do about an answer of the store."""
     code, where = code_of(error), f"cannot {doing} {url}"
     if code in {"NoSuchBucket", "404"}:
-        return UserError(
+        return StoreRefusedError(
             f"{where}: there is no such bucket", hint="Create it, or correct its name; reconciler never creates one."
         )
     if code in _DENIED:
-        return UserError(f"{where}: access denied", hint=f"Allow these credentials {_RIGHTS[doing]}.")
+        return StoreRefusedError(f"{where}: access denied", hint=f"Allow these credentials {_RIGHTS[doing]}.")
     if code in _EXPIRED:
         return MendFirstError(f"{where}: the credentials have expired", hint=f"Renew them (log in again). {_AGAIN}")
     if code in _UNKNOWN:
-        return UserError(
+        return StoreRefusedError(
             f"{where}: the credentials are not accepted ({code})",
             hint="Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_PROFILE.",
         )
@@ -106,7 +117,7 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     if code in _ELSEWHERE:
         return _elsewhere(error, where)
     if code in _TOO_LARGE:
-        return UserError(f"{where}: the object is too large for this store", hint="Write less at once.")
+        return StoreRefusedError(f"{where}: the object is too large for this store", hint="Write less at once.")
     if code in _FULL:
         return MendFirstError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_AGAIN}")
     return _other(error, doing, where)
@@ -117,17 +128,21 @@ def _elsewhere(error: ClientError, where: str) -> ReconcilerError:
     details: dict[str, object] = {**error.response.get("Error", {})}
     region = details.get("Region") or headers.get("x-amz-bucket-region")
     told = f"region {one_line(str(region))}" if region else "another region"
-    return UserError(f"{where}: the bucket is in {told}", hint="Set `region` of the location, or AWS_REGION.")
+    return StoreRefusedError(f"{where}: the bucket is in {told}", hint="Set `region` of the location, or AWS_REGION.")
 
 
 def _other(error: ClientError, doing: Doing, where: str) -> ReconcilerError:
     code = code_of(error)
     said = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason given")).rstrip(". ")
     if code.startswith("KMS."):
-        return UserError(f"{where}: {said} ({code})", hint="Check the key, and that these credentials may use it.")
+        return StoreRefusedError(
+            f"{where}: {said} ({code})", hint="Check the key, and that these credentials may use it."
+        )
     if status_of(error) >= _SERVER_ERROR or code in {"RequestTimeout", "InternalError"}:
         return RetryableError(f"{where}: the store failed: {said} ({code})", hint=_AGAIN)
-    return UserError(f"{where}: {said} ({code})", hint=f"Check the location, and that it allows {_RIGHTS[doing]}.")
+    return StoreRefusedError(
+        f"{where}: {said} ({code})", hint=f"Check the location, and that it allows {_RIGHTS[doing]}."
+    )
 
 
 def from_client(error: BotoCoreError, doing: Doing, url: str) -> ReconcilerError:
@@ -137,7 +152,7 @@ def from_client(error: BotoCoreError, doing: Doing, url: str) -> ReconcilerError
     where, said = f"cannot {doing} {url}", one_line(str(error)).rstrip(". ")
     match error:
         case found.NoCredentialsError():
-            return UserError(
+            return StoreRefusedError(
                 f"{where}: no credentials were found",
                 hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login).",
             )
@@ -150,17 +165,18 @@ def from_client(error: BotoCoreError, doing: Doing, url: str) -> ReconcilerError
             | found.ConfigNotFound()
             | found.ConfigParseError()
         ):
-            return UserError(f"{where}: {said}", hint="Correct the AWS profile or environment, or log in again.")
+            hint = "Correct the AWS profile or environment, or log in again."
+            return StoreRefusedError(f"{where}: {said}", hint=hint)
         case found.SSLError():
             hint = "Check the endpoint's certificate; AWS_CA_BUNDLE names authorities of your own."
-            return UserError(f"{where}: {said}", hint=hint)
+            return StoreRefusedError(f"{where}: {said}", hint=hint)
         case found.ConnectTimeoutError() | found.ReadTimeoutError():
             return RetryableError(f"{where}: no answer in time ({said})", hint=f"Check the network. {_AGAIN}")
         case found.HTTPClientError() | found.ConnectionError() | found.IncompleteReadError():
             hint = f"Check the endpoint, its name and the network. {_AGAIN}"
             return RetryableError(f"{where}: {_unreachable(error)}", hint=hint)
         case found.ParamValidationError() | found.InvalidRegionError():
-            return UserError(f"{where}: {said}", hint="Correct the location.")
+            return StoreRefusedError(f"{where}: {said}", hint="Correct the location.")
         case _:
             return RetryableError(f"{where}: {said}", hint=_AGAIN)
 

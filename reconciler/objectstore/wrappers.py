@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from reconciler.errors import BrokenInvariantError, ReconcilerError
+from reconciler.errors import BrokenInvariantError, MendFirstError, ReconcilerError, StoreRefusedError
 from reconciler.objectstore.register import KeepsVersions
 from reconciler.runtime.effects import is_noted, ms_since, note, now
 
@@ -73,6 +74,33 @@ class WrappedStore:
     def probe(self) -> Sequence[str]:
         """Return what this store does not honour of the conditions."""
         return self.inner.probe()
+
+
+class UnmistakenStore(WrappedStore):
+    """A store to look for damage in: what it refuses is no `UserError`, which would be taken for damage."""
+
+    def get(self, key: str) -> Stored | None:
+        """Return the object, or `None` where there is none."""
+        with _unmistaken():
+            return self.inner.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return at most `length` bytes from `start`."""
+        with _unmistaken():
+            return self.inner.get_range(key, start, length)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield what lies under `prefix`, sorted by key."""
+        with _unmistaken():
+            yield from self.inner.list(prefix)
+
+
+@contextmanager
+def _unmistaken() -> Iterator[None]:
+    try:
+        yield
+    except StoreRefusedError as error:
+        raise MendFirstError(error.message, hint=error.hint) from error
 
 
 # A store whose requests are counted.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, StoreRefusedError, UserError
 from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
@@ -79,6 +79,7 @@ def test_who_may_only_read_is_told_what_is_missing(doing: str, settings: StoreSe
 @pytest.mark.parametrize("doing", ["read", "read part of"])
 def test_who_may_not_read_is_told(doing: str, settings: StoreSettings) -> None:
     error = told(CALLS[doing], replace(settings, credentials=credentials_of("nobody")))
+    assert isinstance(error, StoreRefusedError)
     assert "access denied" in error.message
     assert "s3:GetObject" in error.hint
 
@@ -108,6 +109,14 @@ def test_the_probe_finds_a_bucket_nobody_may_delete_from(s3_server: S3Server, pr
     proxy.on("DELETE", Refused(403, "AccessDenied"))
     error = told(lambda store: store.probe(), s3_server.settings("probe", endpoint=proxy.endpoint))
     assert "s3:DeleteObject" in error.hint
+
+
+@pytest.mark.parametrize("doing", ["read", "read part of"])
+def test_what_is_not_s3_and_answers_all_the_same_is_named(doing: str, settings: StoreSettings, proxy: Proxy) -> None:
+    proxy.on("GET", Refused(200, "Welcome"), times=100)
+    error = told(CALLS[doing], replace(settings, endpoint=proxy.endpoint))
+    assert isinstance(error, StoreRefusedError)
+    assert error.message.endswith("what answers is not an S3 store: its answer has no ETag")
 
 
 def test_a_store_that_ignores_conditions_is_found_out(s3_server: S3Server, proxy: Proxy) -> None:

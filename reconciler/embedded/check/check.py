@@ -22,6 +22,7 @@ from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIO
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import UserError
+from reconciler.objectstore.wrappers import UnmistakenStore
 from reconciler.runtime.threads import SideBySide
 
 if TYPE_CHECKING:
@@ -136,7 +137,12 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     With its object storage, manifests are held against heads, whether they have what those say is uploaded, and against
     the segments that are there.
     Writers may be at work: what looks wrong is looked at again before it is said.
+
+    Raises:
+        MendFirstError: The store, or object storage, refuses these credentials: that is no damage.
     """
+    store = UnmistakenStore(store)
+    storage = None if storage is None else UnmistakenStore(storage)
     contents, stored = list_store(store)
     checked = Checked(objects=contents.objects, stored_bytes=contents.bytes)
     checked.add(_of_cluster_file(store, checked))

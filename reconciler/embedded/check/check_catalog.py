@@ -16,7 +16,7 @@ from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactio
 from reconciler.embedded.objects import get_gzipped
 from reconciler.embedded.segments.groups import Group, bounds_at, read_group
 from reconciler.embedded.segments.head import read_head
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.resources.address import check_full_name, check_namespace, split_name, tiers_of
 
@@ -69,7 +69,7 @@ def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
         for commit in ([] if snapshot is None else [snapshot]) + held.value["tail"]:
             fold.take(commit)
         fold.findings += _of_frame(held.value, fold.catalog)
-    except ReconcilerError as error:
+    except UserError as error:
         key = fold.keys[-1] if fold.keys else CATALOG
         return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, Place(key)),))
     except (KeyError, TypeError, AttributeError, ValueError) as error:

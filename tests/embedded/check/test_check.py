@@ -20,8 +20,9 @@ from reconciler.embedded.keys import CATALOG, CLUSTER, group_key, head_key, part
 from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.groups import commit_offsets
 from reconciler.embedded.segments.head import hand_over
-from reconciler.errors import UserError
+from reconciler.errors import MendFirstError, StoreRefusedError, UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.wrappers import WrappedStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import MirrorEntry
 from tests.embedded.samples import NOW, cluster_in, numbered, values
@@ -29,7 +30,7 @@ from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import ObjectStore, Stored
 
 ORDERS, CLICKS, GROUP, CHECKOUT = "shop:eu:orders", "clicks", "shop:billing", "checkout"
 ERROR, WARNING, NOTE = Severity
@@ -446,6 +447,37 @@ DAMAGES = {
     "another's file at the root": Damage(lambda c: c.store.put("notes.txt", b"x"), (Kind.FOREIGN,)),
     "another's file among heads": Damage(lambda c: c.store.put("heads/notes.txt", b"x"), (Kind.FOREIGN,)),
 }
+
+
+class DenyingStore(WrappedStore):
+    """Refuses to return some objects."""
+
+    def __init__(self, inner: ObjectStore, folder: str) -> None:
+        super().__init__(inner)
+        self.folder = folder
+
+    def get(self, key: str) -> Stored | None:
+        self.check(key)
+        return super().get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.check(key)
+        return super().get_range(key, start, length)
+
+    def check(self, key: str) -> None:
+        if key.startswith(self.folder):
+            raise StoreRefusedError(f"cannot read {key}: access denied", hint="Allow s3:GetObject.")
+
+
+FOLDERS = ["cluster.json", "catalog/", "catalog/0", "heads/", "pages/", "topics/", "groups/", "transactions/"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_a_store_refuses_to_return_is_no_damage(busy: EmbeddedCluster, folder: str) -> None:
+    for number in range(70):
+        busy.create_namespace(f"n{number}")
+    with pytest.raises(MendFirstError, match="access denied"):
+        check_cluster(DenyingStore(busy.store, folder), deep=True)
 
 
 PAGES = {Kind.PAGE_MISSING, Kind.PAGE_DAMAGED}
