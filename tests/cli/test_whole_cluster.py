@@ -402,7 +402,7 @@ def test_the_report_says_it_in_words(shop: Shop) -> None:
         "  topics      3 entries, written 20",
         " s ago",
         "comes back empty: none of its records were in object storage",
-        "Consumer groups: 2 of 2 go on where they were.",
+        "Consumer groups: 0 of 2 go on where they were, 2 are set back.",
         f"! reports: topic/west/{ORDERS}, partition 0: 6 is beyond the end: set to 4",
         f"! reports: its offsets of topic/west/{SESSIONS} are lost with the records",
         "Never kept, and lost:",

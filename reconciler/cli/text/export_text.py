@@ -15,6 +15,7 @@ from reconciler.runtime.text import bytes_text, counted, took
 if TYPE_CHECKING:
     from reconciler.importers.base import NotImported
     from reconciler.operations.export import Exported
+    from reconciler.operations.export_archives import GroupReturn
     from reconciler.operations.imports import Imported
     from reconciler.resources.address import Address
 
@@ -60,9 +61,8 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
         named = f"  {part.name:<10}  {counted(part.entries, 'entry', 'entries')}, written "
         said = "" if part.error is None else " (no use: see above)"
         yield line(f"{named}{_aged(part.written_ms, exported.now_ms)}{said}")
-    going_on = [group for group in archives.groups if group.offsets]
     if archives.groups:
-        yield line(f"Consumer groups: {len(going_on):,} of {len(archives.groups):,} go on where they were.")
+        yield line(_groups(archives.groups))
     clamped = [(group.group, address, each) for group in archives.groups for address, each in group.clamped]
     for group, address, each in clamped[:_SHOWN]:
         where = f"{address}, partition {each.partition}"
@@ -77,6 +77,16 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
         yield line(f"and {more:,} more (--format json has all)")
     yield line("Never kept, and lost:")
     yield from (line(f"  {said}") for said in NEVER_KEPT)
+
+
+def _groups(groups: Sequence[GroupReturn]) -> str:
+    """Say how many groups miss no record and read none twice, and what becomes of the others."""
+    back = sum(bool(group.clamped) for group in groups)
+    empty = sum(not group.offsets for group in groups)
+    going_on = len(groups) - back - empty
+    others = [f"{back:,} {'is' if back == 1 else 'are'} set back"] if back else []
+    others += [f"{empty:,} {'has' if empty == 1 else 'have'} lost all offsets"] if empty else []
+    return f"Consumer groups: {', '.join([f'{going_on:,} of {len(groups):,} go on where they were', *others])}."
 
 
 def _aged(at_ms: int, now_ms: int) -> str:
