@@ -231,6 +231,10 @@ class CountsPart(Part):
     pages: int
     parts: int
     records: int
+    segments: int = Field(
+        default=0, description="In object storage; some of their records may be among `records`, too."
+    )
+    remote_records: int = Field(default=0, description="Of these segments.")
     groups: int
     transactions: int
 

@@ -619,11 +619,18 @@ def _counts(checked: Checked) -> str:
         f"{counted(checked.partitions, 'partition')} written",
         counted(checked.parts, "part"),
         counted(checked.records, "record"),
+        *_remote_counts(checked),
         counted(checked.groups, "group"),
         counted(checked.transactions, "transaction"),
         f"{counted(checked.objects, 'object')} of {bytes_text(checked.stored_bytes)}",
     ]
     return ", ".join(parts)
+
+
+def _remote_counts(checked: Checked) -> Iterator[str]:
+    if checked.segments:
+        segments = counted(checked.segments, "segment")
+        yield f"{segments} with {counted(checked.remote_records, 'record')} in object storage"
 
 
 def _of_kind(findings: Sequence[CheckFinding]) -> Iterator[Line]:

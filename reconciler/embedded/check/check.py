@@ -101,6 +101,9 @@ class Checked:
     pages: int = 0
     parts: int = 0
     records: int = 0
+    segments: int = 0
+    """In object storage, as are `remote_records`."""
+    remote_records: int = 0
     groups: int = 0
     transactions: int = 0
     findings: list[CheckFinding] = field(default_factory=list)
@@ -128,6 +131,8 @@ class Checked:
         self.pages += looked.pages
         self.parts += looked.parts
         self.records += looked.records
+        self.segments += looked.segments
+        self.remote_records += looked.remote_records
         self.add(looked.findings)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.check.stored import Heads, Stored
+    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import Listed, ObjectStore
 
 
@@ -117,6 +118,9 @@ class Looked:
     parts: int = 0
     bytes: int = 0
     records: int = 0
+    segments: int = 0
+    """In object storage, as are these records."""
+    remote_records: int = 0
     end: int | None = None
     topic_id: str = ""
     topic: str | None = None
@@ -125,6 +129,11 @@ class Looked:
     """Of what is open in it: transactional id → producer epoch."""
     named: list[str] = field(default_factory=list)
     """The objects it names."""
+
+    def count(self, manifest: Manifest) -> None:
+        """Add what a manifest names."""
+        self.segments += manifest.segments
+        self.remote_records += manifest.records
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +204,7 @@ class PartitionCheck:
             findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
             findings += judge_source(entry, head, place)
             if self.remote is not None:
-                findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch)
+                findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch, count=looked.count)
         looked.findings, looked.end = tuple(findings), head.end
         return looked, held.version
 

@@ -265,8 +265,13 @@ class RemoteCheck:
     lost: frozenset[str] = frozenset()
     """Topics, by full name, that are known not to be this cluster's: nothing is said of each partition then."""
 
-    def look(self, catalog: Catalog, head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
-        """Yield what is wrong with the remote tier of a partition; `place` and `epoch` are those of its head."""
+    def look(
+        self, catalog: Catalog, head: Head, place: Place, *, epoch: int, count: Callable[[Manifest], None]
+    ) -> Iterator[CheckFinding]:
+        """Yield what is wrong with the remote tier of a partition; `place` and `epoch` are those of its head.
+
+        `count` is told the manifest, where it is the cluster's own.
+        """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return
         tiering = tiering_of(catalog, place.topic, self.cluster_id)
@@ -290,6 +295,7 @@ class RemoteCheck:
             what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
             yield CheckFinding(Kind.MANIFEST_FOREIGN, what, there, _alone(head, head.start))
             return
+        count(manifest)
         yield from judge_manifest(manifest, head, there)
         if manifest.segments:
             listed = list_below(self.storage, f"{partition.place}/")

@@ -66,6 +66,13 @@ def test_what_lies_in_object_storage_alone_is_no_fault(with_storage: bool) -> No
     assert found(it, with_storage=with_storage) == []
 
 
+def test_what_lies_in_object_storage_is_counted() -> None:
+    it = evicted()
+    checked = check_cluster(it.store, storage=it.storage)
+    assert (checked.parts, checked.records) == (5, 5)
+    assert (checked.segments, checked.remote_records) == (len(it.segments()), 19)
+
+
 def test_a_topic_that_was_switched_off_either_way_is_no_fault() -> None:
     for policy in ("retain", "delete"):
         it = evicted()
