@@ -49,6 +49,15 @@ def test_init_says_what_it_made_and_what_comes_next(call: Call, tmp_path: Path) 
     assert "reconciler plan" in said.out.splitlines()[-1]
 
 
+@pytest.mark.parametrize(("location", "wrong"), [("s3://bucket/a b", "' '"), ("s3://bucket/a#b", "'#'")])
+def test_init_names_the_character_that_the_location_of_a_state_cannot_have(
+    call: Call, location: str, wrong: str
+) -> None:
+    refused = call("init", "--state", location)
+    assert refused.code == 1
+    assert f"{location!r} is not a place for a state: it has {wrong} in it" in refused.err
+
+
 def test_init_overwrites_nothing(call: Call) -> None:
     said = call("init")
     assert said.code == 1
@@ -356,7 +365,13 @@ def test_records_go_in_and_come_out(applied: Call) -> None:
 def test_topics_and_namespaces_are_listed_and_described(applied: Call) -> None:
     topics = follows("topics", applied("topic", "list", "--format", "json"))["topics"]
     assert [topic["address"] for topic in topics] == [TOPIC]
-    assert applied("topic", "list", "topic/west/other*").out == "There are no topics.\n"
+    for pattern, said in {
+        "topic/west/other*": "No topic matches 'topic/west/other*'.",
+        "west": "No topic matches 'west'; did you mean 'topic/west/*'?",
+        "cluster/west": "No topic matches 'cluster/west'; did you mean 'topic/west/*'?",
+        "west/shop:*": "No topic matches 'west/shop:*'; did you mean 'topic/west/shop:*'?",
+    }.items():
+        assert applied("topic", "list", pattern).out == f"{said}\n"
     namespaces = follows("namespaces", applied("namespace", "list", "--format", "json"))["namespaces"]
     assert namespaces == [{"address": "namespace/west/shop", "topics": 1, "configs": {"retention.ms": "2592000000"}}]
     assert "retention.ms 30d" in applied("namespace", "list").out

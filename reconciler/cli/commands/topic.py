@@ -170,7 +170,7 @@ def list_command(
     def lines() -> list[Line]:
         from reconciler.cli.text.topics_text import topics_text
 
-        return topics_text(rows, sizes=sizes)
+        return topics_text(rows, pattern, sizes=sizes)
 
     def document() -> TopicsDocument:
         from reconciler.cli.json.clusters_json import TopicsDocument

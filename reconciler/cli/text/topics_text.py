@@ -482,10 +482,19 @@ def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
     return plain_table(("address", "topics", "configs"), cells, numbers=(1,))
 
 
-def topics_text(rows: Sequence[TopicShown], *, sizes: bool) -> list[Line]:
-    """Return a table of topics; with `sizes` also what they hold, as far as it was measured."""
+def _no_match(pattern: str) -> str:
+    """Say that no address matches, and what would where the pattern is no part of an address."""
+    kind, _, rest = pattern.partition("/")
+    if kind in {"topic", "mirror"} or "*" in kind:
+        return f"No topic matches {pattern!r}."
+    name = rest if kind == "cluster" else pattern
+    return f"No topic matches {pattern!r}; did you mean 'topic/{name}{'' if '/' in name else '/*'}'?"
+
+
+def topics_text(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes: bool) -> list[Line]:
+    """Return a table of topics that match; with `sizes` also what they hold, as far as it was measured."""
     if not rows:
-        return [line("There are no topics.")]
+        return [line("There are no topics." if pattern is None else _no_match(pattern))]
     headings = ["address", "partitions", "replicas"]
     cells: list[list[str]] = [[row.address, _known(row.partitions), _known(row.replication_factor)] for row in rows]
     if sizes:
