@@ -77,7 +77,9 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
         hint = "Write file://folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
-        raise UserError(f"{location!r} is not a place for a state", hint=hint)
+        wrong = re.search(r"[\s#'\"]", location)
+        why = f": it has {wrong[0]!r} in it" if wrong is not None else ""
+        raise UserError(f"{location!r} is not a place for a state{why}", hint=hint)
     texts = {
         folder / "reconciler.yaml": workspace_text(folder, location),
         folder / "manifests" / "example.yaml": _EXAMPLE.format(schema=SCHEMA, clusters=_CLUSTERS),
