@@ -29,6 +29,8 @@ class Marker:
     digest: str = ""
     items: int | None = None
     """How many things are reported: actions, findings, errors. `None`: an older version, which did not say."""
+    approvers: int = 0
+    """How many people must approve what is reported."""
 
     @property
     def line(self) -> str:
@@ -38,6 +40,7 @@ class Marker:
             "environment": comment_safe(self.environment or ""),
             "digest": self.digest,
             "items": "" if self.items is None else str(self.items),
+            "approvers": str(self.approvers or ""),
         }
         said = "".join(f" {name}={value}" for name, value in fields.items() if value)
         return f"<!-- reconciler:{self.command}{said} -->"
@@ -60,13 +63,14 @@ def marker_of(text: str) -> Marker | None:
     fields = dict(pair.split("=", 1) for pair in found[2].split())
     if "workspace" not in fields:
         return None
-    items = fields.get("items", "")
+    items, approvers = fields.get("items", ""), fields.get("approvers", "")
     return Marker(
         found[1],
         fields["workspace"],
         fields.get("environment"),
         fields.get("digest", ""),
         int(items) if items.isdecimal() else None,
+        int(approvers) if approvers.isdecimal() else 0,
     )
 
 

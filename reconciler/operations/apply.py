@@ -72,6 +72,8 @@ class ApplyOptions(RunOptions):
     """The pull request whose plan was approved."""
     approved_ms: int | None = None
     """When it was approved there."""
+    approvers: int = 0
+    """How many people its plan asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
         options,
         approved_digest=found.digest,
         approved_ms=found.at_ms,
+        approvers=found.approvers,
         approved_by=found.by,
         pull_request=found.url or options.pull_request,
     )
@@ -315,7 +318,7 @@ class _Applying:
         """Refuse what too few approved. Who approved the run that this one finishes, approved its rest."""
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
         request = None if self._options.approved_in is None else self._options.pull_request
-        check_approvers(planned.plan, self._work.loaded.workspace.spec.guards, names, request=request)
+        check_approvers(planned.plan, self._work.guards, names, request=request, at_least=self._options.approvers)
 
     def _check_errors(self, planned: Planned) -> None:
         if planned.plan.errors:

@@ -27,6 +27,8 @@ class ApprovedRequest:
     """Of the pull request."""
     at_ms: int
     """When the last of them agreed."""
+    approvers: int
+    """How many the plan asked for: the base may have asked for more than the files do after the merge."""
 
 
 def approved_request(invocation: Invocation, workspace: str, environment: str | None, asked: Asked) -> ApprovedRequest:
@@ -61,7 +63,8 @@ def approved_request(invocation: Invocation, workspace: str, environment: str | 
             message = f"pull request {request.number} is not approved as it is now: {said}"
             raise BlockedError(message, hint=f"Have it approved, then run this again: {request.url}")
         by = tuple(sorted({each.by for each in counting}))
-        return ApprovedRequest(digest, by, request.url, max(each.at_ms for each in counting))
+        at_ms = max(each.at_ms for each in counting)
+        return ApprovedRequest(digest, by, request.url, at_ms, 0 if marker is None else marker.approvers)
     finally:
         forge.close()
 

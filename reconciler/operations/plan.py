@@ -34,6 +34,7 @@ from reconciler.operations.steps.recorded import Remembered, remember, warn_of_o
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
+from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.checks.mirror_checks import topics_cut
 from reconciler.planning.plan import Base, Plan, PlanInput
 from reconciler.planning.resolve.cluster_values import given_up
@@ -134,7 +135,12 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
 
             measures = with_diverged(work.providers, draft.actions, measures)
     found = planner.judge(draft, measures)
-    placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
+    placed = replace(
+        found,
+        errors=located(found.errors, work.loaded),
+        warnings=(*work.lowered_guards(), *located(found.warnings, work.loaded)),
+        approvers=approvers_asked(found.actions, work.guards)[0],
+    )
     return Decided(placed, snapshot, record, seen, remembered, given.mounted_elsewhere)
 
 
@@ -150,7 +156,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         recoveries={} if wanted.is_destroy else recoverables(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
-        guards=workspace.spec.guards,
+        guards=work.guards,
         spark=workspace.spec.spark,
         selection=selection(invocation, work.select, work.loaded),
         me=work.me(snapshot.lineage if snapshot else ""),

@@ -135,6 +135,8 @@ class Plan:
     """The serial of the state this goes back to; `None`: it leads to what the files say."""
     digest: str = ""
     """sha256 over the canonical actions, hexadecimal."""
+    approvers: int = 0
+    """How many people must have approved it: what the base of a pull request asks for counts, too."""
 
     @property
     def blocked(self) -> tuple[Action, ...]:

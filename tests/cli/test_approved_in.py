@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from reconciler.objectstore.directory import DirectoryStore
 from tests.cli.conftest import Call
+from tests.cli.test_git import ENVIRON
 from tests.embedded.deaths import opened
 from tests.servers.forge import KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, Review, Said, enter
 
@@ -239,6 +241,53 @@ def test_a_job_that_is_run_again_does_not_bring_back_what_was_undone_since_unles
     forge.reviews.append(Review("bob", at="2999-01-01T00:00:00Z"))
     assert apply(call)[0] == 0
     assert is_done(call)
+
+
+def commit(folder: Path) -> None:
+    (folder / ".gitignore").write_text(".clusters\n.reconciler\n")
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "x")):
+        subprocess.run(["git", "-C", str(folder), *arguments], env=ENVIRON, check=True)
+
+
+def test_a_change_that_asks_for_fewer_approvers_is_held_to_what_its_base_asks_for_also_after_the_merge(
+    forge: ForgeServer, planned: Said, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
+    (tmp_path / "reconciler.yaml").write_text(workspace + "spec: {guards: {approvals: {data-loss: 2}}}\n")
+    assert call("apply", "--yes").code == 0
+    with opened(DirectoryStore(tmp_path / ".clusters/west")).producer() as producer:
+        producer.send("refunds", "a refund")
+    commit(tmp_path)
+    allow = '[{action: "delete:topic/west/refunds", until: 2999-12-31, reason: moved}]'
+    (tmp_path / "reconciler.yaml").write_text(f"{workspace}spec: {{guards: {{allow: {allow}}}}}\n")
+    (tmp_path / "manifests" / "refunds.yaml").unlink()
+    with monkeypatch.context() as before_the_merge:
+        before_the_merge.setenv("RECONCILER_BASE", "HEAD")
+        planned.body = call("plan", "--format", "markdown").out
+    assert "this change lowers guards.approvals of data-loss from 2 to none" in planned.body
+    assert "this change adds guards.allow: delete:topic/west/refunds until 2999-12-31" in planned.body
+    assert "apply asks for 2 approvers" in planned.body
+    forge.merged_as, forge.reviews = MERGE, [Review("anna")]
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert "2 people must have approved this plan, as its comment says, and anna did" in err
+    forge.reviews.append(Review("bob"))
+    assert apply(call)[0] == 0
+
+
+@pytest.mark.parametrize("forge", ["github"], indirect=True)
+def test_a_workspace_file_of_the_base_that_cannot_be_read_is_told_in_the_plan(
+    forge: ForgeServer, planned: Said, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del forge, planned
+    good = (tmp_path / "reconciler.yaml").read_text()
+    (tmp_path / "reconciler.yaml").write_text("kind: [")
+    commit(tmp_path)
+    (tmp_path / "reconciler.yaml").write_text(good)
+    monkeypatch.setenv("RECONCILER_BASE", "HEAD")
+    said = call("plan", "--format", "markdown")
+    assert said.code == 0
+    assert "whether this change lowers guards.approvals is not known" in said.out
 
 
 def test_a_forge_that_does_not_let_us_look_is_named_and_nothing_is_done(

@@ -289,7 +289,7 @@ def _heading(count: int, title: str) -> list[str]:
 def _head(plan: Plan) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
-        Marker("plan", plan.workspace, plan.environment, plan.digest, _items(plan)).line,
+        Marker("plan", plan.workspace, plan.environment, plan.digest, _items(plan), plan.approvers).line,
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),

@@ -285,15 +285,19 @@ def check_file_digest(document: PlanDocument, expected: str, shown: str) -> None
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
 
 
-def check_approvers(plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None) -> None:
+def check_approvers(
+    plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None, at_least: int = 0
+) -> None:
     """Refuse a plan that fewer people approved than the workspace asks for. Nobody counts twice, however he is written.
 
-    `request`: the pull request whose approvals count, where no others do.
+    `request`: the pull request whose approvals count, where no others do. `at_least`: what the plan in it asked for.
 
     Raises:
         BlockedError: There are too few.
     """
     asked, because = approvers_asked(plan.actions, guards)
+    if at_least > asked and not plan.is_empty:
+        asked, because = at_least, ("this plan, as its comment says",)
     given = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
     if len(given) < asked:
         who = f"{first_few(given)} did" if given else "no approver is named"

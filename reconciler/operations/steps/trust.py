@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.manifests.files import is_outside
-from reconciler.manifests.load import Loaded, load
+from reconciler.manifests.load import Loaded, load, load_workspace
 from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, plaintext_of
 from reconciler.resources.address import matches
@@ -30,6 +30,7 @@ from reconciler.resources.configs import SECRET_REFERENCE
 if TYPE_CHECKING:
     from reconciler.manifests.overlays import Variables
     from reconciler.operations.steps.invocation import Base, Invocation, Select
+    from reconciler.resources.workspace import Guards
 
 
 class SentSecret(NamedTuple):
@@ -97,6 +98,25 @@ class Trust:
         return self._base is not None
 
     @cached_property
+    def base_guards(self) -> Guards | None:
+        """The guards of the base; `None`: this is no pull request, or it makes the workspace.
+
+        Raises:
+            UserError: The base cannot be read.
+        """
+        if self._base is None:
+            return None
+        folder = self._base.of(self.loaded.folder)
+        if not (folder / "reconciler.yaml").is_file():
+            return None
+        variables = self._variables_of_base()
+        base = load_workspace(folder, environment=self.select.environment, variables=variables, within=self._base.files)
+        return base.spec.guards
+
+    def _variables_of_base(self) -> Variables:
+        return replace(self.variables, files=tuple(map(self._of_base, self.variables.files)))
+
+    @cached_property
     def _known(self) -> _Known:
         if self._base is None:
             return _Known(self.loaded.workspace.spec.references.allow, self.recorded())
@@ -104,7 +124,7 @@ class Trust:
         if not (folder / "reconciler.yaml").is_file():
             return _Known((), {})
         try:
-            variables = replace(self.variables, files=tuple(map(self._of_base, self.variables.files)))
+            variables = self._variables_of_base()
             base = load(folder, environment=self.select.environment, variables=variables, within=self._base.files)
         except UserError as error:
             message = f"the base of this pull request cannot be read: {error.message}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,8 @@ from reconciler.operations.steps.invocation import (
     workspace_folder,
 )
 from reconciler.operations.steps.trust import Trust, refuse_plaintext
+from reconciler.planning.checks.guards import lowered, with_base
+from reconciler.planning.findings import Finding
 from reconciler.planning.plan import Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
@@ -33,7 +36,7 @@ from reconciler.resources.address import Address, address_of, cluster_of, full_n
 from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
-from reconciler.resources.workspace import SparkSpec, Workspace
+from reconciler.resources.workspace import Guards, SparkSpec, Workspace
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import read_snapshot, snapshot_of
 
@@ -201,6 +204,22 @@ class Work(Site):
         """Which secrets may go where."""
         variables = variables_of(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """The guards that hold: in a pull request no fewer approvers are asked for than its base asks for."""
+        with suppress(UserError):  # a plan says that, and shows the guards as they are
+            return with_base(self.loaded.workspace.spec.guards, self.trust.base_guards)
+        return self.loaded.workspace.spec.guards
+
+    def lowered_guards(self) -> tuple[Finding, ...]:
+        """Return what a pull request takes from the guards of its base, or that this cannot be told."""
+        try:
+            base = self.trust.base_guards
+        except UserError as error:
+            message = f"whether this change lowers guards.approvals is not known: {error.message}"
+            return (Finding(None, None, message, error.hint, is_of_approval=True),)
+        return () if base is None else tuple(lowered(self.loaded.workspace.spec.guards, base))
 
     def _check(self, cluster: Cluster) -> None:
         self.trust.check(cluster)

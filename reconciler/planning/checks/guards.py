@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never, get_args
 
 from reconciler.planning.actions import (
     Action,
@@ -344,6 +344,42 @@ def _asked(risk: Risk, guards: Guards) -> int:
     order = list(Risk)
     found = (count for name, count in guards.approvals.items() if order.index(Risk(name)) <= order.index(risk))
     return max(found, default=0)
+
+
+def with_base(guards: Guards, base: Guards | None) -> Guards:
+    """Return the guards that hold for a pull request: it asks for no fewer approvers than its base does."""
+    if base is None:
+        return guards
+    risks: dict[_Asking, int] = {name: max(_asked(Risk(name), base), _asked(Risk(name), guards)) for name in _ASKING}
+    return guards.model_copy(update={"approvals": {name: count for name, count in risks.items() if count}})
+
+
+def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
+    """Yield what a pull request takes from the guards of its base, for those who approve it."""
+    for name in _ASKING:
+        before, now = _asked(Risk(name), base), _asked(Risk(name), guards)
+        if now < before:
+            yield Finding(
+                None,
+                None,
+                f"this change lowers guards.approvals of {name} from {before} to {now or 'none'}",
+                "What the base asks for counts until this is merged.",
+                is_of_approval=True,
+            )
+    added = [f"{each.action} until {each.until}" for each in guards.allow if each not in base.allow]
+    if added:
+        yield Finding(
+            None,
+            None,
+            f"this change adds guards.allow: {first_few(added)}",
+            "Approve it only if each of them may be done.",
+            is_of_approval=True,
+        )
+
+
+_Asking: TypeAlias = Literal["disruptive", "irreversible", "data-loss"]
+_ASKING: Final[tuple[_Asking, ...]] = get_args(_Asking)
+"""The risks for which a workspace may ask for approvers."""
 
 
 def warnings_of_approvals(review: Review) -> Iterator[Finding]:
