@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.operations.mirrors.mirror_views import (
     Named,
@@ -254,7 +255,7 @@ class Readying:
         own = next(iter(links.mirrors(name=named.name)), None)
         status = MirrorStatus.REGULAR if own is None else own.status
         try:
-            self._check_step(named, status, "")
+            self._check_step(named, status, "", None if own is None else own.link)
         except UserError as error:
             if own is not None:
                 error.hint = f"{error.hint} {_asked_of_source(own)}"
@@ -310,6 +311,8 @@ class Readying:
         try:
             peer = stopped.only()
         except UserError as error:
+            if not stopped.found:
+                self._check_links(named, own)
             if own is not None and len(stopped.found) <= 1:
                 other = address_of("mirror", own.source_cluster, own.source)
                 way = f"reconciler mirror restore {other}"
@@ -317,6 +320,19 @@ class Readying:
             raise
         self._check_source(named, peer.cluster, peer.link)
         return peer
+
+    def _check_links(self, named: Named, own: MirrorSeen | None) -> None:
+        """Refuse what cannot be restored for the link alone: of a stopped mirror, or of what has stopped mirrors."""
+        if own is not None:
+            self._check_sides(named, own.link, own.source_cluster)
+            return
+        over = self.over.get(named)
+        for cluster in sorted(self.site.clusters):
+            with suppress(RetryableError, NotAuthorizedError):
+                for mirror in self.site.providers[cluster].links.mirrors(source=named.name):
+                    is_of_it = mirror.source_cluster == named.cluster and mirror.status is MirrorStatus.STOPPED
+                    if is_of_it and (over is None or mirror.link in over):
+                        self._check_sides(named, mirror.link, cluster)
 
     def _check_keeps(self, named: Named) -> None:
         if self.keeps_diverged:
@@ -340,15 +356,17 @@ class Readying:
         if is_suspended and self.verb == PROMOTE:
             message = f"{named.address} is PAUSED: cannot promote while a reversal is suspended"
             raise UserError(message, hint="Possible in this state: resume, failover.")
-        self._check_step(named, seen.status, REVERSAL_SUSPENDED if is_suspended and self.verb == "resume" else "")
+        condition = REVERSAL_SUSPENDED if is_suspended and self.verb == "resume" else ""
+        self._check_step(named, seen.status, condition, seen.link)
 
-    def _check_step(self, named: Named, status: MirrorStatus, condition: str) -> None:
+    def _check_step(self, named: Named, status: MirrorStatus, condition: str, link: str | None) -> None:
         try:
             MIRROR.step(status, self.verb, condition=condition)
         except UserError as error:
             said = error.message.removeprefix("mirror: ")
             roles = self.site.providers[named.cluster].capabilities.mirror_states
-            legal = legal_words(legal_verbs(status, roles))
+            over = next((each for each in self._links(named.cluster) if each.name == link), None)
+            legal = legal_words(legal_verbs(status, roles, over))
             hint = f"Possible in this state: {legal}." if legal else error.hint
             hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
             raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error

@@ -10,6 +10,7 @@ from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserE
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.clusters.mounts import MountSite, ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
+from reconciler.operations.steps.transitions import is_both_ways
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED, LinkSeen, MirrorSeen, Position, Positions, Trouble
 from reconciler.runtime.text import did_you_mean, nearest_spelling
@@ -82,9 +83,10 @@ _TYPED: Final[Mapping[str, str]] = {
 """How a verb is asked whose command is called otherwise."""
 
 
-def legal_verbs(status: MirrorStatus, roles: Iterable[str]) -> tuple[str, ...]:
-    """Return the verbs that may be asked for in a state where a mirror can have these roles."""
-    lacking = () if "reversed" in roles else TWO_SIDED - {"promote"}
+def legal_verbs(status: MirrorStatus, roles: Iterable[str], link: LinkSeen | None) -> tuple[str, ...]:
+    """Return the verbs that may be asked for in a state where a mirror can have these roles, over its link."""
+    can_swap = "reversed" in roles and (link is None or is_both_ways(link))
+    lacking = () if can_swap else TWO_SIDED - {"promote"}
     return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
 
 
@@ -293,7 +295,15 @@ def describe_mirrors(reach: MountSite, addresses: Sequence[str]) -> tuple[Mirror
     lags = Lags(site)
     found = [_found(reach, site, named) for named in mirrors_named(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirror_states for seen in found}
-    return tuple(MirrorRow(seen, lags.of(seen), legal_verbs(seen.status, roles[seen.cluster])) for seen in found)
+    links = {(name, link.name): link for name in roles for link in site.providers[name].links.links()}
+    return tuple(
+        MirrorRow(
+            seen,
+            lags.of(seen),
+            legal_verbs(seen.status, roles[seen.cluster], links.get((seen.cluster, seen.link))),
+        )
+        for seen in found
+    )
 
 
 def mirror_errors(reach: MountSite, addresses: Sequence[str]) -> MirrorErrors:

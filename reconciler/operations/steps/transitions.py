@@ -299,9 +299,12 @@ def check_sides(what: str, link: str, here: Side, there: Side) -> None:
     """
     way_out = "Promote or fail over, and link the other way."
     for side, other in ((here, there), (there, here)):
-        spec = next((each.declared.spec for each in side.links if each.name == link), None)
+        spec, of_other = (
+            next((each.declared.spec for each in half.links if each.name == link), None) for half in (side, other)
+        )
         if spec is None or spec.source != other.cluster:
-            message = f"{what}: link {link} has no half on cluster {side.cluster}"
+            mode = "" if of_other is None else f", its mode on cluster {other.cluster} is {of_other.mode}"
+            message = f"{what}: link {link} has no half on cluster {side.cluster}{mode}"
             raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
         if spec.mode != "bidirectional":
             raise UserError(f"{what}: link {link} of cluster {side.cluster} is not bidirectional", hint=way_out)
