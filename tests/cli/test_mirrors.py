@@ -421,8 +421,10 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     at = ("--cluster", f"east=file://{twins.folder}/.clusters/east")
     without = twins.typed("mirror", "failover", ORDERS, "--yes", *at)
     assert (without.code, "--no-state" in without.err) == (64, True)
-    wrong = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", "east=ftp://x")
-    assert (wrong.code, "does not say where an embedded cluster is" in wrong.err) == (1, True)
+    for url in ("ftp://x", "127.0.0.1:9092"):
+        wrong = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={url}")
+        assert (wrong.code, "does not say where an embedded cluster is" in wrong.err) == (1, True)
+        assert "How a Kafka cluster is reached takes a manifest" in wrong.err
     nowhere = f"file://{twins.folder}/.clusters/eats"
     misspelt = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={nowhere}")
     assert (misspelt.code, f"cluster east is not there: nothing is at {nowhere}" in misspelt.err) == (1, True), misspelt

@@ -367,7 +367,11 @@ def _cluster_at(name: str, url: str) -> Cluster:
         return Cluster.model_validate({"metadata": {"name": name}, "spec": {"embedded": {"root": {"url": url}}}})
     except ValueError as error:
         message = f"{name}={url} does not say where an embedded cluster is"
-        raise UserError(message, hint="Write it as east=s3://bucket/clusters/east or east=file:///folder.") from error
+        hint = (
+            "Write it as east=s3://bucket/clusters/east or east=file:///folder. How a Kafka cluster is reached takes a "
+            "manifest: declare it in a workspace, or name a state that has it with --state."
+        )
+        raise UserError(message, hint=hint) from error
 
 
 def edge_of(
