@@ -429,7 +429,7 @@ def _prefix(run: str) -> str:
 RUN_FORMAT: Final = "reconciler.run/1"
 RESULT_FORMAT: Final = "reconciler.result/1"
 _RESULT_ATTEMPTS: Final = 3
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 8
 """Files of runs that are read side by side."""
 
 
@@ -547,16 +547,23 @@ def read_end(store: ObjectStore, run: str) -> RunEnd | None:
         return None
 
 
-def read_runs(store: ObjectStore, *, at_most: int) -> tuple[RunFile, ...]:
+def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile], bool]) -> tuple[RunFile, ...]:
     """Return what the last runs set out to do, those too that were killed: one LIST, and a GET for each of them.
 
-    Ids grow with time, so the last ones are told by their names; their order is that in which they had the lease.
+    Ids grow with time, so the last ones are told by their names; where one is too old, those before it are not read.
+    Their order is that in which they had the lease.
     """
     end = "/run.json"
     keys = (listed.key for listed in store.list(RUNS_PREFIX) if listed.key.endswith(end))
-    names = sorted(key.removeprefix(RUNS_PREFIX).removesuffix(end) for key in keys)[-at_most:]
+    names = sorted((key.removeprefix(RUNS_PREFIX).removesuffix(end) for key in keys), reverse=True)[:at_most]
+    found: list[RunFile] = []
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="runs") as threads:
-        found = [file for file in threads.map(partial(read_run, store), names) if file is not None]
+        for first in range(0, len(names), _AT_ONCE):
+            some = threads.map(partial(read_run, store), names[first : first + _AT_ONCE])
+            read = [file for file in some if file is not None]
+            found += read
+            if any(map(is_too_old, read)):
+                break
     return tuple(sorted(found, key=lambda file: (-file.epoch, file.run)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +11,20 @@ import pytest
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult
 from reconciler.applying.ports import RunPorts
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.journal import ActionEnded, ActionRefused, Entry, Intent, Journal, read_journal
+from reconciler.state.journal import (
+    ActionEnded,
+    ActionRefused,
+    Entry,
+    Intent,
+    Journal,
+    read_journal,
+    read_runs,
+    write_run,
+)
 from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
 from tests.embedded.stores import WatchedStore
-from tests.state.samples import claim
+from tests.state.samples import claim, run_file
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
@@ -145,3 +154,12 @@ def test_an_idle_lease_costs_one_write_every_fifteen_seconds_and_no_reads() -> N
             assert len(store.calls) == store.count("swap", "lockfile.json")
 
     simulate(run())
+
+
+def test_of_many_runs_only_the_last_are_read_down_to_one_that_is_too_old() -> None:
+    store = MemoryStore()
+    for number in range(100):
+        write_run(store, replace(run_file(f"run-{number:03}", epoch=number), base_serial=number))
+    found = read_runs(store, at_most=100, is_too_old=lambda file: file.base_serial < 90)
+    assert [file.base_serial for file in found] == list(range(99, 83, -1))
+    assert len(read_runs(store, at_most=20, is_too_old=lambda _: False)) == 20

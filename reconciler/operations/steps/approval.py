@@ -95,6 +95,15 @@ class ApprovalUse:
         is_later = self.since_ms is not None and _ms_of(run.started) >= self.since_ms
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
+    def is_after(self, run: RunFile) -> bool:
+        """Tell whether a run was begun so long before the approval that no earlier one can be a use of it."""
+        known = []
+        if self.since_ms is not None:
+            known.append(_ms_of(run.started) < self.since_ms - _CLOCKS_MS)
+        if self.since_serial is not None:
+            known.append(run.base_serial < self.since_serial)
+        return bool(known) and all(known)
+
     @property
     def hint(self) -> str:
         """Say how the plan is done once more."""
@@ -166,7 +175,7 @@ class Approved:
         if is_of_file and _base(self.document) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
         if self.use is not None and not now.is_empty:
-            _check_unused(self.use, _runs_of(store, self.document.digest), now, basis, store)
+            _check_unused(self.use, _runs_of(store, self.document.digest, self.use), now, basis, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +196,7 @@ class ApprovedDigest:
         """
         if now.is_empty:
             return ApprovalCheck(SameOrLess())
-        runs = _runs_of(store, self.digest)
+        runs = _runs_of(store, self.digest, self.use)
         if now.digest == self.digest:
             _check_unused(self.use, runs, now, basis, store)
             return ApprovalCheck(SameOrLess())
@@ -205,9 +214,9 @@ class ApprovedDigest:
         return held
 
 
-def _runs_of(store: ObjectStore, approved: str) -> tuple[RunFile, ...]:
+def _runs_of(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[RunFile, ...]:
     """Return the runs that began what was approved with a digest, or a rest of it; the newest first."""
-    runs = read_runs(store, at_most=_RUNS_BACK)
+    runs = read_runs(store, at_most=_RUNS_BACK, is_too_old=use.is_after)
     return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 
@@ -253,7 +262,9 @@ def _ms_of(started: str) -> int:
         return 0
 
 
-_RUNS_BACK: Final = 1_000
+_CLOCKS_MS: Final = 3_600_000
+"""By so much the clock of a runner may be behind that of the forge."""
+_RUNS_BACK: Final = 200
 """So many runs are looked through for those of an approved plan."""
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
