@@ -414,7 +414,10 @@ class TopicProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """One batch of a stream. Published again it changes nothing; the numbers of a stream only grow."""
+    """One batch of a stream. Published again it changes nothing; the numbers of a stream only grow.
+
+    Under one number there are always the same records.
+    """
 
     stream: str
     number: int
@@ -422,10 +425,14 @@ class NumberedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StagedAppend:
-    """New records that a task wrote under fresh names since `put_ms`, by partition: picklable, small."""
+    """New records that a task wrote under fresh names since `put_ms`, by partition: picklable, small.
+
+    `given` counts and sums what the task was given, whatever partitions and times that got here.
+    """
 
     put_ms: int
     parts: tuple[Staged, ...]
+    given: Digest = Digest()
 
 
 class AppendSink(Protocol):
@@ -457,7 +464,8 @@ class AppendSink(Protocol):
 
         Raises:
             ProducerFencedError: Another writer of the same stream took over; nothing is readable.
-            UserError: The topic is gone, or a mirror by now; nothing is readable.
+            UserError: The topic is gone, or a mirror by now; or the stream has published a later batch, or other
+                records under this number. Nothing is readable.
             RetryableError: It was not possible in time. Of a numbered batch: publish the same again.
         """
         ...

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from reconciler.embedded.acl import Permissions, check_writing, topic_shown
 from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, route, written
 from reconciler.embedded.clients.topic_sink import staged_parts
 from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-from reconciler.embedded.clients.transactions import appends_id, finish, read_transaction
+from reconciler.embedded.clients.transactions import Batch, appends_id, finish, read_transaction
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.objects import check_shared
@@ -23,16 +26,15 @@ from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.errors import UserError
-from reconciler.records.hashes import RUN, Spread
-from reconciler.records.log import NumberedBatch, StagedAppend
+from reconciler.records.hashes import RUN, Spread, digest_of
+from reconciler.records.log import Digest, NumberedBatch, StagedAppend
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.objectstore.base import ObjectStore
 
 
+_CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
 """A transaction is open only while its publisher swaps heads, and shuts readers out of what comes after it."""
 
@@ -82,38 +84,41 @@ class EmbeddedAppends:
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
         """Write the records of one task as parts that nothing names yet; a part of each partition per 128 MiB."""
-        put_ms, course = self.now_ms(), Course(Spread(task * RUN))
+        put_ms, course, given = self.now_ms(), Course(Spread(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for batches in _gathered(conformed(self.full_name, each) for each in records):
+            given = sum(map(_digest_given, batches), given)
             for append in written([route(self._cluster, self.full_name, batches, course)], put_ms):
                 parts[append.partition] += append.parts
         runs = {partition: _joined(parts[partition]) for partition in sorted(parts)}
-        return StagedAppend(put_ms, tuple(staged_parts(partition, None, run) for partition, run in runs.items()))
+        parts_of_all = tuple(staged_parts(partition, None, run) for partition, run in runs.items())
+        return StagedAppend(put_ms, parts_of_all, given)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append all of it in one transaction, whose register keeps the number of the batch."""
-        appends = self._appends(staged)
-        if not appends:
-            return True
+        """Append all of it in one transaction, whose register keeps the number of the batch and a sum of its rows."""
         name = appends_id(self.topic_id, None if batch is None else batch.stream)
-        if batch is not None and self._is_published(name, batch):
+        rows = _rows(staged)
+        if batch is not None and self._is_published(name, batch, rows):
             return False
+        appends = self._appends(staged)
+        if not appends:  # It needs no number: where another batch has one, this is compared with that.
+            return True
         producer = TransactionalProducer(
             self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
         )
         producer.init_transactions()
-        if batch is not None and _is_there(batch, producer.last_batch()):
+        if batch is not None and _is_there(batch, rows, producer.last_batch()):
             return False
-        with producer.transaction(None if batch is None else batch.number):
+        with producer.transaction(None if batch is None else Batch(batch.number, rows)):
             producer.append_parts(appends)
         if batch is None:  # No stream repeats it.
             self.store.delete([transaction_key(name)])
         return True
 
-    def _is_published(self, name: str, batch: NumberedBatch) -> bool:
+    def _is_published(self, name: str, batch: NumberedBatch, rows: str) -> bool:
         """Tell whether a batch was published before; who only repeats one shuts out nobody who goes on."""
         found = read_transaction(self.store, name)
-        if found is None or not _is_there(batch, found[0].batch):
+        if found is None or not _is_there(batch, rows, found[0].batch):
             return False
         finish(self.store, self.catalog, name, now_ms=self.now_ms())
         return True
@@ -133,20 +138,43 @@ class EmbeddedAppends:
         return ClusterContext(self.store, self.catalog, self.permissions, self.now_ms, self.cluster_id)
 
 
-def _is_there(batch: NumberedBatch, last: int | None) -> bool:
+def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     """Tell whether the last batch of a stream is this one.
 
     Raises:
-        UserError: It is a later one: this batch may have other rows than what was written under its number.
+        UserError: It is a later one, so this one may have other rows than what was written under its number; or it has.
     """
-    if last is not None and batch.number < last:
-        message = f"batch {batch.number} of stream {batch.stream} comes after its batch {last}, which is written"
+    if last is None or batch.number > last.number:
+        return False
+    if batch.number < last.number:
+        message = f"batch {batch.number} of stream {batch.stream} comes after its batch {last.number}, which is written"
         hint = (
             "The checkpoint was set back, or another run of the query goes on from it. If none does: find where to go "
             "on in the topic, and begin there with another checkpointLocation."
         )
         raise UserError(message, hint=hint)
-    return batch.number == last
+    if last.rows not in {None, rows}:
+        message = f"batch {batch.number} of stream {batch.stream} is written, and its rows were others than these"
+        hint = (
+            "The checkpoint was set back, or the query gives other rows when it runs again, as with uuid(). Find where "
+            "to go on in the topic, and begin there with another checkpointLocation."
+        )
+        raise UserError(message, hint=hint)
+    return True
+
+
+def _rows(staged: Iterable[StagedAppend]) -> str:
+    """Return what tells the rows of a batch from others, in whatever tasks and order they come."""
+    given = sum((each.given for each in staged), Digest())
+    return f"{given.records}-{given.total:032x}"
+
+
+def _digest_given(batch: pa.RecordBatch) -> Digest:
+    """Return the digest of rows as they were given; all count as offset 0, for their order may change."""
+    times = pc.fill_null(batch.column("timestamp_ms"), 0)
+    zeros = pa.array(np.zeros(batch.num_rows, np.int64))
+    columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}
+    return digest_of(pa.RecordBatch.from_pydict(columns), base=0)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -14,6 +14,7 @@ from reconciler.embedded.catalog.tables import Catalog, check_namespace_of
 from reconciler.embedded.clients.producer import Append, Gained, Producer
 from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
 from reconciler.embedded.clients.transactions import (
+    Batch,
     Offsets,
     State,
     Written,
@@ -88,7 +89,7 @@ class TransactionalProducer(Producer):
         self._seen_ms = 0
         self._beginning: tuple[list[Written], str, int] | None = None
         self._offsets: Offsets = {}
-        self._batch: int | None = None
+        self._batch: Batch | None = None
         self._mark = ""
 
     def init_transactions(self) -> None:
@@ -112,7 +113,7 @@ class TransactionalProducer(Producer):
         self._identity = replace(claimed, is_lasting=self._is_lasting)
         self._start(_Phase.READY)
 
-    def last_batch(self) -> int | None:
+    def last_batch(self) -> Batch | None:
         """Return the last batch that was committed under the transactional id; `None`: none was numbered.
 
         Raises:
@@ -122,7 +123,7 @@ class TransactionalProducer(Producer):
         store, who = self._cluster.store, self._identity
         return self._deliver(lambda: check_claimed(store, who, State.EMPTY), "looking for its last batch").batch
 
-    def begin(self, batch: int | None = None) -> None:
+    def begin(self, batch: Batch | None = None) -> None:
         """Begin a transaction. It counts as open, for its time-out too, from the first record that is written.
 
         `batch` numbers it for `last_batch`, which says after a crash whether it was committed.
@@ -205,7 +206,7 @@ class TransactionalProducer(Producer):
         self._end(State.ABORTING)
 
     @contextmanager
-    def transaction(self, batch: int | None = None) -> Iterator[Self]:
+    def transaction(self, batch: Batch | None = None) -> Iterator[Self]:
         """Begin a transaction, commit it at the end of the block, or abort it where the block raises."""
         self.begin(batch)
         try:

@@ -50,6 +50,7 @@ SHAPE: Final = {
     "timeout_ms": int,
     "began_ms": int,
     "batch?": int,
+    "batch_rows?": str,
 }
 
 DECIDED: Final = frozenset({State.COMMITTING, State.ABORTING})
@@ -71,6 +72,16 @@ class Written(NamedTuple):
         return written
 
 
+class Batch(NamedTuple):
+    """A batch that was committed: the number its user gave it, and what tells its rows from others.
+
+    `rows` is `None` where it was written before that was kept.
+    """
+
+    number: int
+    rows: str | None = None
+
+
 Offsets = dict[str, dict["Place", Committed]]
 """By group: the offsets that are committed with the transaction."""
 
@@ -85,7 +96,7 @@ class Transaction:
     partitions: tuple[Written, ...] = ()
     offsets: Offsets = field(default_factory=dict)
     began_ms: int = 0
-    batch: int | None = None
+    batch: Batch | None = None
     """The last batch that was committed, where its user numbers them: for as long as the register is there."""
 
     def emptied(self) -> Transaction:
@@ -110,7 +121,11 @@ class Transaction:
             "timeout_ms": self.timeout_ms,
             "began_ms": self.began_ms,
         }
-        return kept if self.batch is None else kept | {"batch": self.batch}
+        if self.batch is not None:
+            kept["batch"] = self.batch.number
+            if self.batch.rows is not None:
+                kept["batch_rows"] = self.batch.rows
+        return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> Transaction:
@@ -122,7 +137,7 @@ class Transaction:
             partitions=tuple(map(Written.from_json, kept["partitions"])),
             offsets={group: _placed(rows) for group, rows in kept["offsets"].items()},
             began_ms=kept["began_ms"],
-            batch=kept.get("batch"),
+            batch=Batch(kept["batch"], kept.get("batch_rows")) if "batch" in kept else None,
         )
 
 
@@ -470,11 +485,11 @@ def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
 
 
 def decide(
-    store: ObjectStore, who: Identity, state: State, offsets: Offsets, *, mark: str, batch: int | None = None
+    store: ObjectStore, who: Identity, state: State, offsets: Offsets, *, mark: str, batch: Batch | None = None
 ) -> Decided | None:
     """Decide a transaction: from here on it is committed, or aborted, whatever happens. Return what is to be done.
 
-    `batch` is the number of what is committed, which the register keeps.
+    `batch` says which batch of its user's is committed; the register keeps it.
 
     Doing it again with the same mark is harmless; `None`: somebody has carried it out in the meantime.
 

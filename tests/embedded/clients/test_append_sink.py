@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import cloudpickle
@@ -15,10 +15,11 @@ from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.clients.sequences import PASSING_KEPT
-from reconciler.embedded.clients.transactions import finish_transactions, read_transaction
+from reconciler.embedded.clients.transactions import finish_transactions, read_transaction, transaction_register
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.register import ReadRegister
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.deaths import crashes, opened
@@ -127,6 +128,40 @@ def test_a_batch_that_comes_after_a_later_one_may_have_other_rows_and_is_refused
     assert readable(cluster) == [[b"a", b"b", b"c", b"d"]] * 2
 
 
+@pytest.mark.parametrize("rows", [["d", "e"], ["e"], []], ids=["more", "others", "none"])
+def test_a_batch_with_other_rows_than_what_is_written_under_its_number_is_refused(
+    cluster: EmbeddedCluster, rows: list[str]
+) -> None:
+    assert write(cluster, 7)
+    assert write(cluster, 8, [["d"]])
+    assert write(cluster, 9, [])  # a batch without rows
+    with pytest.raises(UserError, match=f"batch 8 of stream {QUERY} is written, and its rows were others") as raised:
+        write(cluster, 8, [rows])
+    assert "checkpoint was set back" in raised.value.hint
+    assert readable(cluster) == [[b"a", b"b", b"c", b"d"]] * 2
+
+
+def test_a_batch_is_known_again_whatever_tasks_and_order_and_times_its_rows_get(cluster: EmbeddedCluster) -> None:
+    row = {"key": [b"k"], "headers": [[{"key": "h", "value": b"1"}]]}
+    for now_ms, others in ((NOW, ["b", "c"]), (NOW + 5, ["c", "b"])):
+        sink = cluster_in(cluster.store, now_ms=now_ms).appends(TOPIC)
+        tasks = [[values("a", **row)], [values(each) for each in others]]
+        staged = [sink.stage(rows, task=number) for number, rows in enumerate(tasks if now_ms == NOW else tasks[::-1])]
+        assert sink.publish(staged, NumberedBatch(QUERY, 7)) == (now_ms == NOW)
+
+
+def test_a_batch_that_was_written_before_its_rows_were_kept_is_known_by_its_number(cluster: EmbeddedCluster) -> None:
+    assert write(cluster, 7)
+    register = transaction_register(cluster.store, f"topic-log-{cluster.topic(TOPIC).id}-{QUERY}")
+
+    def forget(held: ReadRegister | None) -> dict[str, Any]:
+        assert held is not None
+        return {name: kept for name, kept in held.value.items() if name != "batch_rows"}
+
+    register.update(forget, mark="older")
+    assert not write(cluster, 7, [["x"]])
+
+
 @pytest.mark.parametrize("number", [6, 7])
 def test_who_only_repeats_what_is_written_shuts_out_nobody(cluster: EmbeddedCluster, number: int) -> None:
     assert write(cluster, 6, [["a"]])
@@ -138,7 +173,7 @@ def test_who_only_repeats_what_is_written_shuts_out_nobody(cluster: EmbeddedClus
         if key.startswith("heads/") and not came:
             came = True
             with suppress(UserError):
-                assert not write(cluster, number, [["x"]])
+                assert not write(cluster, number, [["b"]])
 
     assert write(opened(WatchedStore(cluster.store, before=repeat)), 8, [["c"]])
     assert came
@@ -202,7 +237,7 @@ def test_of_two_writers_of_one_stream_the_older_is_shut_out_and_leaves_nothing(c
     with pytest.raises(ProducerFencedError):
         write(late, 7)
     assert readable(cluster) == [[b"other"]] * 2
-    assert not write(late, 7)
+    assert not write(late, 7, [["other"]])
 
 
 def test_records_without_key_and_partition_begin_elsewhere_in_each_task(cluster: EmbeddedCluster) -> None:
@@ -259,4 +294,5 @@ def test_the_register_of_a_stream_says_its_last_batch(cluster: EmbeddedCluster) 
     assert listed.key == f"transactions/{name}.json"
     found = read_transaction(cluster.store, name)
     assert found is not None
-    assert found[0].batch == 41
+    assert found[0].batch is not None
+    assert found[0].batch.number == 41
