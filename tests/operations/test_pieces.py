@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,8 @@ import pytest
 
 from reconciler.applying.engine import LeaseTurn
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.maintenance.chores import Chore
+from reconciler.embedded.segments.head import Partition
 from reconciler.errors import IncompleteError, MissingSparkError, UsageError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.jobs import SparkJobs
@@ -144,6 +148,16 @@ def test_only_a_plan_with_a_job_on_spark_needs_java(spark: dict[str, Any], store
     )
     with pytest.raises(MissingSparkError, match="Java") if needs_java else nullcontext():
         jobs.check([job])
+
+
+def test_upkeep_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in ["pyspark", *(name for name in sys.modules if name.startswith("pyspark."))]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    monkeypatch.delitem(sys.modules, "reconciler.jobs.compaction", raising=False)
+    jobs = SparkJobs({}, SparkSpec(engine="spark"), os.environ)
+    with pytest.raises(MissingSparkError, match="PySpark is not installed") as refused:
+        list(jobs.spread([Chore(Partition("orders", "x", 0), 1)], list))
+    assert refused.value.hint.startswith("Install it: pip install")
 
 
 def test_all_that_wait_for_spark_hear_that_they_were_stopped() -> None:

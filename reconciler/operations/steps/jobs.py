@@ -257,13 +257,15 @@ class SparkJobs:
         """Do pieces of upkeep and yield what came of them in rounds.
 
         Raises:
-            UserError: Java or Spark are not there.
+            MissingSparkError: Java or Spark are not there.
             IncompleteError: It was stopped.
         """
         from reconciler.embedded.maintenance.chores import do_here
 
         engine = self.shared
-        if engine.starts_spark(sum(each.bytes for each in work)):
+        stored_bytes = sum(each.bytes for each in work)
+        if engine.starts_spark(stored_bytes):
+            engine.spark(stored_bytes)  # first: without PySpark, the import would fail
             from reconciler.jobs.compaction import spread
 
             yield from spread(engine, work, do)
