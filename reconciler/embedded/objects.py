@@ -184,6 +184,9 @@ def create_cluster(store: ObjectStore, cluster_id: str) -> str:
     return cluster_id
 
 
+_SHARE: Final = "Put the cluster on storage that every executor sees, or run the job with spark.master local[*]."
+
+
 def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     """Refuse a machine that does not see the cluster: to it, a folder that is not shared looks like an empty log.
 
@@ -192,8 +195,19 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     """
     if not is_found:
         message = f"{store.url} is not shared with this executor: topic {full_name} is not in what it finds there"
-        hint = "Put the cluster on storage that every executor sees, or run the job with spark.master local[*]."
-        raise UserError(message, hint=hint)
+        raise UserError(message, hint=_SHARE)
+
+
+def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
+    """Refuse a topic that is gone, and a machine that does not see the cluster.
+
+    Raises:
+        UserError: The topic is not found from here.
+    """
+    if not is_found and read_cluster_id(store) is not None:
+        message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
+        raise UserError(message, hint=f"If it is there, this executor sees another cluster under that URL. {_SHARE}")
+    check_shared(store, full_name, is_found=is_found)
 
 
 def _read(store: ObjectStore, body: bytes) -> ClusterFile:

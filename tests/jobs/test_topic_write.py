@@ -12,13 +12,17 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
+from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.jobs.source import register
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.samples import NOW, read
 from tests.jobs.doubles import TOPIC, fill
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.records.log import AppendSink
 
@@ -158,12 +162,13 @@ def test_a_job_that_fails_leaves_nothing(
 
 
 def test_executors_that_do_not_see_the_cluster_end_the_job(
-    spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
+    spark: SparkSession, west: EmbeddedCluster, tmp_path: Path
 ) -> None:
     west.create_topic(TOPIC)
-    elsewhere = replace(west.appends(TOPIC), store=east.store, catalog=east.catalog)
+    elsewhere = DirectoryStore(tmp_path / "elsewhere")
+    sink = replace(west.appends(TOPIC), store=elsewhere, catalog=CatalogRegister(elsewhere))
     with pytest.raises(PySparkException, match="is not shared with this executor"):
-        write(spark.range(3).selectExpr("'a' as value"), elsewhere)
+        write(spark.range(3).selectExpr("'a' as value"), sink)
 
 
 def test_a_mirror_is_refused_also_where_it_became_one_meanwhile(

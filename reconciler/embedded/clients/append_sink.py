@@ -20,7 +20,7 @@ from reconciler.embedded.clients.transactional_producer import TransactionalProd
 from reconciler.embedded.clients.transactions import Batch, appends_id, finish, read_transaction
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.keys import transaction_key
-from reconciler.embedded.objects import check_shared
+from reconciler.embedded.objects import check_there
 from reconciler.embedded.segments.admission import conformed
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
@@ -74,13 +74,13 @@ class EmbeddedAppends:
         )
 
     def check_shared(self) -> None:
-        """Refuse a machine that does not see the cluster.
+        """Refuse a topic that is gone, and a machine that does not see the cluster.
 
         Raises:
             UserError: The topic is not found from here.
         """
         found = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
-        check_shared(self.store, self.full_name, is_found=found is not None)
+        check_there(self.store, self.full_name, is_found=found is not None)
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
         """Write the records of one task as parts that nothing names yet; a part of each partition per 128 MiB."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions
 from reconciler.embedded.catalog.tables import SEAL, check_served, name_with_id, topic_with_id
-from reconciler.embedded.objects import check_shared
+from reconciler.embedded.objects import check_there
 from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, read_bounds, read_head
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import EVERYTHING
@@ -48,14 +48,14 @@ class EmbeddedLog:
     """Told of offsets whose object is gone or damaged, and reading goes on after them; `None`: that is an error."""
 
     def check_shared(self) -> None:
-        """Refuse a machine that does not see the cluster.
+        """Refuse a topic that is gone, and a machine that does not see the cluster.
 
         Raises:
             UserError: The topic is not found from here.
         """
         catalog = self.catalog.read()
         found = topic_with_id(catalog, self.topic_id, self.full_name)
-        check_shared(self.store, self.full_name, is_found=found is not None)
+        check_there(self.store, self.full_name, is_found=found is not None)
         is_remote = found is not None and (found.tiering is not None or found.replica is not None)
         if self.remote is not None and is_remote and not self._tiers().is_hiding:
             check_storage(self.remote.storage, catalog.cluster.storage_id)

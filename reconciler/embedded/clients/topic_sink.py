@@ -16,7 +16,7 @@ from reconciler.embedded.catalog.mirror_tables import complete_first_copy
 from reconciler.embedded.catalog.tables import Draft, name_with_id, topic_with_id
 from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.embedded.keys import fresh_mark, part_key
-from reconciler.embedded.objects import check_shared
+from reconciler.embedded.objects import check_there
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate
 from reconciler.embedded.segments.head import PRODUCERS, Head, epochs_in, read_borders
@@ -56,13 +56,13 @@ class EmbeddedSink:
     """What a mirror follows, for one round: its heads keep it. `None`: nobody says."""
 
     def check_shared(self) -> None:
-        """Refuse a machine that does not see the cluster.
+        """Refuse a topic that is gone, and a machine that does not see the cluster.
 
         Raises:
             UserError: The topic is not found from here.
         """
         found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
-        check_shared(self.gate.store, self.gate.full_name, is_found=found is not None)
+        check_there(self.gate.store, self.gate.full_name, is_found=found is not None)
 
     def following(self, source: SourceSeen) -> EmbeddedSink:
         """Return the same sink for one round over a source; what is no mirror keeps nothing of where it came from."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import cloudpickle
 
+from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
@@ -254,11 +255,20 @@ def test_it_travels_to_tasks_and_back(cluster: EmbeddedCluster) -> None:
 
 
 def test_a_machine_that_does_not_see_the_cluster_says_so(cluster: EmbeddedCluster) -> None:
-    elsewhere = cluster_in(MemoryStore())
-    sink = replace(cluster.appends(TOPIC), store=elsewhere.store, catalog=elsewhere.catalog)
+    elsewhere = MemoryStore()
+    sink = replace(cluster.appends(TOPIC), store=elsewhere, catalog=CatalogRegister(elsewhere))
     with pytest.raises(UserError, match="is not shared with this executor: topic orders is not in what it finds"):
         sink.check_shared()
     cluster.appends(TOPIC).check_shared()
+
+
+def test_a_topic_that_is_gone_is_not_taken_for_a_cluster_that_is_not_shared(cluster: EmbeddedCluster) -> None:
+    opened_before = [cluster.appends(TOPIC), cluster.log(TOPIC), cluster.sink(TOPIC)]
+    cluster.delete_topic(TOPIC)
+    made(cluster)
+    for each in opened_before:
+        with pytest.raises(UserError, match=r"topic orders is not in the cluster at .* any more: it was deleted"):
+            each.check_shared()
 
 
 def test_a_topic_that_is_not_there_or_is_a_mirror_is_refused(cluster: EmbeddedCluster) -> None:
