@@ -17,11 +17,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
 from reconciler.errors import MissingSparkError, UserError
 from reconciler.jobs.progress import refused
 from reconciler.jobs.stage import JOB_GROUP
+from reconciler.resources.workspace import connect_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +89,6 @@ def _advice(path: str) -> str:
 # Spark on the other side of Spark Connect: no Java here.
 
 
-_PORT: Final = 15002
 _CONNECT_PATIENCE_S: Final = 10
 
 
@@ -97,9 +96,9 @@ def check_answers(url: str) -> None:
     """Return if somebody listens where the server should be: Spark's own client would try for minutes.
 
     Raises:
-        UserError: Nobody does, the URL is none, or the client's libraries are missing.
+        UserError: Nobody does, or the client's libraries are missing.
     """
-    host, port = _address(url)
+    host, port = connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_PATIENCE_S).close()
     except OSError as error:
@@ -110,16 +109,6 @@ def check_answers(url: str) -> None:
         raise MissingSparkError(
             f"Data jobs run through Spark Connect at {url}, and its client is not installed", hint=hint
         )
-
-
-def _address(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme == "sc" and parts.hostname:
-            return parts.hostname, parts.port or _PORT
-    except ValueError:  # a port that is no number
-        pass
-    raise UserError(f"spec.spark.remote is {url}: not a Spark Connect URL", hint="Write sc://host:15002.")
 
 
 def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:

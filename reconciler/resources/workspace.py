@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -228,6 +229,23 @@ IN_PROCESS_BELOW: Final = 64 << 20
 """Stored bytes that threads of one process copy in less time than a JVM takes to start."""
 
 
+_MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9+.-]*://.+")
+_CONNECT_PORT: Final = 15002
+
+
+def connect_address(url: str) -> tuple[str, int]:
+    """Return host and port of a Spark Connect server.
+
+    Raises:
+        ValueError: The URL names none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "sc" or not parts.hostname:
+        message = "not sc://host"
+        raise ValueError(message)
+    return parts.hostname, parts.port or _CONNECT_PORT
+
+
 class SparkSpec(Model):
     """Where data jobs run: in this process, on a Spark master, or on a Spark Connect server."""
 
@@ -252,6 +270,25 @@ class SparkSpec(Model):
     conf: Properties = Field(
         default_factory=dict, description="Spark's own settings.", examples=[{"spark.executor.memory": "4g"}]
     )
+
+    @field_validator("master")
+    @classmethod
+    def _is_master(cls, master: str) -> str:
+        if not _MASTER.fullmatch(master):
+            what = f"{master!r} is no Spark master"
+            raise refusal(Complaint(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port"))
+        return master
+
+    @field_validator("remote")
+    @classmethod
+    def _is_connect_url(cls, remote: str | None) -> str | None:
+        if remote is not None:
+            try:
+                connect_address(remote)
+            except ValueError as error:  # also of a port that is no number
+                # It is not quoted: a URL may hold a token.
+                raise refusal(Complaint("not a Spark Connect URL", "Write sc://host:15002")) from error
+        return remote
 
     @model_validator(mode="after")
     def _threshold_has_a_use(self) -> Self:

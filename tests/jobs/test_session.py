@@ -75,7 +75,7 @@ def test_nothing_is_printed_and_nothing_is_left(tmp_path: Path) -> None:
 
 REFUSED = """
         try:
-            start_session(SparkSpec(master="west"), environ=os.environ)
+            start_session(SparkSpec(master="west://host"), environ=os.environ)
         except UserError as error:
             print(error)
         """
@@ -102,7 +102,9 @@ def refusal_and_rest(body: str, folder: Path) -> list[str]:
     stdout, stderr, code = run(body, folder, warnings="error,ignore::ResourceWarning")
     assert (stderr, code) == ("", 0)
     refusal, *rest = stdout.splitlines()
-    assert refusal.startswith("Spark does not start with master west: Master must either be yarn or start with spark")
+    assert refusal.startswith(
+        "Spark does not start with master west://host: Master must either be yarn or start with spark"
+    )
     assert "spec.spark in reconciler.yaml" in refusal
     return rest
 
@@ -227,13 +229,6 @@ def test_a_session_is_refused_before_anything_is_started(tmp_path: Path) -> None
 
 
 # A Spark Connect server that is not there is said at once: Spark's own client would try for minutes.
-
-
-@pytest.mark.parametrize("url", ["spark://host:7077", "sc://", "sc://host:port", "host:15002"])
-def test_a_url_that_is_none_of_spark_connect_is_refused(url: str) -> None:
-    with pytest.raises(UserError) as refused:
-        check_ready(SparkSpec(remote=url), environ={})
-    assert str(refused.value) == f"spec.spark.remote is {url}: not a Spark Connect URL. Write sc://host:15002."
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:

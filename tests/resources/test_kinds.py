@@ -9,7 +9,7 @@ from reconciler.resources.inventory import RESOURCE, WRITABLE
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.topic import Topic
-from reconciler.resources.workspace import Guards
+from reconciler.resources.workspace import Guards, SparkSpec
 
 
 def test_a_resource_of_any_kind_reads_back_from_its_json() -> None:
@@ -27,6 +27,34 @@ def test_resources_are_values_that_nobody_changes(kind: str) -> None:
 def test_what_is_not_written_is_not_in_the_json() -> None:
     topic = Topic.model_validate({"metadata": {"name": "orders", "cluster": "west"}, "spec": {"partitions": 3}})
     assert set(topic.to_json()["spec"]) == {"partitions", "configs", "acls"}
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[4,2]",
+        "local-cluster[2,1,1024]",
+        "spark://a:7077,b:7077",
+        "yarn",
+        "k8s://https://host",
+    ],
+)
+def test_what_spark_takes_as_its_master_is_taken(master: str) -> None:
+    assert SparkSpec(master=master).master == master
+
+
+@pytest.mark.parametrize("master", ["", "lokal", "local[]", "host:7077", "spark://"])
+def test_what_is_no_master_of_spark_is_refused(master: str) -> None:
+    with pytest.raises(ValidationError, match="is no Spark master"):
+        SparkSpec(master=master)
+
+
+@pytest.mark.parametrize("url", ["spark://host:7077", "http://host", "sc://", "sc://host:port", "host:15002", ""])
+def test_a_url_that_is_none_of_spark_connect_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="not a Spark Connect URL"):
+        SparkSpec(remote=url)
 
 
 def test_addresses_leave_the_default_namespace_out() -> None:
