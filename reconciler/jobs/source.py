@@ -46,7 +46,7 @@ from reconciler.jobs.scan import (
 )
 from reconciler.records.log import AppendSink, Bounds, NumberedBatch, OffsetRange, StagedAppend, TopicLog
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
-from reconciler.runtime.text import did_you_mean, nearest
+from reconciler.runtime.text import did_you_mean, nearest_spelling
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -321,7 +321,7 @@ def check_rows(schema: StructType) -> None:
     for each in schema:
         if each.name not in COLUMNS:
             known = f"Rename it, or leave it out; a record is written from {', '.join(_FIELDS)}."
-            hint = did_you_mean(nearest(each.name, _FIELDS), then=known)
+            hint = did_you_mean(nearest_spelling(each.name, _FIELDS), then=known)
             raise UserError(f"{NAME} writes no column {each.name!r}", hint=hint)
         takes = [COLUMNS[each.name].type, *(["string"] if each.name in _TEXT else [])]
         found = each.dataType.simpleString()

@@ -113,6 +113,7 @@ def test_no_rows_are_no_records(spark: SparkSession, west: EmbeddedCluster) -> N
     ("expression", "problem"),
     [
         ("'a' as key", "topic-log writes rows with a column value, and these have key"),
+        ("'a' as VALUE", "topic-log writes no column 'VALUE'. Did you mean value?"),
         ("'a' as vlaue", "topic-log writes no column 'vlaue'. Did you mean value?"),
         ("1 as value", "topic-log writes column value of type binary or string, not int"),
         (
