@@ -46,7 +46,11 @@ class Needs:
         self._mounting = MountOrder(actions, situation)
         self._at: dict[Address, list[Action]] = {}
         self._inside: dict[Address, list[str]] = {}
+        self._followed: dict[Address, list[str]] = {}
+        """What takes the record of an address along: it is not forgotten before that."""
         for action in actions:
+            if isinstance(action, Adopt) and action.moved_from:
+                self._followed.setdefault(action.moved_from, []).append(action.id)
             self._at.setdefault(action.address, []).append(action)
         for action in actions:
             if isinstance(action, Delete | Forget):
@@ -106,6 +110,7 @@ class Needs:
             case Forget():
                 if kind_of(action.address) == "cluster":
                     yield from self._inside.get(action.address, ())
+                yield from self._followed.get(action.address, ())
             case _:
                 assert_never(action)
 

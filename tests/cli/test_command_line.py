@@ -227,5 +227,13 @@ def test_an_encoding_that_has_no_such_sign_is_no_error(run: Run) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_an_output_that_was_closed_beforehand_is_no_error(closed: str, tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("reconciler")
+    command = f'"{program}" explain E005 {closed}; echo $? >"{tmp_path / "code"}"'
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert (tmp_path / "code").read_text() == "0\n"
+
+
 def test_the_tree_can_be_built_twice() -> None:
     assert root() is not root()
