@@ -286,8 +286,7 @@ class SparkSpec(Model):
             try:
                 connect_address(remote)
             except ValueError as error:  # also of a port that is no number
-                # It is not quoted: a URL may hold a token.
-                raise refusal(Complaint("not a Spark Connect URL", "Write sc://host:15002")) from error
+                raise refusal(Complaint("names no Spark Connect server", "Write sc://host:15002")) from error
         return remote
 
     @model_validator(mode="after")
