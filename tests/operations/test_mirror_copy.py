@@ -230,6 +230,11 @@ def test_a_job_that_runs_on_spark_is_refused_without_java_before_anything_is_don
     assert without.apply(Select(targets=("topic/west/shop:r",))).verdict is None
 
 
+def test_with_engine_spark_a_mirror_of_an_empty_topic_needs_no_java(linked: Bench) -> None:
+    assert with_spark(linked, "{engine: spark}").with_(environ=NO_JAVA).apply().verdict is None
+    assert differences(linked) == set()
+
+
 def test_a_copy_that_grew_since_it_was_approved_is_refused_without_java_before_it_begins(linked: Bench) -> None:
     with_spark(linked, "{inProcessBelow: 4KiB}")
     saved = linked.folder / "plan.json"

@@ -28,7 +28,7 @@ from reconciler.operations.steps.mount_jobs import (
     migrate_by_hand,
 )
 from reconciler.operations.steps.transitions import CatchingUp, Driver, drive
-from reconciler.planning.actions import Action, RunJob, Transition
+from reconciler.planning.actions import Action, Estimate, RunJob, Transition
 from reconciler.providers.protocol import Costly, Provider, go_on
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
@@ -100,13 +100,15 @@ class SparkJobs:
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
         # What is expected to be little and turns out to be much fails by itself, and says so (`Engine.spark`).
-        on_spark = [
-            action for action in actions if isinstance(action, RunJob) and action.estimate.bytes >= self._spec.below
-        ]
-        if on_spark:
+        if any(isinstance(action, RunJob) and self._is_for_spark(action.estimate) for action in actions):
             from reconciler.jobs.session import check_ready
 
             check_ready(self._spec, environ=self._environ)
+
+    def _is_for_spark(self, estimate: Estimate) -> bool:
+        """Tell whether a job will start Spark; one that was measured and has nothing to copy does not."""
+        is_empty = estimate.bytes == 0 and estimate.engine != ""
+        return estimate.bytes >= self._spec.below and not is_empty
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
