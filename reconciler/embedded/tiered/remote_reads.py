@@ -281,9 +281,13 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
                 rest = OffsetRange(batch.column("offset")[-1].as_py() + 1, rest.stop)
                 yield batch
             return
-    except DamagedObjectError:
+    except DamagedObjectError as error:
         segment.forget()
-    yield from read_part(piece.store, piece.entry, partition, rest, selection)
+        found = error
+    try:
+        yield from read_part(piece.store, piece.entry, partition, rest, selection)
+    except DamagedObjectError:
+        raise found from None  # The object is as it was in the cache; that says where it ends, too.
 
 
 class _Reader:
