@@ -24,7 +24,7 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import path_text
-from reconciler.resources.acls import Binding, check_principal
+from reconciler.resources.acls import OPERATIONS, TOPICS, Binding, check_principal
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value, refused_value
 from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, PASSING, is_internal
@@ -142,16 +142,6 @@ def _is_same(one: FoundTopic, other: FoundTopic) -> bool:
 # Access rules that were found: those of a topic at that topic, the others as a broker keeps them.
 
 
-_TOPICS: Final = "topics"
-_ALL: Final = frozenset({"all", "describe"})
-OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
-    _TOPICS: _ALL | {"read", "write", "create", "delete", "alter", "describe-configs", "alter-configs"},
-    "groups": _ALL | {"read", "delete"},
-    "transactional-ids": _ALL | {"write"},
-}
-"""What there is to allow or deny of each kind of thing on a broker."""
-
-
 @dataclass(slots=True)
 class Permissions:
     """The rules of one cluster: of topics, as manifests write them, by name; and what no topic carries, with places."""
@@ -167,7 +157,7 @@ def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: li
     for rule in rules:
         if why := _refused(rule):
             lost.append(NotImported(rule.place, str(rule), "", why))
-        elif rule.resource == _TOPICS and not rule.is_prefix and rule.name in topics:
+        elif rule.resource == TOPICS and not rule.is_prefix and rule.name in topics:
             of_topics[rule.name][rule.permission, rule.principal, rule.host].add(rule.operation)
         else:
             found.bindings.setdefault(_binding(rule), rule.place)

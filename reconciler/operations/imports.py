@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
 from reconciler.importers.base import PROVIDER, SEPARATOR, FoundCluster, NotImported, Place, Reading, Target
-from reconciler.importers.resources import OPERATIONS, Composed, Flat, compose
+from reconciler.importers.resources import Composed, Flat, compose
 from reconciler.importers.tools import read_files
 from reconciler.manifests.files import find_workspace, label_of, manifest_files
 from reconciler.operations.export import in_workspace, tell_unread
@@ -26,7 +25,7 @@ from reconciler.operations.steps.invocation import (
     workspace_folder,
 )
 from reconciler.planning.resolve.acting_configs import Inheritance
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import OPERATIONS, Binding, bindings_of_namespace
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import show_value
@@ -116,10 +115,7 @@ def _add(gathered: Gathered, address: Address, resource: Resource, target: Targe
 def _bindings(namespace: Namespace, target: Target) -> Iterator[Binding]:
     """Yield the rules of a namespace as brokers have them."""
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
-    for rule in namespace.spec.acls:
-        for kind, name, operation in product(rule.resources, rule.names, rule.operations):
-            is_prefix, flat = name.endswith("*"), prefix + name.removesuffix("*")
-            yield Binding(kind, flat, is_prefix, rule.principal, rule.host, operation, rule.permission)
+    return bindings_of_namespace(prefix, namespace.spec.acls)
 
 
 class _Inherited:

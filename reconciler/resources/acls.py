@@ -179,7 +179,7 @@ def _words(text: str) -> Iterator[list[str]]:
 # Access rules taken apart, for platforms that keep one for each kind of thing and each name. Pure.
 
 
-_TOPICS: Final = "topics"
+TOPICS: Final = "topics"
 
 
 def namespace_rules_apart(
@@ -201,13 +201,13 @@ def refused_rules(
 ) -> Iterator[tuple[int, str, str, str]]:
     """Yield what no such platform keeps: the place of a rule, its field, what is wrong and what to do."""
     for place, rule in enumerate(rules):
-        resources = rule.resources if isinstance(rule, NamespaceAcl) else (_TOPICS,)
+        resources = rule.resources if isinstance(rule, NamespaceAcl) else (TOPICS,)
         for operation in rule.operations:
             if not any(operation in operations[resource] for resource in resources):
                 what = f"{operation} says nothing of {' and '.join(resources)}"
                 legal = ", ".join(sorted({each for resource in resources for each in operations[resource]}))
                 yield place, "operations", what, f"There is: {legal}."
-        if isinstance(rule, NamespaceAcl) and _TOPICS in resources:
+        if isinstance(rule, NamespaceAcl) and TOPICS in resources:
             exact = [name for name in rule.names if not name.endswith("*")]
             if exact:
                 what = f"{exact[0]} is one topic: a rule of a namespace is about names that begin alike here"
@@ -235,6 +235,33 @@ class Binding:
         where = "" if self.host == "*" else f" from {self.host}"
         name = f"{self.name}*" if self.is_prefix else self.name
         return f"{self.permission} {self.principal}{where} {self.operation} on {self.resource} {name}"
+
+
+_ALL: Final = frozenset({"all", "describe"})
+OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
+    TOPICS: _ALL | {"read", "write", "create", "delete", "alter", "describe-configs", "alter-configs"},
+    "groups": _ALL | {"read", "delete"},
+    "transactional-ids": _ALL | {"write"},
+}
+"""What there is to allow or deny of each kind of thing."""
+
+
+def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
+    """Yield what the broker is to have for the rules of a namespace; of each kind, what can be said of it."""
+    for rule in rules:
+        for resource in rule.resources:
+            for name in rule.names:
+                for operation in rule.operations:
+                    if operation in OPERATIONS[resource]:
+                        yield Binding(
+                            resource,
+                            prefix + name.removesuffix("*"),
+                            name.endswith("*"),
+                            rule.principal,
+                            rule.host,
+                            operation,
+                            rule.permission,
+                        )
 
 
 # Whom a mirror is protected from: everyone whom a rule lets write to it, but its link.

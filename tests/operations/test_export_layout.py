@@ -16,8 +16,8 @@ from reconciler.operations.export_layout import ClusterContents, Factored, facto
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import effective
 from reconciler.providers.kafka.capabilities import KAFKA
-from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, naming_of
-from reconciler.resources.acls import Binding, TopicAcl
+from reconciler.providers.kafka.translate import bindings_of_topic, naming_of
+from reconciler.resources.acls import Binding, TopicAcl, bindings_of_namespace
 from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
 from reconciler.resources.base import InNamespace
 from reconciler.resources.configs import EMBEDDED_CONFIGS

@@ -378,9 +378,8 @@ class Rounds:
                 brought[_place(one)] = one, self._done(one, outcomes.get(_place(one)), seconds)
             for cluster, _ in outcomes:
                 marks.pop(cluster, None)  # What was written there is news to the mirrors of these mirrors.
-        ordered = [brought[mirror.cluster, mirror.name] for mirror in asked]
-        hidden = [one.mirror for one, _ in ordered if one.is_gone and others.owns(one.mirror)]
-        ordered = [(one, synced) for one, synced in ordered if one.mirror not in hidden]
+        seen = [brought[mirror.cluster, mirror.name] for mirror in asked]
+        ordered = [(one, synced) for one, synced in seen if not (one.is_gone and others.owns(one.mirror))]
         for one, synced in ordered:
             if others.owns(one.mirror):
                 continue
@@ -398,7 +397,8 @@ class Rounds:
                     note_links(self._provider(name).links, known, lost, self.now_ms())
                     self._remembered[name].end(self._provider(name))
         left = Counter(status for look in here.values() for status in look.left)
-        left.update(MirrorStatus.SOURCE_UNAVAILABLE for _ in hidden)
+        if len(seen) > len(ordered):
+            left[MirrorStatus.SOURCE_UNAVAILABLE] += len(seen) - len(ordered)
         return Round(tuple(synced for _, synced in ordered), failed, dict(sorted(left.items())))
 
     def _looked_up(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _Look:

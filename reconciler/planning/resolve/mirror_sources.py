@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mirror import (
@@ -38,7 +37,7 @@ from reconciler.planning.situation import (
     source_of,
     topic_of,
 )
-from reconciler.resources.acls import EVERYONE, Binding, writers
+from reconciler.resources.acls import EVERYONE, Binding, bindings_of_namespace, writers
 from reconciler.resources.address import Address, address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import (
     SYNCED_BY_DEFAULT,
@@ -530,11 +529,8 @@ def _rules_of_namespaces(cluster: Cluster, situation: Situation) -> Iterator[Bin
         namespace = item.resource
         if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
             continue
-        prefix = prefix_of(cluster, namespace.metadata.name)
-        for rule in namespace.spec.acls:
-            for name, operation in product(rule.names if "topics" in rule.resources else (), rule.operations):
-                where = ("topics", prefix + name.removesuffix("*"), name.endswith("*"))
-                yield Binding(*where, rule.principal, rule.host, operation, rule.permission)
+        every = bindings_of_namespace(prefix_of(cluster, namespace.metadata.name), namespace.spec.acls)
+        yield from (each for each in every if each.resource == "topics")
 
 
 def _check_protection(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:

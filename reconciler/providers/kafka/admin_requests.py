@@ -13,10 +13,10 @@ from reconciler.providers.kafka.client import KafkaClient, create_bindings, dele
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.metadata import BROKER, TOPIC, TopicSeen, own_values
 from reconciler.providers.kafka.patience import in_rounds
-from reconciler.providers.kafka.translate import Naming, bindings_of_namespace, bindings_of_topic
+from reconciler.providers.kafka.translate import Naming, bindings_of_topic
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import go_on
-from reconciler.resources.acls import Binding, rule_at
+from reconciler.resources.acls import Binding, bindings_of_namespace, rule_at
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.retry import pause

@@ -451,9 +451,11 @@ class KafkaProvider:
 
     def learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""
-        here = {address for address in addresses if cluster_of(address) == self._declared.metadata.name}
-        if not here <= self._known:
-            self._known |= {address for address in here if "*" not in address}
+        name = self._declared.metadata.name
+        fresh = {each for each in addresses if cluster_of(each) == name and "*" not in each} - self._known
+        self._known |= fresh
+        # Mirrors come one by one, and most are in namespaces that are known.
+        if not naming_of(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
             self._naming = naming_of(self._separator, self._known)
 
     def marks(self) -> Mapping[str, Marked]:

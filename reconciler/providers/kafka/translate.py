@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from reconciler.resources import kafka_configs
-from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl
+from reconciler.resources.acls import OPERATIONS, TOPICS, Binding, NamespaceAcl, TopicAcl
 from reconciler.resources.address import Address, full_name_of, join_name, kind_of, split_name, tiers_of
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
@@ -114,17 +114,6 @@ class Models:
 # Access rules and the broker's bindings: one binding for each operation, on a name or on a prefix (facts, 2). Pure.
 
 
-TOPICS: Final = "topics"
-
-_ALL: Final = frozenset({"all", "describe"})
-OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
-    TOPICS: _ALL | {"read", "write", "create", "delete", "alter", "describe-configs", "alter-configs"},
-    "groups": _ALL | {"read", "delete"},
-    "transactional-ids": _ALL | {"write"},
-}
-"""What there is to allow or deny of each kind of thing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Placed:
     """Rules as namespaces and topics carry them, by full name; `rest` belongs to neither."""
@@ -147,24 +136,6 @@ def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Bind
                 operation=operation,
                 permission=rule.permission,
             )
-
-
-def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
-    """Yield what the broker is to have for the rules of a namespace; of each kind, what can be said of it."""
-    for rule in rules:
-        for resource in rule.resources:
-            for name in rule.names:
-                for operation in rule.operations:
-                    if operation in OPERATIONS[resource]:
-                        yield Binding(
-                            resource,
-                            prefix + name.removesuffix("*"),
-                            name.endswith("*"),
-                            rule.principal,
-                            rule.host,
-                            operation,
-                            rule.permission,
-                        )
 
 
 def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:

@@ -26,8 +26,17 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
 )
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.translate import bindings_of_namespace, bindings_of_topic, placed
-from reconciler.resources.acls import EVERYONE, Binding, denial, denial_path, rule_at, rule_fields, writers
+from reconciler.providers.kafka.translate import bindings_of_topic, placed
+from reconciler.resources.acls import (
+    EVERYONE,
+    Binding,
+    bindings_of_namespace,
+    denial,
+    denial_path,
+    rule_at,
+    rule_fields,
+    writers,
+)
 from reconciler.resources.mirrors import (
     AccessRules,
     GroupOffsets,
