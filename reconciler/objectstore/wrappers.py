@@ -67,6 +67,11 @@ class WrappedStore:
         """Yield what lies under `prefix`, sorted by key."""
         return self.inner.list(prefix)
 
+    def versions(self, key: str) -> Iterator[bytes | None]:
+        """Yield what an object held, the newest first, where the store keeps that."""
+        if isinstance(self.inner, KeepsVersions):
+            yield from self.inner.versions(key)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally."""
         self.inner.delete(keys)
@@ -93,6 +98,11 @@ class UnmistakenStore(WrappedStore):
         """Yield what lies under `prefix`, sorted by key."""
         with _unmistaken():
             yield from self.inner.list(prefix)
+
+    def versions(self, key: str) -> Iterator[bytes | None]:
+        """Yield what an object held, the newest first, where the store keeps that."""
+        with _unmistaken():
+            yield from super().versions(key)
 
 
 @contextmanager
@@ -261,11 +271,6 @@ class NotedStore(WrappedStore):
             rows += 1
             yield listed
         note(LOGGER, "request", method="list", key=prefix, objects=rows, ms=ms_since(began), ended="done")
-
-    def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield what an object held, the newest first, where the store keeps that."""
-        if isinstance(self.inner, KeepsVersions):
-            yield from self.inner.versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally."""
