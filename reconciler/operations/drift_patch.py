@@ -16,7 +16,7 @@ from reconciler.manifests.edit import UneditableError, yaml_text
 from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import Loaded, explain_origin
-from reconciler.manifests.positions import path_text
+from reconciler.manifests.positions import FieldPath, path_text
 from reconciler.operations.drift import DriftItem, doubts, sort_out, unreadable, without_doubtful
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
@@ -36,6 +36,7 @@ from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
+from reconciler.planning.diff.moves import MOVED_TO
 from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, Commanded, commanded, link_of
 from reconciler.planning.situation import ALTERED
@@ -102,6 +103,33 @@ def accept_elsewhere(manifests: Manifests, there: MountedElsewhere) -> None:
         message = f"it is mounted as {there}, which is no cluster of the files: its manifest belongs there"
         raise ElsewhereError(message)
     _write_mounting(manifests, there.topic, "mounted", f'  source: "{there.location}"')
+
+
+def accept_moved(manifests: Manifests, old: Address, there: Address) -> None:
+    """Write where a topic was moved to, and from where, into its own document.
+
+    Raises:
+        ElsewhereError: The file of the environment, or a variable, says it.
+        ByHandError: Its document is laid out so that no patch is safe.
+    """
+    written = _moved_fields(old, there)
+    spots = {path: manifests.spot(old, path) for path in written}
+    for path, spot in spots.items():
+        if spot.said(path) != written[path]:
+            with _or_by_hand(spot):
+                if written[path] is None:
+                    spot.file.remove(spot.place.number, path)
+                else:
+                    spot.file.set(spot.place.number, path, written[path])
+
+
+def _moved_fields(old: Address, there: Address) -> dict[FieldPath, str | None]:
+    namespace, name = split_name(full_name_of(there))
+    return {
+        ("metadata", "name"): name,
+        ("metadata", "namespace"): namespace or None,
+        ("spec", "movedFrom"): full_name_of(old),
+    }
 
 
 def accept_made(manifests: Manifests, mirror: MirrorTopic) -> None:
@@ -297,6 +325,12 @@ class OfFilesError(ElsewhereError):
     """It is no doing of the cluster: a patch that accepts what is there lacks nothing without it."""
 
 
+def _moved_to(found: DriftItem) -> Address | None:
+    """Return where a topic is that was moved without the files."""
+    where = str(found.observed or "")
+    return Address(where.removeprefix(MOVED_TO)) if not found.path and where.startswith(MOVED_TO) else None
+
+
 @contextmanager
 def _or_by_hand(spot: Spot) -> Iterator[None]:
     try:
@@ -350,6 +384,10 @@ class _Accepting:
         return is_new
 
     def _by_hand(self, found: DriftItem, place: Place) -> str:
+        if (there := _moved_to(found)) is not None:
+            fields = _moved_fields(found.address, there)
+            said = (f"{path_text(path)}: {yaml_text(value or '')}" for path, value in fields.items())
+            return f"{place} {', '.join(said)}"
         if not found.path:
             return f"{place} take this document out"
         return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
@@ -361,10 +399,12 @@ class _Accepting:
         match found.kind:
             case "drift":
                 self._accept_drift(found)
+            case "missing" if (there := _moved_to(found)) is not None:
+                accept_moved(self.manifests, found.address, there)
             case "missing" if str(found.observed or "").startswith(DETACHED_AT):
                 accept_detached(self.manifests, found.address)
-            case "missing" if (there := self._decided.mounted_elsewhere.get(found.address)) is not None:
-                accept_elsewhere(self.manifests, there)
+            case "missing" if (mounted := self._decided.mounted_elsewhere.get(found.address)) is not None:
+                accept_elsewhere(self.manifests, mounted)
                 self._accept_missing(found.address)
             case "missing":
                 self._accept_missing(found.address)

@@ -74,6 +74,10 @@ def altered_paths(last: Recorded | None) -> frozenset[str]:
     return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()
 
 
+MOVED_BY_COMMAND: Final = "namespace move"
+"""The path under which the origins of a recorded topic keep the address that a command moved it from."""
+
+
 @dataclass(frozen=True)
 class Situation:
     """The three inventories side by side."""
@@ -175,6 +179,27 @@ class Situation:
             for address, wanted in self.wanted.items()
             if wanted.moved_from is not None and address in self.observed
         )
+
+    @cached_property
+    def moved_away(self) -> Mapping[Address, Address]:
+        """Return, by declared topic that is not there, the address it was moved to without the files.
+
+        The record says so; a topic that was moved without the state keeps its incarnation. Where its new address is
+        declared, too, the old one is another topic.
+        """
+        gone = {each for each in self.wanted if each.startswith("topic/") and each not in self.observed}
+        if not gone:
+            return {}
+        lasts = ((address, self.recorded.get(address)) for address in gone)
+        known = {(cluster_of(address), last.incarnation): address for address, last in lasts if last is not None}
+        found: dict[Address, Address] = {}
+        for address in self.observed.keys() - self.wanted.keys():
+            last, incarnation = self.recorded.get(address), self.observed[address].incarnation
+            was = last.origins.get(MOVED_BY_COMMAND) if last is not None else None
+            old = Address(was) if was else known.get((cluster_of(address), incarnation)) if incarnation else None
+            if old in gone and address.startswith("topic/"):
+                found[old] = address
+        return found
 
     @cached_property
     def unmounted(self) -> Mapping[Address, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -115,14 +116,36 @@ def test_moving_takes_records_and_the_record_along(applied: Bench) -> None:
     assert moved.moves == (("topic/west/shop:orders", "topic/west/bar:orders"),)
     assert cluster(applied).topic("bar:orders").id == topic_id
     assert [record.value for record in cluster(applied).consume("bar:orders")] == [b"a", b"b"]
-    actions = {action.id: action.blocked for action in applied.plan().plan.actions}
-    assert actions.keys() >= {"create:topic/west/shop:orders", "delete:topic/west/bar:orders"}
-    assert actions["delete:topic/west/bar:orders"] is not None
     orders = (applied.folder / "manifests/orders.yaml").read_text()
     applied.write("manifests/orders.yaml", orders.replace("namespace: shop", "namespace: bar"))
     bar = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: bar, cluster: west}\n"
     applied.write("manifests/bar.yaml", bar)
     assert [action.id for action in applied.plan().plan.actions] == ["adopt:namespace/west/bar"]
+
+
+@pytest.mark.parametrize("no_state", [False, True])
+def test_what_was_moved_is_made_nowhere_anew_until_the_files_say_where_it_is(
+    applied: Bench,
+    no_state: bool,  # noqa: FBT001 - a case
+) -> None:
+    create_namespace(applied.acting(), "west", "bar", {})
+    move(applied, "shop", "bar", no_state=no_state)
+    planned = applied.plan().plan
+    assert (planned.actions, planned.unmanaged) == ((), ("namespace/west/bar",))
+    assert [each.observed for each in planned.drift] == ["moved to topic/west/bar:orders"]
+    (refused,) = planned.errors
+    assert refused.message == "it was moved to topic/west/bar:orders, and no file says so"
+    back = shlex.split(refused.hint.partition("To have it back: ")[2].partition(". ")[0])
+    assert back[:6] == ["reconciler", "namespace", "move", "west", "bar", "shop"]
+    move(applied, "bar", "shop", back[7:8], no_state="--no-state" in back)
+    assert (applied.plan().plan.errors, applied.plan().plan.drift) == ((), ())
+
+    move(applied, "shop", "bar", no_state=no_state)
+    found = accept(applied.invocation, Select(), ["topic/west/shop:orders"])
+    subprocess.run(["git", "apply", "-"], input=found.patch.encode(), cwd=applied.folder, check=True)
+    after = applied.plan().plan
+    assert (after.errors, after.drift) == ((), ())
+    assert {action.verb for action in after.actions} <= {"adopt", "forget"}
 
 
 def test_moving_keeps_tiers_below_and_needs_them_there(applied: Bench) -> None:

@@ -19,7 +19,7 @@ from reconciler.planning.allowances import allowances
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import going, precondition, rules_left, state_precondition
 from reconciler.planning.plan import PlanInput, Selection
-from reconciler.planning.situation import Situation, source_of
+from reconciler.planning.situation import MOVED_BY_COMMAND, Situation, source_of
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
@@ -427,9 +427,16 @@ def _move(observed: Inventory, cluster: str, old: Address, name: str, record: Re
         parameters={"from": old},
         risk=Risk.DISRUPTIVE,
         reasons=(Reason.MOVED,),
-        origins=last.origins if last is not None else {},
+        origins=_moved_by_command(last.origins if last is not None else {}, old, address),
         precondition=state_precondition(old, before),
     )
+
+
+def _moved_by_command(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
+    """Return the origins of a moved topic: the address that the files have for it is kept until they say another."""
+    declared = origins.get(MOVED_BY_COMMAND, old)
+    kept = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}
+    return kept if declared == new else {**kept, MOVED_BY_COMMAND: declared}
 
 
 def _refuse_loss(

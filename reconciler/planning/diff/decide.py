@@ -26,7 +26,14 @@ from reconciler.planning.diff.mount_changes import (
     replace_topic,
     wait_for,
 )
-from reconciler.planning.diff.moves import decide_moved, hand_over, implied_moves, is_namespace_refused, readdressed
+from reconciler.planning.diff.moves import (
+    decide_moved,
+    hand_over,
+    implied_moves,
+    is_moved_away,
+    is_namespace_refused,
+    readdressed,
+)
 from reconciler.planning.resolve.acting_configs import hiding
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, taken_over
@@ -143,7 +150,9 @@ def _decide_topic(
     old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
     topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
-    if before is None and mounting is not None:
+    if sides.address in situation.moved_away:
+        is_moved_away(sides, situation, decision)
+    elif before is None and mounting is not None:
         decide_mounted(sides, mounting, situation, decision)
     elif old is not None and before is not None:
         hand_over(replace(sides, before=before), old, situation, decision)
@@ -191,12 +200,13 @@ def unmanaged(situation: Situation) -> tuple[Address, ...]:
     """Return the observed addresses that are neither declared nor recorded, and that this workspace is for."""
     if situation.given.is_destroy:
         return ()
-    patterns = situation.given.guards.only
+    patterns, moved = situation.given.guards.only, frozenset(situation.moved_away.values())
     found = (
         address
         for address, seen in situation.observed.items()
         if address not in situation.wanted
         and address not in situation.recorded
+        and address not in moved
         and _is_strange(address, seen, situation)
     )
     return tuple(

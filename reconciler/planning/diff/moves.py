@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
@@ -24,18 +25,19 @@ from reconciler.planning.diff.converge import (
     say_strange_rules_stay,
     state_precondition,
 )
-from reconciler.planning.diff.field_differences import Differences
+from reconciler.planning.diff.field_differences import Differences, drifted
 from reconciler.planning.diff.mount_changes import mount_back
 from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import address_before
 from reconciler.planning.situation import Situation, mounted_by, source_of
-from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded, Resource
@@ -349,6 +351,36 @@ def readdressed(situation: Situation) -> Mapping[Address, Address]:
             if (resource.cluster, name) in leaving:
                 arriving[address] = leaving[resource.cluster, name]
     return arriving
+
+
+# A topic that was moved without the files: by `namespace move`, or by another client of its cluster.
+
+
+MOVED_TO: Final = "moved to "
+
+
+def is_moved_away(sides: AddressView, situation: Situation, decision: Decision) -> None:
+    """Refuse to make a topic anew that was moved, and say where it is."""
+    there = situation.moved_away[sides.address]
+    last = sides.last or situation.recorded[there]
+    decision.drift.append(drifted(sides.address, "", plain(last.resource.to_json()), f"{MOVED_TO}{there}"))
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"it was moved to {there}, and no file says so",
+        f"To leave it there: reconciler drift --accept {sides.address}. {_move_back(sides, there)}"
+        f"To have a new and empty one beside it declare {there}, too.",
+    )
+
+
+def _move_back(sides: AddressView, there: Address) -> str:
+    """Return what to type; what was moved without the state goes back without it, and another name has no command."""
+    (target, name), (source, now) = split_name(full_name_of(sides.address)), split_name(full_name_of(there))
+    if name != now:
+        return ""
+    cluster, unknown = cluster_of(there) or "", ("--no-state",) if sides.last is not None else ()
+    command = shlex.join(("reconciler", "namespace", "move", cluster, source, target, "--topic", name, *unknown))
+    return f"To have it back: {command}. "
 
 
 # A namespace that was called otherwise: what is declared in it moves there, each topic by an action of its own.

@@ -108,7 +108,9 @@ def _unproven(situation: Situation) -> Iterator[Finding]:
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
     """Decide about every recorded address that is no longer wanted; leaves before what they lean on."""
-    leaving = situation.recorded.keys() - situation.wanted.keys() - decision.settled
+    leaving = (
+        situation.recorded.keys() - situation.wanted.keys() - decision.settled - set(situation.moved_away.values())
+    )
     undeclared: Counter[str] = Counter()
     for address in sorted(leaving, key=rank, reverse=True):
         cluster = cluster_of(address)
