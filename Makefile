@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.locked
+COMPILED := $(VENV)/.compiled
 export PATH := $(abspath $(BIN)):$(PATH)
 export PYSPARK_PYTHON := $(abspath $(BIN))/python
 
@@ -25,12 +26,17 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
+# Once after a clone: else each worker of pytest compiles every file of the tests, all of them the same ones.
+$(COMPILED): | $(STAMP)
+	@$(BIN)/python -m pytest -qq --collect-only > $@ || { cat $@; rm $@; exit 1; }
+
 demo: setup ## the main job on real data: 336,776 flights mirrored between two clusters
 	@$(BIN)/python examples/flights/demo.py
 
 PYTEST = $(BIN)/python -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder
 
-test: setup check ## what a change may break
+test: setup ## what a change may break
+	@$(MAKE) --no-print-directory -j2 check $(COMPILED)
 	@$(PYTEST) -m "not soak and not thorough"
 
 test-all: setup ## the rest that must hold: brokers, Spark, races, processes that die
