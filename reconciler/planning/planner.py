@@ -22,6 +22,7 @@ from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import say_under_way
+from reconciler.planning.diff.moves import with_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.findings import Finding
 from reconciler.planning.order import in_order
@@ -119,7 +120,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanIn
     clusters = declared_clusters(desired)
     observed = addressed(observed, desired, sorted(desired) + sorted(recorded), clusters)
     wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given, observed)
-    wanted = as_commanded(wanted, recorded, observed)
+    wanted = with_implied_moves(as_commanded(wanted, recorded, observed), recorded, observed)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,

@@ -146,22 +146,17 @@ def _changed(
 
 def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
     """Return both ends of what moves, each with the other: half of a move would be a deletion, or an empty topic."""
-    moved = {
-        address: item.moved_from
-        for address, item in wanted.items()
-        if item.moved_from is not None and isinstance(item.resource, Namespace)
-    }
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
-        old = item.moved_from or (address_before(address, moved) if moved else None)
+        old = item.moved_from
         if old is not None and old in known and old not in wanted:
             ends[address], ends[old] = old, address
     return ends
 
 
 def address_before(address: Address, moved: Mapping[Address, Address]) -> Address | None:
-    """Return what a topic or namespace was called before the namespace that it lies in moved; `None`: none did."""
-    if kind_of(address) not in {"topic", "namespace"}:
+    """Return what something was called before the namespace that it lies in moved; `None`: none did."""
+    if kind_of(address) not in {"topic", "namespace", "mounting"}:
         return None
     cluster, full_name = cluster_of(address) or "", full_name_of(address)
     home = full_name.rpartition(":")[0] if kind_of(address) == "namespace" else split_name(full_name)[0]

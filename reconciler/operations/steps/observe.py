@@ -24,6 +24,7 @@ from reconciler.planning.resolve.mount_sources import (
     nothing_there,
     wanted_name,
 )
+from reconciler.planning.selection import address_before
 from reconciler.planning.situation import mounted_by
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -380,6 +381,11 @@ class _Looking:
             for address, declared in desired.items()
             if isinstance(declared.resource, Topic | Namespace) and declared.resource.spec.moved_from is not None
         }
+        self._renamed = {
+            address: address_of("namespace", each.cluster, each.spec.moved_from)
+            for address, each in ((address, declared.resource) for address, declared in desired.items())
+            if isinstance(each, Namespace) and each.spec.moved_from is not None
+        }
         self._listed: dict[str, Sequence[Mountable] | UserError] = {}
         self._by_location: dict[str, Mapping[str, Mountable]] = {}
         self._lying: dict[str, SharedStorage | UserError] = {}
@@ -433,14 +439,20 @@ class _Looking:
         if mounting.spec.state == "unmounted":
             return found_detached(mounting, lying)
         last = self._record.get(address)
-        if last is None and mounting.spec.moved_from is not None:
-            last = self._record.get(address_of("mounting", mounting.cluster, mounting.spec.moved_from))
+        if last is None and (old := self._old_address(mounting)) is not None:
+            last = self._record.get(old)
         found = found_source(mounting, last.physical_name if last is not None else None, lying)
         if found is not None:
             return found
         others = [(name, lying) for name in self._others(mounting.cluster) for lying in [self._storage(name)]]
         known = [(name, there) for name, there in others if isinstance(there, SharedStorage)]
         return elsewhere(mounting, lying.url, known) or nothing_there(mounting, lying.url, self._leaves_by(mounting))
+
+    def _old_address(self, mounting: Mounting) -> Address | None:
+        """Return what a mounting was called before: it says so, or the namespace that it lies in."""
+        if mounting.spec.moved_from is not None:
+            return address_of("mounting", mounting.cluster, mounting.spec.moved_from)
+        return address_before(mounting.address, self._renamed)
 
     def _leaves_by(self, mounting: Mounting) -> Address | None:
         """Return the mounting that unmounts what another wants, of a cluster whose topics get a location by that."""

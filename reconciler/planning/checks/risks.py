@@ -25,7 +25,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_lag
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
 from reconciler.planning.checks.tiering_checks import Cost, Switching
-from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, implied_moves, moved_from
+from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
 from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, Side, config_at, loss, reason_of
 from reconciler.planning.fields import fields_of
 from reconciler.planning.situation import Situation, mirror_at
@@ -271,13 +271,9 @@ class Impact:
     def _lies_at(self, address: Address) -> Address:
         """Return where a topic lies now: one that moves in this plan is still at its old address."""
         wanted = self._situation.wanted.get(address)
-        old = (wanted.moved_from if wanted is not None else None) or self._implied.get(address)
+        old = wanted.moved_from if wanted is not None else None
         is_moved = address not in self._situation.observed and old in self._situation.observed
         return old if old is not None and is_moved else address
-
-    @cached_property
-    def _implied(self) -> Mapping[Address, Address]:
-        return implied_moves(self._situation)
 
     def _backlog_loss(self, address: Address, topic: Topic) -> Loss:
         """Return what expires of what waited to be uploaded, once nothing is uploaded any more."""

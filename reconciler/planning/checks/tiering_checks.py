@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.planning.actions import Action, Estimate, Reason, Transition, Unreadable, Update
-from reconciler.planning.diff.moves import implied_moves, moved_from
+from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.findings import Finding, Mark
@@ -194,12 +193,7 @@ class Switching:
     def _left_by(self, topic: Address) -> Address | None:
         """Return where a topic is still that moves to an address in the same plan."""
         wanted = self._situation.wanted.get(topic)
-        moved = wanted.moved_from if wanted is not None else None
-        return moved or self._implied.get(topic)
-
-    @cached_property
-    def _implied(self) -> Mapping[Address, Address]:
-        return implied_moves(self._situation)
+        return wanted.moved_from if wanted is not None else None
 
     def _cost(self, switch: _Switch) -> Cost:
         topic = switch.seen.resource

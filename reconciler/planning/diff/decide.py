@@ -29,7 +29,6 @@ from reconciler.planning.diff.mount_changes import (
 from reconciler.planning.diff.moves import (
     decide_moved,
     hand_over,
-    implied_moves,
     is_moved_away,
     is_namespace_refused,
     readdressed,
@@ -82,7 +81,7 @@ def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
     """Decide about everything that is wanted, except what was refused already."""
     renamed = readdressed(situation)
-    speaking, implied = _speakers(situation), implied_moves(situation)
+    speaking = _speakers(situation)
     for address in sorted(situation.wanted, key=rank):
         if not situation.is_decidable(address) or address in refused:
             continue
@@ -90,7 +89,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
             continue  # the half of a link that was refused
         last, before = situation.recorded.get(address), situation.observed.get(address)
-        old = wanted.moved_from or implied.get(address)
+        old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_held(before)
         is_simple = is_simple and not (before is not None and before.is_sealed)
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.

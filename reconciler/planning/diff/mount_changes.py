@@ -370,8 +370,10 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
         hint = f"Remove movedFrom: {old} is forgotten then, and its topic stays as it is."
         decision.refuse(sides.address, source, f"{old}, which it was moved from, is recorded too", hint)
     elif isinstance(before, Mounting) and _is_left_behind(before, mounting, situation):
+        is_near = before.metadata.namespace == mounting.metadata.namespace
         message = f"its topic is called {before.topic_name} here, and would be {mounting.topic_name}"
-        hint = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let the Topic move with it."
+        keep = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let" if is_near else "Let"
+        hint = f"{keep} it move, too: a Topic {mounting.topic_name} with movedFrom: {before.topic_name}"
         decision.settled.add(old)
         decision.refuse(sides.address, source, message, hint)
     else:

@@ -31,7 +31,7 @@ from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import address_before
-from reconciler.planning.situation import Situation, mounted_by, source_of
+from reconciler.planning.situation import Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
@@ -40,7 +40,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Observed, Recorded, Resource
+    from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
 # A topic that moves where none can be renamed: made under its new name, filled, its groups switched, the old deleted.
@@ -199,7 +199,7 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
             "Remove movedFrom, or one of the two.",
         )
     elif old_seen is None and old_last is None:
-        if sides.before is None and sides.last is None:
+        if sides.before is None and sides.last is None and sides.address not in situation.mountings:
             decision.warn(
                 sides.address,
                 source,
@@ -386,25 +386,28 @@ def _move_back(sides: AddressView, there: Address) -> str:
 # A namespace that was called otherwise: what is declared in it moves there, each topic by an action of its own.
 #
 # The namespace is made under its new name first, and the old one goes last, when nothing is left in it. Nothing that is
-# not declared is renamed.
+# not declared is renamed. Mountings follow by their record.
 
 
-def implied_moves(situation: Situation) -> Mapping[Address, Address]:
-    """Return what is declared in a moved namespace, with the address it had there before."""
+def with_implied_moves(
+    wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
+) -> dict[Address, WantedResource]:
+    """Return what is wanted, where what is declared in a moved namespace says what it was called there before."""
     moved = {
-        address: wanted.moved_from
-        for address, wanted in situation.wanted.items()
-        if wanted.moved_from is not None and isinstance(wanted.resource, Namespace)
+        address: item.moved_from
+        for address, item in wanted.items()
+        if item.moved_from is not None and isinstance(item.resource, Namespace)
     }
     if not moved:
-        return {}
-    implied: dict[Address, Address] = {}
-    for address, wanted in situation.wanted.items():
-        if wanted.moved_from is None and kind_of(address) in {"topic", "namespace"}:
-            old = address_before(address, moved)
-            if old is not None and _means_something(address, old, situation):
-                implied[address] = old
-    return implied
+        return wanted
+    found = dict(wanted)
+    for address, item in wanted.items():
+        old = address_before(address, moved) if item.moved_from is None else None
+        # Where both names are there, and only the new one is recorded, the old one has been used anew since.
+        is_left = old in recorded or (old in observed and address not in observed)
+        if old is not None and is_left and old not in wanted:
+            found[address] = replace(item, moved_from=old)
+    return found
 
 
 def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
@@ -414,13 +417,6 @@ def is_namespace_refused(sides: AddressView, old: Address, situation: Situation,
     message = f"{old}, which it is moved from, is declared too"
     decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
     return True
-
-
-def _means_something(address: Address, old: Address, situation: Situation) -> bool:
-    """Tell whether the old name is still to be left: where both are there, it has been used anew since."""
-    if old in situation.wanted:
-        return False
-    return old in situation.recorded if address in situation.observed else old in situation.observed
 
 
 # What mounting has to wait for, and what waits for it: names are freed first, readers go first, changes come after.
