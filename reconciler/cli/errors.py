@@ -33,7 +33,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             code = error.exit_code
         case TyperException():
             code = _say_usage(screen, error)
-        case KeyboardInterrupt() | EOFError():
+        case KeyboardInterrupt():
             screen.show([line("\nInterrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
@@ -52,7 +52,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
 def unexpected(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint of what none of us raised."""
     match error:
-        case KeyboardInterrupt() | EOFError():
+        case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
         case ImportError() if missing := MissingRecordsError.of(error):
             return missing.exit_code, missing.message, missing.hint

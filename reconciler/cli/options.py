@@ -376,8 +376,8 @@ def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
     """Run a command; what typer would turn into an exit code by itself is turned into ours here."""
     try:
         body(**values)
-    except (KeyboardInterrupt, EOFError) as error:
-        raise InterruptedRunError("Interrupted", hint="Nothing was started") from error
+    except KeyboardInterrupt as error:
+        raise InterruptedRunError("Interrupted", hint="Run the same command again") from error
     except BrokenPipeError as error:
         # A process that read our output has what it wanted.
         silence(out().stream)

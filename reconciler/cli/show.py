@@ -17,7 +17,7 @@ from reconciler.cli.environment import speaks
 from reconciler.cli.options import Form, TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
 from reconciler.cli.text.lines import Line, Span, Tone, line, text_of
-from reconciler.errors import BlockedError, StalePlanError, UsageError
+from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
 from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def ask(question: str) -> bool:
     """Ask on the terminal and return whether the answer was `yes`.
 
     Raises:
-        EOFError: Nobody answers any more.
+        InterruptedRunError: Somebody asked to stop, or nobody answers any more.
     """
     screen = err()
     try:
@@ -51,12 +51,12 @@ def ask(question: str) -> bool:
             while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
                 pass
             answer = sys.stdin.readline()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         screen.write("\n")  # what is said next does not stand behind the question
-        raise
+        raise InterruptedRunError("Interrupted", hint="Nothing was started") from error
     if not answer:
         screen.write("\n")
-        raise EOFError
+        raise InterruptedRunError("Interrupted: standard input has ended", hint="Nothing was started")
     return answer.strip() == "yes"
 
 

@@ -12,6 +12,7 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
+from reconciler.operations.steps.runner import Stop, reading
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, LinkSeen, MirrorSeen
@@ -108,15 +109,23 @@ class LinkVerified:
         return UserError(f"{self.link}: {', and '.join(said)}", hint=hint)
 
 
-def verify(
-    invocation: Invocation, select: Select, left: str, right: str | None, *, deep: bool, report: Callable[[Event], None]
-) -> Verified:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparing:
+    """How logs are compared. `deep`: every record is read anew; `stop` ends it."""
+
+    deep: bool
+    report: Callable[[Event], None]
+    stop: Stop
+
+
+def verify(invocation: Invocation, select: Select, left: str, right: str | None, how: Comparing) -> Verified:
     """Compare two logs by the digests they keep; with `deep` every record is read anew.
 
     One address alone is a mirror, which is compared with its source: that it began later is no difference.
 
     Raises:
         UserError: One of them is not there, or `deep` finds no Java.
+        InterruptedRunError: Somebody asked to stop.
     """
     work = open_work(invocation, select)
     try:
@@ -127,19 +136,18 @@ def verify(
             error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
     mirror = None if right is not None else _mirror(work, ours)
-    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
-        return _Verifying(work, jobs.engine(), deep, report).logs(ours, right, mirror)
+    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs, reading(jobs, how.stop):
+        return _Verifying(work, jobs.engine(), how).logs(ours, right, mirror)
 
 
-def verify_link(
-    invocation: Invocation, select: Select, link: Address, *, deep: bool, report: Callable[[Event], None]
-) -> LinkVerified:
+def verify_link(invocation: Invocation, select: Select, link: Address, how: Comparing) -> LinkVerified:
     """Compare every mirror of a link with its source; one that cannot be compared keeps no other from it.
 
     What was promoted is a mirror no longer, and is left out.
 
     Raises:
         UserError: There is no such link, or `deep` finds no Java.
+        InterruptedRunError: Somebody asked to stop.
     """
     work = open_work(invocation, select)
     links, name = provider_of(work, link).links, full_name_of(link)
@@ -155,8 +163,8 @@ def verify_link(
     verified: list[Verified] = []
     failed = [_lost(link, each) for each in links.lost(name)]
     lost: dict[str, ReconcilerError] = {}
-    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
-        verifying = _Verifying(work, jobs.engine(), deep, report, seen, _all_foreign(links, active))
+    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs, reading(jobs, how.stop):
+        verifying = _Verifying(work, jobs.engine(), how, seen, _all_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)
             if error is None:
@@ -176,8 +184,7 @@ class _Verifying:
 
     work: Work
     engine: Engine
-    deep: bool
-    report: Callable[[Event], None]
+    how: Comparing
     links: Sequence[LinkSeen] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
     """What was asked for all mirrors of a link at once; `None`: it is asked for when it is needed."""
@@ -189,7 +196,7 @@ class _Verifying:
         logs = provider_of(work, ours).log(ours), _log_of_source(work, theirs, mirror)
         spans = _spans(work, (ours, theirs), logs, mirror)
         if spans is None:
-            comparison = compare_logs(engine, *logs, deep=self.deep, progress=lambda found: self._tell(ours, found))
+            comparison = compare_logs(engine, *logs, deep=self.how.deep, progress=lambda found: self._tell(ours, found))
         else:
             begins = None if mirror is None else mirror.begins
             comparison = renumbered(engine, logs, spans, begins=begins, progress=lambda found: self._tell(ours, found))
@@ -205,7 +212,7 @@ class _Verifying:
         return Verified(named, theirs, comparison, verdict, tuple(foreign))
 
     def _tell(self, ours: Address, found: JobProgress) -> None:
-        self.report(progress_event(f"verify:{ours}", found))
+        self.how.report(progress_event(f"verify:{ours}", found))
 
 
 def _log_of_source(work: Work, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:

@@ -229,6 +229,7 @@ IN_PROCESS_BELOW: Final = 64 << 20
 """Stored bytes that threads of one process copy in less time than a JVM takes to start."""
 
 
+_LOCAL: Final = "local[*]"
 _MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9+.-]*://.+")
 _CONNECT_PORT: Final = 15002
 
@@ -261,9 +262,7 @@ class SparkSpec(Model):
         description="With `auto`: jobs that read fewer stored bytes than this need neither PySpark nor Java.",
         examples=["64MiB", 0],
     )
-    master: str = Field(
-        default="local[*]", description="Any Spark master.", examples=["local[*]", "k8s://https://host"]
-    )
+    master: str = Field(default=_LOCAL, description="Any Spark master.", examples=["local[*]", "k8s://https://host"])
     remote: str | None = Field(
         default=None, description="A Spark Connect server, instead of a master.", examples=["sc://host:15002"]
     )
@@ -294,6 +293,17 @@ class SparkSpec(Model):
         if self.engine == "spark" and "in_process_below" in self.model_fields_set:
             what, hint = "engine: spark runs every job on Spark", "Leave inProcessBelow out, or write engine: auto"
             raise refusal(Complaint(what, hint, ("inProcessBelow",)))
+        return self
+
+    @model_validator(mode="after")
+    def _runs_at_one_place(self) -> Self:
+        if self.remote is not None and self.master != _LOCAL:
+            what = "Spark runs at a master, or behind the Spark Connect server of `remote`"
+            raise refusal(Complaint(what, "Leave one of them out", ("master",)))
+        named = next((name for name in ("spark.master", "spark.remote") if name in self.conf), None)
+        if named is not None:
+            field = named.removeprefix("spark.")
+            raise refusal(Complaint(f"is said by spec.spark.{field}", f"Write {field}: there", ("conf", named)))
         return self
 
     @property

@@ -9,7 +9,8 @@ from typing import Final
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.verify import verify
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.verify import Comparing, verify
 from tests.soak.runs import invocation
 
 RECORDS: Final = 40_000
@@ -75,7 +76,8 @@ def check_copy(folder: Path, number: int) -> None:
     """The round's copy is its source, range by range and once each, and there is nothing to do."""
     here = invocation(folder)
     name = name_of(number)
-    compared = verify(here, Select(), f"topic/west/{name}", f"topic/east/{name}", deep=False, report=lambda _: None)
+    how = Comparing(deep=False, report=lambda _: None, stop=Stop())
+    compared = verify(here, Select(), f"topic/west/{name}", f"topic/east/{name}", how)
     if compared.verdict is not None:
         raise compared.verdict
     assert sum(part.left.records for part in compared.comparison.partitions) == RECORDS

@@ -69,7 +69,6 @@ def test_pending_changes_are_no_error_to_talk_about(capsys: pytest.CaptureFixtur
         (MemoryError(), 1, "Not enough memory"),
         (RecursionError("maximum recursion depth exceeded"), 1, "nested too deeply"),
         (KeyboardInterrupt(), 130, "Interrupted: nothing was started"),
-        (EOFError(), 130, "Interrupted: nothing was started"),
         (ZeroDivisionError("division by zero"), 1, "Unexpected ZeroDivisionError: division by zero"),
         (AssertionError(), 1, "This is our bug"),
     ],

@@ -15,7 +15,8 @@ import pytest
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.verify import verify
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.verify import Comparing, verify
 from tests.cli.conftest import COMMAND, environment
 from tests.soak.runs import invocation, run_apply
 
@@ -121,5 +122,6 @@ def test_a_copy_is_stopped_in_time_and_finished_by_resuming(workspace: Path, eve
     )
     assert resumed.returncode == 0, resumed.stderr
     here = invocation(workspace)
-    assert verify(here, Select(), SOURCE, COPY, deep=False, report=lambda _: None).verdict is None
+    how = Comparing(deep=False, report=lambda _: None, stop=Stop())
+    assert verify(here, Select(), SOURCE, COPY, how).verdict is None
     assert plan(here, Select()).plan.is_empty

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, Ran
-from reconciler.errors import MissingSparkError, PartialError, ReconcilerError, UserError
+from reconciler.errors import InterruptedRunError, MissingSparkError, PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.consume import ProduceOptions, produce
@@ -21,7 +21,8 @@ from reconciler.operations.drift import drift
 from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.verify import verify
+from reconciler.operations.steps.runner import Stop
+from reconciler.operations.verify import Comparing, verify
 from reconciler.planning.actions import RunJob
 from reconciler.state.lockfile import read_lockfile
 
@@ -127,9 +128,19 @@ def feed(bench: Bench, count: int, *, to: str = SOURCE) -> None:
 
 
 def differences(bench: Bench) -> set[str]:
-    found = verify(bench.invocation, Select(), SOURCE, MIRROR, deep=False, report=bench.events.append)
+    how = Comparing(deep=False, report=bench.events.append, stop=Stop())
+    found = verify(bench.invocation, Select(), SOURCE, MIRROR, how)
     assert (found.verdict is None) == found.comparison.is_equal
     return {difference for part in found.comparison.partitions for difference in part.differences}
+
+
+def test_a_comparison_that_is_stopped_says_so_and_that_nothing_was_changed(linked: Bench) -> None:
+    feed(linked, 10)
+    how = Comparing(deep=True, report=linked.events.append, stop=Stop())
+    how.stop.request()
+    with pytest.raises(InterruptedRunError) as stopped:
+        verify(linked.invocation, Select(), SOURCE, SOURCE, how)
+    assert stopped.value.hint == "Nothing was changed"
 
 
 @pytest.mark.soak
@@ -281,8 +292,7 @@ def test_logs_of_different_topics_differ(applied: Bench) -> None:
     path.write_text(path.read_text() + "---\n" + path.read_text().replace("orders", "refunds").replace("3", "2"))
     applied.apply()
     feed(applied, 10)
-    found = verify(
-        applied.invocation, Select(), SOURCE, "topic/west/shop:refunds", deep=False, report=applied.events.append
-    )
+    how = Comparing(deep=False, report=applied.events.append, stop=Stop())
+    found = verify(applied.invocation, Select(), SOURCE, "topic/west/shop:refunds", how)
     assert isinstance(found.verdict, UserError)
     assert "partition 2 (partition" in found.verdict.message

@@ -57,6 +57,19 @@ def test_a_url_that_is_none_of_spark_connect_is_refused(url: str) -> None:
         SparkSpec(remote=url)
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"master": "yarn", "remote": "sc://host"},
+        {"conf": {"spark.master": "local[2]"}},
+        {"remote": "sc://host", "conf": {"spark.remote": "sc://other"}},
+    ],
+)
+def test_where_spark_runs_is_said_once(twice: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"Spark runs at a master, or|is said by spec\.spark\.(master|remote)"):
+        SparkSpec.model_validate(twice)
+
+
 def test_addresses_leave_the_default_namespace_out() -> None:
     metadata = {"name": "orders", "cluster": "west"}
     assert Topic.model_validate({"metadata": metadata, "spec": {"partitions": 3}}).address == "topic/west/orders"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
+from reconciler.cli import signals
 from reconciler.cli.console import out
 from reconciler.cli.options import Files, Place, TextJsonOrPage, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
@@ -177,10 +178,13 @@ def verify_command(
         return
     from reconciler.cli.json.runs_json import VerifyDocument
     from reconciler.cli.text.runs_text import verified_text
-    from reconciler.operations.verify import verify
+    from reconciler.operations.steps.runner import Stop
+    from reconciler.operations.verify import Comparing, verify
 
-    with reporter("text") as report:
-        verified = verify(place.invocation(), files.select(), left, right, deep=deep, report=report)
+    stop = Stop()
+    with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
+        how = Comparing(deep=deep, report=report, stop=stop)
+        verified = verify(place.invocation(), files.select(), left, right, how)
     present(form, lambda: verified_text(verified), lambda: VerifyDocument.of(verified))
     raise_verdict(verified.verdict)
 
@@ -192,12 +196,15 @@ def _verify_link(
     from reconciler.cli.progress import reporter
     from reconciler.cli.text.runs_text import link_verified_text
     from reconciler.operations.mirrors.mirror_selection import link_named
-    from reconciler.operations.verify import verify_link
+    from reconciler.operations.steps.runner import Stop
+    from reconciler.operations.verify import Comparing, verify_link
 
     if right is not None:
         raise UsageError(f"{link} has no second address", hint="Of a link, every mirror is compared with its source.")
-    with reporter("text") as report:
-        verified = verify_link(place.invocation(), files.select(), link_named(link), deep=deep, report=report)
+    stop, address = Stop(), link_named(link)
+    with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
+        how = Comparing(deep=deep, report=report, stop=stop)
+        verified = verify_link(place.invocation(), files.select(), address, how)
     present(form, lambda: link_verified_text(verified), lambda: LinkVerificationDocument.of(verified))
     raise_verdict(verified.verdict)
 

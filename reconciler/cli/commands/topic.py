@@ -13,7 +13,7 @@ from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pa
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
-from reconciler.errors import UsageError
+from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
@@ -219,8 +219,12 @@ def produce_command(
         timestamp_field=timestamp_field,
         partition=partition,
     )
-    with counting("producing") as report:
-        made = produce(place.invocation(), files.select(), address, options, stdin=binary_stdin(), report=report)
+    try:
+        with counting("producing") as report:
+            made = produce(place.invocation(), files.select(), address, options, stdin=binary_stdin(), report=report)
+    except KeyboardInterrupt as error:
+        message = f"Interrupted: some of the records may be in {address}"
+        raise InterruptedRunError(message, hint=f"See what is there: reconciler topic describe {address}") from error
     where = f"{counted(len(made.ranges), 'partition')} of {made.address}"
     out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
 
@@ -238,9 +242,12 @@ def profile_command(
 ) -> None:
     """Read all records of a topic in Spark: skew, sizes, keys, gaps, and what compaction or retention would free."""
     from reconciler.operations.clusters.topics import profile_topic
+    from reconciler.operations.steps.runner import Stop
 
     retention_ms = None if retention is None else round(seconds("--retention", retention) * 1000)
-    profiled = profile_topic(place.invocation(), files.select(), address, retention_ms)
+    stop = Stop()
+    with signals.stopping(stop, patience_s=signals.RUN_S):
+        profiled = profile_topic(place.invocation(), files.select(), address, retention_ms, stop=stop)
 
     def lines() -> list[Line]:
         from reconciler.cli.text.topics_text import profile_text

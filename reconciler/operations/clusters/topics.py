@@ -12,7 +12,7 @@ from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import check_answers, look_over, measure
-from reconciler.operations.steps.runner import Emergency, require_confirmation
+from reconciler.operations.steps.runner import Emergency, Stop, reading, require_confirmation
 from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Risk, Update
 from reconciler.planning.diff.converge import precondition
@@ -465,13 +465,16 @@ class ProfiledTopic:
     """`None`: there was nothing to read."""
 
 
-def profile_topic(invocation: Invocation, select: Select, address: str, retention_ms: int | None) -> ProfiledTopic:
+def profile_topic(
+    invocation: Invocation, select: Select, address: str, retention_ms: int | None, *, stop: Stop
+) -> ProfiledTopic:
     """Read all records of a topic, up to its last stable offsets, and return what they are.
 
     Raises:
         UserError: It is not there.
         MissingSparkError: Java or Spark are not there; a profile always runs on Spark.
         RetryableError: Spark gave up.
+        InterruptedRunError: Somebody asked to stop.
     """
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here has jobs
 
@@ -486,7 +489,7 @@ def profile_topic(invocation: Invocation, select: Select, address: str, retentio
     from reconciler.jobs.profile import profile  # noqa: PLC0415 - it imports pyspark, which is there now
 
     old_before_ms = 0 if retention_ms is None else invocation.now_ms() - retention_ms
-    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
+    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs, reading(jobs, stop):
         profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
     engine = work.spark.name if profiled.counts.records else None
     return ProfiledTopic(found, profiled, retention_ms, engine)

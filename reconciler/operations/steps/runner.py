@@ -33,7 +33,15 @@ from reconciler.applying.engine import (
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event
 from reconciler.applying.ports import DataAction, Setting
 from reconciler.applying.run import Basis, Caller, Decide, Ended, Run, RunOptions, RunRequest, ToDo
-from reconciler.errors import IncompleteError, LeaseError, PartialError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import (
+    IncompleteError,
+    InterruptedRunError,
+    LeaseError,
+    PartialError,
+    ReconcilerError,
+    StalePlanError,
+    UserError,
+)
 from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
@@ -443,6 +451,25 @@ class Stop:
             yield
         finally:
             self._enders.remove(end)
+
+
+@contextmanager
+def reading(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
+    """Let a signal end jobs that only read: Spark is told, where an exception in the middle of a call would be a page.
+
+    Raises:
+        InterruptedRunError: Somebody asked.
+    """
+    failed: Exception | None = None
+    with stop.ends(jobs.stop):
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - what a stopped job raises is as good as nothing
+            failed = error
+    if jobs.is_stopped:  # Also where it came to an end: it may have left something out.
+        raise InterruptedRunError("Interrupted", hint="Nothing was changed") from failed
+    if failed is not None:
+        raise failed
 
 
 # What is done now and told to the files later: an ordinary run under the lease, or done without asking any state.
