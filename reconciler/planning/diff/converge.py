@@ -552,6 +552,9 @@ def _adopt_new(sides: AddressView, before: Observed, situation: Situation, decis
 def _change(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
     found = compare(sides, before, situation)
     decision.drift.extend(found.drift)
+    for held, rule in found.held:
+        message = f"{held.path} is changed in the files, and stays as it is on the cluster: {rule}"
+        decision.warn(sides.address, sides.wanted.source, message, "To apply it, take the rule out of ignoreDrift.")
     if _refused(sides, before, found.changes, situation, decision):
         return
     # What only the record holds is shown as an action of its own, so that nobody misses it beside other changes.

@@ -40,6 +40,8 @@ class Differences:
 
     changes: tuple[Change, ...] = ()
     drift: tuple[DriftFinding, ...] = ()
+    held: tuple[tuple[Change, str], ...] = ()
+    """What the files change, and a reviewed rule leaves as it drifted; with that rule."""
     record_changes: tuple[Change, ...] = ()
     """Fields that only the record holds."""
     is_stale: bool = False
@@ -95,6 +97,7 @@ def differences(
     fields = _Fields(address, want, was, seen, wanted, last, before)
     changes: list[Change] = []
     drift: list[DriftFinding] = []
+    held: list[tuple[Change, str]] = []
     paths = {*want, *was, *unset_paths(wanted.origins), *altered_paths(last)} - {each.path for each in how.hiding}
     for path in sorted(paths):
         if not how.is_compared(path) or how.is_recorded(path):
@@ -103,8 +106,11 @@ def differences(
         moved = fields.drift(path, how.catalog)
         if moved:
             drift.append(replace(moved, ignored=rule))
-        change = None if rule else fields.change(path, how.catalog)
-        if change:
+        change = fields.change(path, how.catalog)
+        # What drifted is left, and what is adopted; an edit of the files is no drift.
+        if change and rule and (moved or last is None):
+            held += [(change, rule)] if moved and not change.drift else []
+        elif change:
             changes.append(change)
     for hidden in how.hiding:
         rule = how.ignored(address, hidden.path)
@@ -116,6 +122,7 @@ def differences(
     return Differences(
         changes=tuple(changes),
         drift=tuple(drift),
+        held=tuple(held),
         record_changes=_record_changes(wanted, last, how),
         is_stale=last is not None and fields.is_stale(how),
         reasons=fields.reasons(changes),
