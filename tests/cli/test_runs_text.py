@@ -446,8 +446,9 @@ def test_a_topic_on_its_way_may_wait_for_a_hand_and_its_status_says_so() -> None
 
 def test_a_topic_that_lies_detached_is_not_said_to_be_made_again() -> None:
     topic = Address("topic/west/shop:eu:clicks")
-    found = (DriftFinding(topic, "", {}, f"detached at {LOCATION}", "1"), DriftFinding(topic, "", {}, None, "2"))
-    said = text_of(plan_text(replace(empty(), drift=found)))
+    made = create("orders")
+    found = (DriftFinding(topic, "", {}, f"detached at {LOCATION}", "1"), DriftFinding(made.address, "", {}, None, "2"))
+    said = text_of(plan_text(replace(empty(), drift=found, actions=(made,))))
     assert f"is missing, detached at {LOCATION} (is not made again, empty)" in said
     assert "is missing on the cluster (will be made again)" in said
 

@@ -134,6 +134,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "keys move to other partitions"
         case Reason.REPLICAS_MOVE:
             return _replicas(action)
+        case Reason.MISSING if kind_of(action.address) == "topic":
+            return "gone from the cluster, is created empty"
         case Reason.MISSING | Reason.ALREADY_GONE:
             return "gone from the cluster"
         case Reason.FIRST_RULE:

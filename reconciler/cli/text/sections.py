@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -104,13 +105,13 @@ def sections(plan: Plan) -> Sections:
             jobs.append(_row(action))
         elif not (isinstance(action, Update) and all((action.address, each.path) in found for each in action.changes)):
             changes.append(_row(action))
-    by_field = _changes_by_field(plan)
+    by_field, made = _changes_by_field(plan), {action.address for action in plan.actions if isinstance(action, Create)}
     return Sections(
         errors=tuple(_error(finding) for finding in plan.errors),
         danger=tuple(danger),
         changes=tuple(changes),
         jobs=tuple(jobs),
-        drift=tuple(_drift(finding, by_field) for finding in plan.drift),
+        drift=tuple(_drift(finding, by_field, made) for finding in plan.drift),
         waiting=tuple(_waiting(each) for each in plan.waiting),
     )
 
@@ -185,9 +186,13 @@ def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Tra
     }
 
 
-def _drift(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> Row:
+def _drift(
+    finding: DriftFinding,
+    by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
+    made: AbstractSet[Address],
+) -> Row:
     what, *more = _drift_texts(finding)
-    return Row("!", Tone.CHANGE, finding.address, f"{what} ({_end_of(finding, by_field)})", more=tuple(more))
+    return Row("!", Tone.CHANGE, finding.address, f"{what} ({_end_of(finding, by_field, made)})", more=tuple(more))
 
 
 def _drift_texts(finding: DriftFinding) -> list[str]:
@@ -198,11 +203,15 @@ def _drift_texts(finding: DriftFinding) -> list[str]:
     return [f"{text} on the cluster{origin}" for text in moved]
 
 
-def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> str:
+def _end_of(
+    finding: DriftFinding,
+    by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
+    made: AbstractSet[Address],
+) -> str:
     if finding.ignored is not None:
         return f"left as it is: {finding.ignored}"
     if not finding.path:
-        return "will be made again" if finding.observed is None else "is not made again, empty"
+        return "will be made again" if finding.address in made else "is not made again, empty"
     found = by_field.get((finding.address, finding.path))
     if found is None:
         return "left as it is"

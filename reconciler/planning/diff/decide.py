@@ -11,7 +11,14 @@ from reconciler.planning.actions import Adopt, Reason
 from reconciler.planning.allowances import ADOPT, allowances
 from reconciler.planning.diff.converge import AddressView, Decision, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
-from reconciler.planning.diff.mirror_changes import decide_freed, decide_mirror, is_mirror, was_mirror
+from reconciler.planning.diff.mirror_changes import (
+    copies_left,
+    decide_freed,
+    decide_mirror,
+    is_mirror,
+    keep_copies,
+    was_mirror,
+)
 from reconciler.planning.diff.mount_changes import (
     decide_mounted,
     decide_mounting,
@@ -167,6 +174,8 @@ def _decide_topic(
         lies_detached(sides, situation, decision)
     elif before is None and sides.address in situation.given.mounted_elsewhere:
         is_elsewhere(sides, situation, decision)
+    elif mirrors := copies_left(sides.address, situation):
+        keep_copies(sides, mirrors, decision)
     else:
         converge(sides, situation, decision)
 

@@ -18,7 +18,7 @@ from reconciler.planning.diff.converge import (
     precondition,
     state_precondition,
 )
-from reconciler.planning.diff.field_differences import Differences
+from reconciler.planning.diff.field_differences import Differences, drifted
 from reconciler.planning.diff.mount_changes import not_there_yet
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.mirror_sources import (
@@ -48,8 +48,11 @@ from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import first_few, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reconciler.resources.address import Address
 
 
@@ -148,7 +151,8 @@ def _make_afresh(
     if sides.last is None or granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is None:
         owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
         hint = (
-            f"{owned}It will not recover by itself: --allow delete:{sides.address} deletes it, and mirrors it afresh. "
+            f"{owned}It will not recover by itself: --allow delete:{sides.address} deletes it with its records, and "
+            "copies what its source has now. "
             f"To keep the topic with what it has: state failed-over. Legal from there: {legal}."
         )
         _refuse(sides, f"it is {MirrorStatus.FAILED} and cannot become {mirror.state}", hint, decision)
@@ -484,6 +488,29 @@ def belongs_to_entry(topic: Address, situation: Situation) -> bool:
     """Tell whether a topic is what an entry's mirror became: not one that is in the way of a new mirror."""
     entry = situation.entries.get(mirror_at(topic))
     return entry is not None and (entry.state not in COPYING or way_of(entry, situation) is not None)
+
+
+def copies_left(topic: Address, situation: Situation) -> tuple[Address, ...]:
+    """Return the mirrors that still have what a topic held that is gone: a new one of its name makes them fail."""
+    if topic in situation.observed or topic not in situation.recorded:
+        return ()
+    mirrors = (each for each in situation.mirrored.get(topic, ()) if each in situation.mirrors)
+    entries = ((each, situation.entries.get(each)) for each in mirrors)
+    return tuple(each for each, entry in entries if entry is None or entry.state in COPYING)
+
+
+def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
+    """Refuse to make a topic anew, and empty, whose records only its mirrors have."""
+    if sides.last is not None:
+        decision.drift.append(drifted(sides.address, "", plain(sides.last.resource.to_json()), None))
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"it is gone from the cluster, and {first_few(mirrors, grouping='')} has what was copied of it: a new and "
+        "empty one makes that mirror FAILED",
+        f"To keep that: reconciler mirror failover {' '.join(mirrors)}, then apply, which makes this one anew. To make "
+        f"it at once: reconciler state rm {sides.address}",
+    )
 
 
 def say_kept(address: Address, situation: Situation, decision: Decision) -> bool:
