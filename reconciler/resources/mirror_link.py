@@ -379,7 +379,10 @@ class MirrorLinkSpec(Model):
         default=(), description="The topics mirrored by name.", examples=[[{"source": "shop:eu:orders"}]]
     )
     moved_from: PlainName | None = Field(
-        default=None, description="The name it had before; may stay for ever.", examples=["from-old-west"]
+        default=None,
+        description="The name it has in the record, where the link itself has this one already: no platform renames a "
+        "link. May stay for ever.",
+        examples=["from-old-west"],
     )
 
     @model_validator(mode="after")

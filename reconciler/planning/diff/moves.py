@@ -33,7 +33,7 @@ from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import address_before
 from reconciler.planning.situation import Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
-from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -305,7 +305,14 @@ def _move(sides: AddressView, old: Address, before: Observed, situation: Situati
 def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield why something cannot be moved at all."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
-    if not (isinstance(sides.wanted.resource, Topic) and capabilities.topic_move):
+    if isinstance(sides.wanted.resource, MirrorLink):
+        name = full_name_of(old)
+        hint = (
+            f"Set its name back to {name}. A link of another name copies its mirrors anew: apply it without movedFrom "
+            f"and mirrorTopics, with --allow for each mirror of {name}; then declare mirrorTopics again."
+        )
+        yield f"no platform can rename {old} to {sides.address}", hint
+    elif not capabilities.topic_move:
         yield beyond(capabilities, f"rename {old} to {sides.address}")
     elif mirrors := situation.mirrored.get(old):
         yield (
