@@ -79,8 +79,9 @@ def _kept(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Co
         return forge.own_comments(number, marker.is_of)
 
     did, kept, older = keep(
-        own,
+        own(),
         body,
+        again=own,
         write=lambda: forge.post_comment(number, body),
         change=lambda each: forge.edit_comment(number, each, body),
         what=f"the comment on pull request {number}",
@@ -97,16 +98,18 @@ Kept = TypeVar("Kept", "Comment", "Issue")
 
 
 def keep(
-    own: Callable[[], list[Kept]],
+    found: list[Kept],
     body: str,
     *,
+    again: Callable[[], list[Kept]],
     write: Callable[[], Kept],
     change: Callable[[Kept], Kept | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Kept, list[Kept]]:
     """Let the newest of our own say `body`, or write one; return what was done, which one says it, and older ones.
 
-    It is looked for before one is written, again where the answer is lost: it is never there twice.
+    `found` are those that are there, oldest first. They are listed `again` where an answer is lost: it is never there
+    twice.
 
     Raises:
         UnansweredError: It is not known whether it was written.
@@ -115,7 +118,6 @@ def keep(
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
     while True:
-        found = own()
         if found and is_same(found[-1].body, body):
             return "created" if was_written else "unchanged", found[-1], found[:-1]
         try:
@@ -131,6 +133,7 @@ def keep(
             message = f"{what} does not stay: it is gone each time it was written"
             raise RetryableError(message, hint="See who deletes it, then run the same command again.")
         tries.wait()
+        found = again()
 
 
 def _collapsed(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:

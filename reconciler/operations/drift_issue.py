@@ -120,12 +120,17 @@ def message_sent(invocation: Invocation, filed: Filed, asked: Asked) -> None:
 def _said(forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool) -> Filed:
     """Let the newest of our open issues say a text, or open one; older ones of several are closed."""
     said = fitted(text, forge.limit, forge.size)
-    found = forge.own_issues(marker.is_in) if owes_message else []
+
+    def own() -> list[Issue]:
+        return forge.own_issues(marker.is_in)
+
+    found = own()
     owes = owes_message and not (found and is_same(found[-1].body, said))
     body = fitted(owing_message(text), forge.limit, forge.size) if owes else said
     did, kept, older = keep(
-        lambda: forge.own_issues(marker.is_in),
+        found,
         body,
+        again=own,
         write=lambda: forge.open_issue(title, body, labels),
         change=lambda each: forge.edit_issue(each, body),
         what="the issue",

@@ -82,8 +82,10 @@ def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: Fo
     assert message["text"].splitlines()[1].startswith(f"• {ORDERS}: ")
     assert message["text"].splitlines()[-1].endswith(f"/issues/{issue.number}")
     before = issue.body
+    forge.requests.clear()
     assert "says this already" in call(*report).err
     assert (issue.body, len(forge.messages)) == (before, 1)
+    assert sum(asked.method == "GET" and "/issues?" in asked.path for asked in forge.requests) == 1
     issue.body = f"{before.splitlines()[0]}\nedited by hand"
     assert "Updated" in call(*report).err
     assert (issue.body, len(forge.messages)) == (before, 2)
