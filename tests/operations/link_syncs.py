@@ -21,6 +21,7 @@ from tests.embedded.links.linked import LINK, ORDERS, Linked
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.mirrors import LinkSeen
+    from reconciler.resources.owners import ResourceOwner
 
 ALL = [{"name": "*"}]
 MINUTE = 60_000
@@ -71,6 +72,8 @@ class Runner:
     over: dict[str, Any] = field(default_factory=dict)
     interval_ms: int = SYNC_MS
     """How much time goes by before each pass: by default so much that all tasks are due that say nothing else."""
+    owners: dict[str, ResourceOwner] = field(default_factory=dict)
+    """Other workspaces that own links, by the name of the link."""
 
     def __call__(self, cluster: str = "east") -> LinkSynced:
         """Do a pass over the one link of a cluster."""
@@ -81,9 +84,9 @@ class Runner:
         """Do a pass over all links of a cluster, without copying anything in between."""
         self.later(self.interval_ms)
         driver, clock = self.driver(), self.linked.clock
-        done = list(sync_links(cluster, driver.providers, self.pace, clock, driver=driver))
+        done = list(sync_links(cluster, driver.providers, self.pace, clock, driver=driver, owners=self.owners))
         due = {one.link for one in done if one.are_groups_due}
-        late = {one.link: one for one in bring_groups(cluster, driver.providers, self.pace, clock, due)}
+        late = {one.link: one for one in bring_groups(cluster, driver.providers, self.pace, clock, due, self.owners)}
         return [_with(one, late.get(one.link)) for one in done]
 
     def driver(self) -> Driver:

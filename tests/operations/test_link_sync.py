@@ -18,6 +18,7 @@ from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.inventory import Inventory, Observed
 from reconciler.resources.mirror_link import ALWAYS_SYNCED, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, CONSUMER_OFFSET_SYNC, TOPIC_CONFIGS_SYNC, LinkEntry
+from reconciler.resources.owners import ResourceOwner
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
 from tests.engines import here
 from tests.operations.link_syncs import ALL, MINUTE, Counting, Refusing, Runner, denied, runner
@@ -525,6 +526,21 @@ def test_only_groups_that_committed_are_read_again() -> None:
         assert west.calls["list"] == 1
         assert (west.calls["get"], east.calls["swap"]) == (3 + 2 * expected, expected)
         commit(run.linked, "west", 6, group="shop:g7")
+
+
+def test_a_source_is_asked_as_often_for_a_link_of_another_workspace_as_for_an_own_one() -> None:
+    run = runner()
+    run.linked.mirror("east", "west")
+    for _ in range(2):  # The second one looks once more at what the first one did.
+        run()
+    west = run.over["west"] = Counting(run.linked.stores["west"])
+    asked = []
+    for owners in ({}, {LINK: ResourceOwner("shop", None, "id", "file://shop")}):
+        run.owners = owners
+        run()
+        asked.append(dict(west.calls))
+        west.calls.clear()
+    assert asked[0] == asked[1]
 
 
 def test_a_mirror_that_is_new_gets_what_groups_committed_long_before() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import (
@@ -32,6 +33,7 @@ from reconciler.resources.mirrors import (
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider
+    from reconciler.resources.inventory import ClusterIdentity
     from reconciler.resources.mirror_link import MirrorLinkSpec
     from reconciler.resources.owners import ResourceOwner
 
@@ -123,6 +125,14 @@ class LinkView:
     now_ms: int
     owner: ResourceOwner | None = None
     """The other workspace that owns it, and alone writes down what is wrong with it; `None`: there is none."""
+
+    @cached_property
+    def met(self) -> ClusterIdentity | ReconcilerError | None:
+        """Which cluster is at its source, or why none answers: asked once; `None`: there is none."""
+        try:
+            return self.source.identify()
+        except ReconcilerError as error:
+            return error
 
     @property
     def spec(self) -> MirrorLinkSpec:
@@ -274,10 +284,9 @@ def why_left(sides: LinkView) -> str:
     """
     if sides.owner is None:
         return ""
-    try:
-        found = sides.source.identify()
-    except ReconcilerError:
-        return ""  # The pass finds it, too, and says it.
+    found = sides.met
+    if isinstance(found, ReconcilerError):
+        return ""  # The pass says it.
     known, name = sides.link.source_cluster_id, sides.spec.source
     if found is None or (known is not None and found.cluster_id != known):
         return f"cluster {name} is another one here"
@@ -294,7 +303,9 @@ def link_status_of(error: ReconcilerError) -> LinkStatus:
 
 def _reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     name, known = sides.spec.source, sides.link.source_cluster_id
-    found = sides.source.identify()
+    found = sides.met
+    if isinstance(found, ReconcilerError):
+        raise found
     if found is None:  # Perhaps it is not mounted; in any case it may come back.
         raise RetryableError(f"there is no cluster {name} where it should be", hint="Check that its root is there.")
     if known is not None and found.cluster_id != known:
