@@ -20,7 +20,7 @@ from reconciler.operations.mirrors.mirror_rounds import (
     sources_first,
 )
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.link_pass import LINK, bring_groups, sync_links
+from reconciler.operations.steps.link_pass import LINK, LinkPass, bring_groups, sync_links
 from reconciler.operations.steps.link_sides import LinkSynced, Pace
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
@@ -132,7 +132,7 @@ class _Pass:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
         begun = tuple(self._begun(sources_first(found.inventories), found.owners)) if MIRROR in self.names else ()
-        left = {(one.cluster, each.link): each for one in begun for each in one.left}
+        left = {(one.over.cluster, each.link): each for one in begun for each in one.left}
         owned = {(cluster, name) for cluster, links in found.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
         brought = Round((), {})
@@ -344,14 +344,13 @@ _LINK_JOB: Final = "link"
 class _Begun:
     """What came of the links of a cluster so far in a pass."""
 
-    cluster: str
+    over: LinkPass
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     due: frozenset[str] = frozenset()
     """Links whose groups are to be brought once records are copied."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
-    owners: LinkOwners = field(default_factory=dict)
     left: tuple[LinkSynced, ...] = ()
     """Links of which something is left to their owners."""
 
@@ -372,21 +371,25 @@ class _Links:
 
         What fails for one link, or one mirror of it, is said and stops no other.
         """
-        return self._with(_Begun(cluster, owners=owners), self._synced(cluster, is_wanted, owners))
+
+        def is_chosen(name: str) -> bool:
+            return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
+
+        over = LinkPass(cluster, self.providers, self._pace, self.now_ms, owners)
+        return self._with(_Begun(over), sync_links(over, self.driver, is_chosen))
 
     def ended(self, begun: _Begun) -> JobOutcome | None:
         """Bring groups to where their mirrors are by now, and return what came of it all; `None`: nothing was due."""
-        due = () if self.is_stopped() else begun.due
-        links = bring_groups(begun.cluster, self.providers, self._pace, self.now_ms, due, begun.owners)
+        links = bring_groups(begun.over, () if self.is_stopped() else begun.due)
         done = self._with(begun, links)
         if not (done.changed or done.errors or done.failure):
             return None
         upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
-        return JobOutcome(_LINK_JOB, done.cluster, done.seconds, upkept, done.failure)
+        return JobOutcome(_LINK_JOB, done.over.cluster, done.seconds, upkept, done.failure)
 
     def _with(self, begun: _Begun, links: Iterator[LinkSynced]) -> _Begun:
         """Go through links and add what came of them."""
-        cluster, began_ms, failure = begun.cluster, self.now_ms(), begun.failure
+        cluster, began_ms, failure = begun.over.cluster, self.now_ms(), begun.failure
         done: list[LinkSynced] = []
         try:
             done.extend(links)
@@ -401,14 +404,6 @@ class _Links:
             seconds=begun.seconds + max(0, self.now_ms() - began_ms) / 1000,
             failure=failure,
             left=(*begun.left, *(link for link in done if link.left)),
-        )
-
-    def _synced(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> Iterator[LinkSynced]:
-        def is_chosen(name: str) -> bool:
-            return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
-
-        return sync_links(
-            cluster, self.providers, self._pace, self.now_ms, driver=self.driver, is_wanted=is_chosen, owners=owners
         )
 
     def _is_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.operations.steps.link_pass import FinalSync, bring_groups, sync_links
+from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
 from reconciler.operations.steps.link_sides import LinkSynced, Pace
 from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
@@ -84,9 +84,10 @@ class Runner:
         """Do a pass over all links of a cluster, without copying anything in between."""
         self.later(self.interval_ms)
         driver, clock = self.driver(), self.linked.clock
-        done = list(sync_links(cluster, driver.providers, self.pace, clock, driver=driver, owners=self.owners))
+        over = LinkPass(cluster, driver.providers, self.pace, clock, self.owners)
+        done = list(sync_links(over, driver))
         due = {one.link for one in done if one.are_groups_due}
-        late = {one.link: one for one in bring_groups(cluster, driver.providers, self.pace, clock, due, self.owners)}
+        late = {one.link: one for one in bring_groups(over, due)}
         return [_with(one, late.get(one.link)) for one in done]
 
     def driver(self) -> Driver:

@@ -305,76 +305,71 @@ LINK = "link"
 """What an outcome calls what is wrong with the link itself."""
 
 
-def sync_links(  # noqa: PLR0913 - each is of a runner, and has a default
-    cluster: str,
-    providers: Mapping[str, Provider],
-    pace: Pace,
-    now_ms: Callable[[], int],
-    *,
-    driver: Driver | None = None,
-    is_wanted: Callable[[str], bool] = lambda _name: True,
-    owners: Mapping[str, ResourceOwner] | None = None,
+@dataclass(frozen=True)
+class LinkPass:
+    """A pass over the links of a destination: what all of it needs."""
+
+    cluster: str
+    providers: Mapping[str, Provider]
+    pace: Pace
+    now_ms: Callable[[], int]
+    owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
+    """The other workspaces that own some of the links, by name: what only these can know, or mend, is left to them."""
+
+    def view(self, link: LinkSeen, mirrors: Iterable[MirrorSeen]) -> LinkView | None:
+        """Return a link with both its clusters and its own mirrors; `None`: its source is not known."""
+        source = link.declared.spec.source
+        if source not in self.providers:
+            return None
+        own, owner = tuple(mirror for mirror in mirrors if mirror.link == link.name), self.owners.get(link.name)
+        return LinkView(link, own, self.providers[self.cluster], self.providers[source], self.now_ms(), owner)
+
+
+def sync_links(
+    over: LinkPass, driver: Driver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkSynced]:
     """Do a pass over the links of a destination, those that are wanted by name, and yield what it did for each.
-
-    `owners` are the other workspaces that own some of them, by the name of the link: what only these can know, or mend,
-    is left to them.
 
     What is left to do are groups, of those links whose groups are due: `bring_groups`, once records are copied.
 
     Raises:
         RetryableError: The destination does not answer.
     """
-    links = providers[cluster].links
+    links = over.providers[over.cluster].links
     mirrors = links.mirrors()
-    learn_names(providers, mirrors)
+    learn_names(over.providers, mirrors)
     for link in links.links():
         if not is_wanted(link.name):
             continue
-        owner = (owners or {}).get(link.name)
-        if link.declared.spec.source not in providers:
-            yield _unknown(cluster, link, owner)
-            continue
-        source = providers[link.declared.spec.source]
-        own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        sides = LinkView(link, own, providers[cluster], source, now_ms(), owner)
-        left = why_left(sides)
-        if left:
-            yield LinkSynced(cluster, link.name, link.status, left=left, is_left=True)
+        sides = over.view(link, mirrors)
+        if sides is None:
+            yield _unknown(over.cluster, link, over.owners.get(link.name))
+        elif left := why_left(sides):
+            yield LinkSynced(over.cluster, link.name, link.status, left=left, is_left=True)
         else:
-            yield sync_link(sides, pace, driver)
+            yield sync_link(sides, over.pace, driver)
 
 
-def bring_groups(
-    cluster: str,
-    providers: Mapping[str, Provider],
-    pace: Pace,
-    now_ms: Callable[[], int],
-    links: Collection[str],
-    owners: Mapping[str, ResourceOwner] | None = None,
-) -> Iterator[LinkSynced]:
+def bring_groups(over: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]:
     """Bring groups over some links of a destination, as its mirrors are by now, and yield what came of each link.
 
     Raises:
         RetryableError: The destination does not answer.
     """
-    if not links:
+    if not names:
         return
-    below = providers[cluster].links
-    mirrors = below.mirrors()
-    for link in below.links():
-        source = link.declared.spec.source
-        if link.name not in links or source not in providers:
+    links, pace = over.providers[over.cluster].links, over.pace
+    mirrors = links.mirrors()
+    for link in links.links():
+        sides = over.view(link, mirrors) if link.name in names else None
+        if sides is None:
             continue
         if link.status is not LinkStatus.ACTIVE:  # Since its other tasks were done: it is not too late next time.
             pace.again(link.id, CONSUMER_OFFSET_SYNC)
             continue
-        own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
-        owner = (owners or {}).get(link.name)
-        sides = LinkView(link, own, providers[cluster], providers[source], now_ms(), owner)
         found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
         errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
-        yield LinkSynced(cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
+        yield LinkSynced(over.cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
 
 
 def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> LinkSynced:

@@ -13,7 +13,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.steps.link_pass import FinalSync, bring_groups, sync_links
+from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
 from reconciler.operations.steps.link_sides import LinkSynced, Pace
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import Driver
@@ -53,19 +53,18 @@ class Driven:
 
         return Driver(self.providers, copy, FinalSync(self.providers), ids())
 
+    @property
+    def over(self) -> LinkPass:
+        clock = count(NOW_MS)
+        return LinkPass(EAST, self.providers, Pace(), lambda: next(clock))
+
     def run(self) -> LinkSynced:
         """Do a pass, as `run` does."""
-        clock = count(NOW_MS)
-        found = {
-            each.link: each
-            for each in sync_links(EAST, self.providers, Pace(), lambda: next(clock), driver=self.driver())
-            if each.link == self.linked.link
-        }
+        found = {each.link: each for each in sync_links(self.over, self.driver()) if each.link == self.linked.link}
         return found[self.linked.link]
 
     def bring(self) -> LinkSynced:
-        clock = count(NOW_MS)
-        (found,) = bring_groups(EAST, self.providers, Pace(), lambda: next(clock), [self.linked.link])
+        (found,) = bring_groups(self.over, [self.linked.link])
         return found
 
 
