@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from reconciler.errors import BlockedError, StalePlanError, UserError
+from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
-from reconciler.resources.address import address_of, join_name, split_name
+from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import (
     ALWAYS_SYNCED,
     SYNCED_BY_DEFAULT,
@@ -22,7 +22,6 @@ from reconciler.resources.mirror_link import (
     is_never_synced,
     takes_name,
 )
-from reconciler.runtime.text import counted, first_few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +151,29 @@ class Position:
     fetched: int = NEVER_FETCHED
     is_renumbered: bool = False
     """Whether its own offsets, from `start` to `end`, are others than those of its source."""
+
+
+Positions: TypeAlias = Mapping[int, Position]
+"""By partition; one that is absent was never written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets of one partition, `start` to before `stop`; there may be fewer records."""
+
+    partition: int
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        """How many offsets it spans."""
+        return self.stop - self.start
+
+
+def length_of(stretches: Iterable[Stretch]) -> int:
+    """Return how many offsets stretches span together."""
+    return sum(each.length for each in stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -810,144 +832,6 @@ class AccessRules:
 
     topics: Mapping[str, RuleFields] = field(default_factory=dict)
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
-
-
-# How two copies of a topic stand to each other: what one lacks of the other, and where they agree last.
-
-
-Positions: TypeAlias = Mapping[int, Position]
-"""By partition; one that is absent was never written to."""
-
-_BEGINNING: Final = Position(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Offsets of one partition, `start` to before `stop`; there may be fewer records."""
-
-    partition: int
-    start: int
-    stop: int
-
-    @property
-    def length(self) -> int:
-        """How many offsets it spans."""
-        return self.stop - self.start
-
-
-def length_of(stretches: Iterable[Stretch]) -> int:
-    """Return how many offsets stretches span together."""
-    return sum(each.length for each in stretches)
-
-
-def check_approved(
-    restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[Stretch], approved: Iterable[Stretch]
-) -> None:
-    """Refuse to cut off what nobody agreed to.
-
-    `restored`: the cluster and the full name of the topic; `peer`: the cluster of its mirror, and the link there.
-
-    Raises:
-        StalePlanError: More would be cut off than was approved.
-    """
-    cluster, topic = restored
-    agreed = {each.partition: each for each in approved}
-    more = [
-        f"{counted(each.length, 'offset')} of partition {each.partition} from {each.start:,} on"
-        for each in lost
-        if each.partition not in agreed
-        or each.start < agreed[each.partition].start
-        or each.stop > agreed[each.partition].stop
-    ]
-    if more:
-        raise StalePlanError(
-            f"topic {topic} of cluster {cluster} has more to cut off than was approved: "
-            f"{first_few(more, 5, grouping='')}; nothing was cut off",
-            hint="Stop what writes to it. Then look again: "
-            f"reconciler mirror restore {address_of('mirror', cluster, topic)} "
-            f"--link {address_of('link', *peer)} --dry-run",
-        )
-
-
-def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
-    """Return what a mirror has not of what its source has; `None`: what it has is of another topic.
-
-    What the source let go of is nobody's loss. Where the source was cut, all above the cut is what it has now.
-    """
-    # One that was made anew and never written to has no positions that would tell.
-    if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
-        return None
-    found: list[Stretch] = []
-    for partition, there in sorted(source.items()):
-        here = copy.get(partition, _BEGINNING)
-        begins = max(_reached(here, there), there.start)
-        if begins < there.end:
-            found.append(Stretch(partition, begins, there.end))
-    return tuple(found)
-
-
-def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
-    """Return (partition, the last offset that was copied of it); -1: none ever was."""
-    return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
-
-
-def cuts(topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None) -> dict[int, int]:
-    """Return where each partition of an original source is to be cut: where it and its mirror agree last.
-
-    Each side knows what it copied from the other; where both ever did, what is known of more counts.
-    """
-    found: dict[int, int] = {}
-    for partition, here in topic.items():
-        there = mirror.get(partition)
-        agreed = 0 if there is None else _copied(there, here, topic_id)
-        if there is not None and not here.is_renumbered:  # Else what it knows is in offsets of the other.
-            agreed = max(agreed, _copied(here, there, mirror_id))
-        found[partition] = min(here.end, agreed)
-    return found
-
-
-def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
-    """Return what lies from the cuts on."""
-    begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
-    return tuple(
-        Stretch(partition, start, topic[partition].end)
-        for partition, start in begins.items()
-        if start < topic[partition].end
-    )
-
-
-_FEW: Final = 8
-
-
-def diverged_error(cluster: str, full_name: str, found: Iterable[Diverged]) -> UserError:
-    """Return what is said of records that a restore would lose, and nobody gave up."""
-    each = list(found)
-    parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in each]
-    total = counted(sum(one.records for one in each), "record")
-    message = f"topic {full_name} of cluster {cluster} has {total} that its mirror never got"
-    address = address_of("mirror", cluster, full_name)
-    hint = (
-        f"To keep them: reconciler mirror restore {address} --keep-diverged. "
-        f"To give them up in a plan: --allow truncate-and-restore:{address}"
-    )
-    return UserError(f"{message}: {first_few(parts, _FEW, grouping='')}", hint=hint)
-
-
-def _reached(copy: Position, source: Position) -> int:
-    """Return from which offset on a mirror lacks what its source has."""
-    compared = min(copy.fetched, source.end)
-    if compared <= 0 or not copy.source_epochs:
-        return copy.end
-    agreed = agreed_to(copy.source_epochs, source.epochs, compared)
-    return agreed if agreed < compared else copy.end
-
-
-def _copied(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return up to which offset one log is known to be a copy of another as it is now."""
-    if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
-        return 0
-    reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
-    return agreed_to(copy.source_epochs, source.epochs, min(reached, source.end))
 
 
 # The ACL filters of a link against access rules: what of a rule a filter is about is taken, the rest is left. Pure.

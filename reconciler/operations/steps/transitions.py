@@ -20,18 +20,22 @@ from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Action, Transition
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
-from reconciler.resources import mirrors
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
+from reconciler.resources.measures import agreed_ends, check_approved, cut_off
 from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
+    NEVER_FETCHED,
     PROMOTE,
     RESTORE,
     REVERSALS,
     SOURCE_TOPIC_ID_CHANGED,
+    Diverged,
     LinkSeen,
     MirrorSeen,
     Operation,
+    Position,
+    Stretch,
     Trouble,
     Truncated,
     WithDiverged,
@@ -187,7 +191,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 def _never_followed(provider: Provider, own: MirrorSeen) -> bool:
     """Tell whether a topic was failed over in the middle of a restore: it has nothing of the other side yet."""
     found = provider.links.positions(own.name).values()
-    return own.is_untouched or all(at.is_renumbered and at.fetched == mirrors.NEVER_FETCHED for at in found)
+    return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in found)
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
@@ -201,15 +205,13 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     other = provider_named(providers, peer.cluster)
     theirs, maps = other.links.positions(peer.name), other.links.offset_maps(peer.name)
     if maps is None:
-        return mirrors.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
+        return agreed_ends(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
     from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - brings Arrow
 
     logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
     bounds = logs[0].bounds(), logs[1].bounds()
-    own = {
-        number: mirrors.Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()
-    }
-    found = mirrors.cuts(own, topic_id, theirs, peer.topic_id)
+    own = {number: Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()}
+    found = agreed_ends(own, topic_id, theirs, peer.topic_id)
     for each in other.links.foreign([peer.name], is_stopped=True).get(peer.name, ()):
         if each.partition in found:
             found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
@@ -224,7 +226,7 @@ def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], 
     asked = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in asked if isinstance(mirror, MirrorTopic)]
 
-    def looked(mirror: MirrorTopic) -> Sequence[mirrors.Diverged] | ReconcilerError | None:
+    def looked(mirror: MirrorTopic) -> Sequence[Diverged] | ReconcilerError | None:
         links = providers[mirror.cluster].links
         try:
             if links.diverged(mirror.name, {}) is None:
@@ -448,7 +450,7 @@ class Driver:
         diverged: WithDiverged = "refuse",
         *,
         asked: MirrorTopic | None = None,
-        approved: tuple[mirrors.Stretch, ...] | None = None,
+        approved: tuple[Stretch, ...] | None = None,
     ) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
         """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
 
@@ -500,14 +502,14 @@ class Driver:
         return peer
 
     def _check_approved(
-        self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[mirrors.Stretch] | None
+        self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
         """Return where a topic is to be cut, if no more than was approved goes with that."""
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
         if approved is not None and links.diverged(full_name, at) is None:  # Else the platform cuts nothing by itself.
-            lost = mirrors.cut_off(links.positions(full_name), at)
-            mirrors.check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
+            lost = cut_off(links.positions(full_name), at)
+            check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:

@@ -16,6 +16,7 @@ from reconciler.planning.resolve.mirror_sources import link_of, topics_on
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
+from reconciler.resources.measures import agreed_ends, cut_off, lacking, last_fetched
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, NameFilter, is_about, is_never_made, takes_name
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -25,10 +26,6 @@ from reconciler.resources.mirrors import (
     Positions,
     Stretch,
     WithDiverged,
-    cut_off,
-    cuts,
-    lacking,
-    last_fetched,
     length_of,
     side_topic,
 )
@@ -132,7 +129,7 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         return _failback(action, here, keeps=keeps_diverged(mirror, situation))
     elif action.verb == RESTORE:
         ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
-        at = cuts(here.positions, ids[0], there.positions, ids[1])
+        at = agreed_ends(here.positions, ids[0], there.positions, ids[1])
         cost, moved = cost_of_restore(here.positions, at, here.committed), here
     else:
         of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))

@@ -27,6 +27,7 @@ from reconciler.providers.kafka.ledger import (
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
+from reconciler.resources.measures import check_approved, diverged_error
 from reconciler.resources.mirrors import (
     REVERSALS,
     Diverged,
@@ -35,9 +36,7 @@ from reconciler.resources.mirrors import (
     Operation,
     Stretch,
     Truncated,
-    check_approved,
     check_reversible,
-    diverged_error,
     over_error,
     side_topic,
     stepped,
