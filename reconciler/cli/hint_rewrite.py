@@ -16,11 +16,13 @@ from typing import Final, Protocol, runtime_checkable
 from reconciler.cli.text.lines import Line, Span
 
 _COMMAND: Final = re.compile(
-    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|(?:state|mount|mirror) [a-z-]+))\b"
+    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|run|verify"
+    r"|(?:state|mount|mirror|link|topic|group|namespace) [a-z-]+))\b"
     r"(?P<more>(?! --help)(?: --resume| [\w./]\S*)?)"
 )
-_OF_ALL: Final = ("reconciler state ", "reconciler mount ", "reconciler mirror ")
-"""What these act on is not chosen by a part of the workspace."""
+_OF_PART: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
+"""What these act on is chosen by a part of the workspace."""
+_OF_STATE: Final = "reconciler state "
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,9 @@ class TypedOptions:
 
     def after(self, command: str, more: str) -> tuple[str, ...]:
         """Return what belongs behind a command; `more` is what follows it."""
-        if command.startswith(_OF_ALL):
-            return (*self.state, *self.place, *self.environment, *self.variables)
+        if command not in _OF_PART:
+            state = () if command.startswith(_OF_STATE) else self.state
+            return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
             return (*self.place, *self.environment)  # the open run brings the rest
         if more:

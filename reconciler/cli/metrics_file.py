@@ -21,7 +21,7 @@ from reconciler.resources.measures import COUNTED
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
-    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import SiteOptions
 
 
 _COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+(?:\.\d+)?(?:e\+\d+)?)')
@@ -35,10 +35,10 @@ class MetricsFile:
     Counters go on from what the file says. What goes wrong is said at once, and keeps no pass from its work.
     """
 
-    def __init__(self, path: Path, invocation: Invocation, select: Select) -> None:
-        self._path = invocation.cwd / path
-        self._invocation = invocation
-        self._instruments = Instruments(invocation, select)
+    def __init__(self, path: Path, reach: SiteOptions) -> None:
+        self._path = reach.invocation.cwd / path
+        self._invocation = reach.invocation
+        self._instruments = Instruments(reach)
         self.trouble: ReconcilerError | None = None
         """That not every pass was told, if so; why, was said when it happened."""
         self._totals = totals_in(self._path)

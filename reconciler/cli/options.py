@@ -21,9 +21,8 @@ from reconciler.forges.protocol import Kind
 
 if TYPE_CHECKING:
     from reconciler.forges.environment import Asked
-    from reconciler.operations.clusters.mounts import MountSite
     from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Emergency
+    from reconciler.operations.steps.runner import Emergency, SiteOptions
 
 
 Form: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
@@ -230,28 +229,38 @@ def seconds(option: str, text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class ByState:
-    """By what a state recorded, in place of the files of a workspace."""
+class FromState:
+    """Connections as a state recorded them, in place of the files of a workspace."""
 
     state: Annotated[
         str | None,
         Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
     ] = None
-    no_state: Annotated[
-        bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
-    ] = False
 
     def typed(self) -> TypedOptions:
         """Return what a hint has to name of it."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
-    def reach(self, files: Files, place: Place) -> MountSite:
+    def reach(self, files: Files, place: Place) -> SiteOptions:
         """Say it in the words of the workflow."""
-        from reconciler.operations.clusters.mounts import MountSite
+        from reconciler.operations.steps.runner import SiteOptions
 
-        return MountSite(
-            invocation=place.invocation(), select=files.select(), state_url=self.state, no_state=self.no_state
-        )
+        return SiteOptions(invocation=place.invocation(), select=files.select(), state_url=self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class ByState(FromState):
+    """The same, where the state also says which clusters these should be."""
+
+    no_state: Annotated[
+        bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
+    ] = False
+
+    def reach(self, files: Files, place: Place) -> SiteOptions:
+        """Say it in the words of the workflow."""
+        from dataclasses import replace
+
+        return replace(FromState.reach(self, files, place), no_state=self.no_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +285,7 @@ class ByStateAndFilter:
         """Return what a hint has to name of it."""
         return self._by_state().typed()
 
-    def reach(self, files: Files, place: Place) -> MountSite:
+    def reach(self, files: Files, place: Place) -> SiteOptions:
         """Say it in the words of the workflow."""
         return self._by_state().reach(files, place)
 

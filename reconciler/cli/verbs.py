@@ -16,11 +16,12 @@ from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
-    from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Underway
+    from reconciler.operations.clusters.mounts import MigrationVerb, Underway
     from reconciler.operations.mirrors.mirror_commands import Answers
     from reconciler.operations.mirrors.mirror_preview import Verb
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
     from reconciler.operations.state_edit import Surgery
+    from reconciler.operations.steps.runner import SiteOptions
 
 
 @contextmanager
@@ -152,7 +153,7 @@ class MigrationId:
 
 
 def ask_migration(
-    reach: MountSite, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
+    reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> Underway:
     """Ask a verb of a migration, once that is confirmed; return the migration as it is then."""
     from reconciler.cli.text.mounts_text import asking_text

@@ -11,9 +11,8 @@ from reconciler.errors import ReconcilerError
 from reconciler.lifecycles.mirror import LinkStatus
 from reconciler.operations.drift import CLASSES, DriftClass, Drifted
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
-from reconciler.operations.steps.observe import recorded_clusters, stands
+from reconciler.operations.steps.observe import stands
 from reconciler.operations.steps.transitions import UNDER_WAY
-from reconciler.operations.steps.workspace import open_work
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.measures import COUNTED, LEVELS, Vitals
 from reconciler.resources.mirrors import (
@@ -28,7 +27,7 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import SiteOptions
 
 
 # A metric: its name, what it says, and its numbers.
@@ -231,22 +230,23 @@ class Measured(NamedTuple):
 
 
 class Instruments:
-    """The clusters of one workspace, opened once and read after every pass."""
+    """The clusters of one workspace, or of a state, opened once and read after every pass."""
 
-    def __init__(self, invocation: Invocation, select: Select) -> None:
-        self._work = open_work(invocation, select)
+    def __init__(self, reach: SiteOptions) -> None:
+        self._reach = reach
+        self._site = reach.site()
 
     def read(self) -> list[Measured]:
         """Read every cluster, side by side. One that was never made is left out."""
-        recorded = recorded_clusters(self._work)
-        found = side_by_side(lambda name: self._measured(name, recorded), self._work.to_read, name="metrics")
+        recorded = self._reach.recorded(self._site)
+        found = side_by_side(lambda name: self._measured(name, recorded), self._site.to_read, name="metrics")
         return [each for each in found if each is not None]
 
     def _measured(self, name: str, recorded: Mapping[Address, str | None]) -> Measured | None:
         try:
-            if not stands(self._work, name, recorded):
+            if not stands(self._site, name, recorded):
                 return None
-            provider = self._work.providers[name]
+            provider = self._site.providers[name]
             links = provider.links.links()
             return Measured(name, provider.vitals(), links=links, mirrors=provider.links.mirrors() if links else ())
         except ReconcilerError as error:

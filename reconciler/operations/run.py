@@ -25,7 +25,6 @@ from reconciler.operations.steps.link_sides import LinkSynced, Pace
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.checks.cluster_checks import moved_storage
 from reconciler.providers.protocol import MaintenancePorts, Provider, Upkept
 from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches
@@ -35,9 +34,9 @@ from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Stop
+    from reconciler.operations.steps.runner import SiteOptions, Stop
     from reconciler.operations.steps.transitions import Driver
+    from reconciler.operations.steps.workspace import Site
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.snapshots import Snapshot
 
@@ -46,8 +45,7 @@ One = TypeVar("One")
 
 
 def run_once(
-    invocation: Invocation,
-    select: Select,
+    reach: SiteOptions,
     *,
     only: Sequence[str] = (),
     report: Callable[[Event], None],
@@ -60,14 +58,13 @@ def run_once(
         UserError: The workspace cannot be opened, or a principal acts.
     """
     names = _chosen(only)
-    work = _opened(invocation, select)
-    with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
-        return _Pass(work, jobs, _mirrors(work, jobs, report), names, report, stop).done(is_asked=True)
+    site = _opened(reach)
+    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, stop.ends(jobs.stop):
+        return _Pass(reach, site, jobs, _mirrors(site, jobs, report), names, report, stop).done(is_asked=True)
 
 
 def run_every(
-    invocation: Invocation,
-    select: Select,
+    reach: SiteOptions,
     interval_s: float,
     *,
     only: Sequence[str] = (),
@@ -76,26 +73,26 @@ def run_every(
 ) -> Iterator[Upkeep]:
     """Do passes until somebody asks to stop, `interval_s` from the end of one to the next, and yield what each did.
 
-    The workspace is opened once: its manifests only say where clusters are.
+    The workspace, or the state that stands in for it, is opened once: it only says where clusters are.
 
     Raises:
         UsageError: `only` names a job there is not.
         UserError: The workspace cannot be opened, or a principal acts.
     """
     names = _chosen(only)
-    work = _opened(invocation, select)
-    with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
-        mirrors = _mirrors(work, jobs, report)
+    site = _opened(reach)
+    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, stop.ends(jobs.stop):
+        mirrors = _mirrors(site, jobs, report)
         while not stop.is_requested:
-            yield _Pass(work, jobs, mirrors, names, report, stop).done(is_asked=bool(only))
+            yield _Pass(reach, site, jobs, mirrors, names, report, stop).done(is_asked=bool(only))
             stop.wait(interval_s)
 
 
-def _opened(invocation: Invocation, select: Select) -> Work:
+def _opened(reach: SiteOptions) -> Site:
     """Open the workspace for who may do upkeep: jobs delete and rewrite what topics hold, whoever may see them."""
-    if invocation.principal is not None:
+    if reach.invocation.principal is not None:
         raise UserError("upkeep is done by the super user", hint="Leave --principal out.")
-    return open_work(invocation, select)
+    return reach.site()
 
 
 @dataclass(frozen=True)
@@ -106,9 +103,9 @@ class _Mirrors:
     rounds: Rounds
 
 
-def _mirrors(work: Work, jobs: SparkJobs, report: Callable[[Event], None]) -> _Mirrors:
-    now_ms = work.invocation.now_ms
-    links = _Links(work.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
+def _mirrors(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _Mirrors:
+    now_ms = site.invocation.now_ms
+    links = _Links(site.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
     return _Mirrors(links, Rounds(jobs.copier(), now_ms))
 
 
@@ -116,7 +113,8 @@ def _mirrors(work: Work, jobs: SparkJobs, report: Callable[[Event], None]) -> _M
 class _Pass:
     """One pass: links, the records of mirrors, groups that read them, then what each cluster does to itself."""
 
-    work: Work
+    reach: SiteOptions
+    site: Site
     jobs: SparkJobs
     mirrors: _Mirrors
     names: Sequence[str]
@@ -124,9 +122,9 @@ class _Pass:
     stop: Stop
 
     def done(self, *, is_asked: bool) -> Upkeep:
-        now_ms = self.work.invocation.now_ms
+        now_ms = self.site.invocation.now_ms
         began_ms, before = now_ms(), self.jobs.tasks()
-        found = _answering(self.work)
+        found = _answering(self.site, is_stateless=self.reach.no_state)
         for lost in found.lost:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
@@ -168,9 +166,9 @@ class _Pass:
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
         means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
-        jobs = self.work.providers[cluster].upkeep(means)
+        jobs = self.site.providers[cluster].upkeep(means)
         names = self._until_stopped(self.names)
-        return _tended(cluster, jobs, names, now_ms=self.work.invocation.now_ms, report=self.report)
+        return _tended(cluster, jobs, names, now_ms=self.site.invocation.now_ms, report=self.report)
 
     def _until_stopped(self, given: Iterable[One]) -> Iterator[One]:
         for one in given:
@@ -179,7 +177,7 @@ class _Pass:
             yield one
 
     def _is_wanted(self, address: Address) -> bool:
-        targets, excludes = self.work.select.targets, self.work.select.excludes
+        targets, excludes = self.reach.select.targets, self.reach.select.excludes
         is_target = not targets or any(matches(pattern, address) for pattern in targets)
         return is_target and not any(matches(pattern, address) for pattern in excludes)
 
@@ -207,27 +205,27 @@ class _Answering:
     """For each cluster that answered."""
 
 
-def _answering(work: Work) -> _Answering:
+def _answering(site: Site, *, is_stateless: bool) -> _Answering:
     """Read all clusters side by side. A cluster that is declared and not there yet is left out."""
-    names, began_ms = work.to_read, work.invocation.now_ms()
-    snapshot, lost = _recorded(work)
+    names, began_ms = site.to_read, site.invocation.now_ms()
+    snapshot, lost = (None, []) if is_stateless else _recorded(site)
     recorded = snapshot.record if snapshot else {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="observe") as threads:
-        answers = dict(zip(names, threads.map(lambda name: _asked(work, name, recorded), names), strict=True))
+        answers = dict(zip(names, threads.map(lambda name: _asked(site, name, recorded), names), strict=True))
     found = {name: answer for name, answer in answers.items() if isinstance(answer, dict) and answer}
     errors = {name: answer for name, answer in answers.items() if isinstance(answer, ReconcilerError)}
-    seconds = max(0, work.invocation.now_ms() - began_ms) / 1000
+    seconds = max(0, site.invocation.now_ms() - began_ms) / 1000
     lost += [JobOutcome(_OBSERVE, name, seconds, None, error) for name, error in sorted(errors.items())]
-    me = work.me(snapshot.lineage if snapshot else "")
-    ours = {address for address in (*work.loaded.desired, *recorded) if kind_of(address) == "link"}
+    me = site.me(snapshot.lineage if snapshot else "")
+    ours = {address for address in (*site.desired, *recorded) if kind_of(address) == "link"}
     owners = {name: _owners(name, inventory, me, ours) for name, inventory in found.items()}
     return _Answering(found, tuple(lost), owners)
 
 
-def _recorded(work: Work) -> tuple[Snapshot | None, list[JobOutcome]]:
+def _recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
     """Return what was applied: it tells a cluster that is lost from one that is not made yet."""
     try:
-        return read_state(work), []
+        return read_state(site), []
     except ReconcilerError as error:
         return None, [JobOutcome(_STATE, "", 0.0, None, error)]
 
@@ -243,13 +241,13 @@ def _owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collect
     return {name: owner for name, owner in found.items() if owner is not None}
 
 
-def _asked(work: Work, name: str, recorded: Record) -> Inventory | ReconcilerError:
+def _asked(site: Site, name: str, recorded: Record) -> Inventory | ReconcilerError:
     try:
-        found = dict(observe(work.providers, [name], recorded, can_exclude=False).inventory)
+        found = dict(observe(site.providers, [name], recorded, can_exclude=False).inventory)
     except ReconcilerError as error:
         return error
     seen = found.get(cluster_address(name))
-    moved = None if seen is None else moved_storage(work.clusters[name], seen)
+    moved = None if seen is None else moved_storage(site.clusters[name], seen)
     if moved is not None:  # What was uploaded lies elsewhere: every job would go by half of what there is.
         return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
     return found

@@ -12,8 +12,8 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
-from reconciler.operations.steps.runner import Stop, reading
-from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
+from reconciler.operations.steps.runner import SiteOptions, Stop, reading
+from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, LinkSeen, MirrorSeen
 from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison, Side
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
-    from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.providers.protocol import LinksOfCluster
     from reconciler.records.log import Bounds, Spans, TopicLog
 
@@ -118,7 +117,7 @@ class Comparing:
     stop: Stop
 
 
-def verify(invocation: Invocation, select: Select, left: str, right: str | None, how: Comparing) -> Verified:
+def verify(reach: SiteOptions, left: str, right: str | None, how: Comparing) -> Verified:
     """Compare two logs by the digests they keep; with `deep` every record is read anew.
 
     One address alone is a mirror, which is compared with its source: that it began later is no difference.
@@ -127,7 +126,7 @@ def verify(invocation: Invocation, select: Select, left: str, right: str | None,
         UserError: One of them is not there, or `deep` finds no Java.
         InterruptedRunError: Somebody asked to stop.
     """
-    work = open_work(invocation, select)
+    site = reach.site()
     try:
         ours = topic_address(left)
     except UsageError as error:
@@ -135,12 +134,12 @@ def verify(invocation: Invocation, select: Select, left: str, right: str | None,
             error.message = f"{left!r} is not the address of a mirror or a link"
             error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
-    mirror = None if right is not None else _mirror(work, ours)
-    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs, reading(jobs, how.stop):
-        return _Verifying(work, jobs.engine(), how).logs(ours, right, mirror)
+    mirror = None if right is not None else _mirror(site, ours)
+    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, reading(jobs, how.stop):
+        return _Verifying(site, jobs.engine(), how).logs(ours, right, mirror)
 
 
-def verify_link(invocation: Invocation, select: Select, link: Address, how: Comparing) -> LinkVerified:
+def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerified:
     """Compare every mirror of a link with its source; one that cannot be compared keeps no other from it.
 
     What was promoted is a mirror no longer, and is left out.
@@ -149,8 +148,8 @@ def verify_link(invocation: Invocation, select: Select, link: Address, how: Comp
         UserError: There is no such link, or `deep` finds no Java.
         InterruptedRunError: Somebody asked to stop.
     """
-    work = open_work(invocation, select)
-    links, name = provider_of(work, link).links, full_name_of(link)
+    site = reach.site()
+    links, name = provider_of(site, link).links, full_name_of(link)
     seen = links.links()
     names = [each.name for each in seen]
     if name not in names:
@@ -163,8 +162,8 @@ def verify_link(invocation: Invocation, select: Select, link: Address, how: Comp
     verified: list[Verified] = []
     failed = [_lost(link, each) for each in links.lost(name)]
     lost: dict[str, ReconcilerError] = {}
-    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs, reading(jobs, how.stop):
-        verifying = _Verifying(work, jobs.engine(), how, seen, _all_foreign(links, active))
+    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, reading(jobs, how.stop):
+        verifying = _Verifying(site, jobs.engine(), how, seen, _all_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)
             if error is None:
@@ -173,7 +172,7 @@ def verify_link(invocation: Invocation, select: Select, link: Address, how: Comp
                     continue
                 except (UserError, RetryableError) as raised:
                     error = raised
-                    lost |= _silence_of(work, mirror.source_cluster)
+                    lost |= _silence_of(site, mirror.source_cluster)
             failed.append(NotCompared(_address(mirror), error))
     return LinkVerified(link, tuple(verified), tuple(failed), tuple(stopped))
 
@@ -182,7 +181,7 @@ def verify_link(invocation: Invocation, select: Select, link: Address, how: Comp
 class _Verifying:
     """What compares logs of one workspace."""
 
-    work: Work
+    site: Site
     engine: Engine
     how: Comparing
     links: Sequence[LinkSeen] | None = None
@@ -191,22 +190,22 @@ class _Verifying:
 
     def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> Verified:
         """Compare two logs; a mirror with its source."""
-        work, engine = self.work, self.engine
-        theirs = _source(work, mirror) if mirror is not None else topic_address(right or "")
-        logs = provider_of(work, ours).log(ours), _log_of_source(work, theirs, mirror)
-        spans = _spans(work, (ours, theirs), logs, mirror)
+        site, engine = self.site, self.engine
+        theirs = _source(site, mirror) if mirror is not None else topic_address(right or "")
+        logs = provider_of(site, ours).log(ours), _log_of_source(site, theirs, mirror)
+        spans = _spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(engine, *logs, deep=self.how.deep, progress=lambda found: self._tell(ours, found))
         else:
             begins = None if mirror is None else mirror.begins
             comparison = renumbered(engine, logs, spans, begins=begins, progress=lambda found: self._tell(ours, found))
         if mirror is not None and spans is None:
-            links = provider_of(work, ours).links.links() if self.links is None else self.links
+            links = provider_of(site, ours).links.links() if self.links is None else self.links
             comparison = _without_starts(comparison, mirror, links)
         named = ours if mirror is None else _address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
-            asked = provider_of(work, ours).links.foreign([mirror.name]) if self.foreign is None else self.foreign
+            asked = provider_of(site, ours).links.foreign([mirror.name]) if self.foreign is None else self.foreign
             foreign = asked.get(mirror.name, ())
         verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
         return Verified(named, theirs, comparison, verdict, tuple(foreign))
@@ -215,14 +214,14 @@ class _Verifying:
         self.how.report(progress_event(f"verify:{ours}", found))
 
 
-def _log_of_source(work: Work, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
+def _log_of_source(site: Site, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
     """Return what a log is compared with; what a mirror was made from must be that very topic.
 
     Raises:
         UserError: It is gone, or was created again.
     """
     try:
-        log = provider_of(work, theirs).log(theirs)
+        log = provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
     except UserError as error:
         if mirror is not None and str(theirs) not in error.message:
@@ -237,7 +236,7 @@ def _log_of_source(work: Work, theirs: Address, mirror: MirrorSeen | None) -> To
 
 
 def _spans(
-    work: Work, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
+    site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
 ) -> Mapping[int, Spans] | None:
     """Return what is compared of logs that number their records differently; `None`: their offsets are the same.
 
@@ -248,9 +247,9 @@ def _spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = provider_of(work, ours).sink(_address(mirror))
+        sink = provider_of(site, ours).sink(_address(mirror))
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
-    if any(work.clusters[cluster_of(end) or ""].spec.provider == "embedded" for end in (ours, theirs)):
+    if any(site.clusters[cluster_of(end) or ""].spec.provider == "embedded" for end in (ours, theirs)):
         return None
     return whole_spans(logs[0].bounds(), logs[1].bounds())
 
@@ -314,10 +313,10 @@ def _address(mirror: MirrorSeen) -> Address:
     return address_of("mirror", mirror.cluster, mirror.name)
 
 
-def _silence_of(work: Work, cluster: str) -> dict[str, ReconcilerError]:
+def _silence_of(site: Site, cluster: str) -> dict[str, ReconcilerError]:
     """Return why a cluster does not answer; empty where it does. It is waited for once, not for every mirror."""
     try:
-        work.providers[cluster].identify()
+        site.providers[cluster].identify()
     except RetryableError as error:
         return {cluster: error}
     except UserError:
@@ -330,17 +329,17 @@ def _as_far(side: Side | None, bounds: Bounds) -> Side | None:
     return side and replace(side, start=bounds.start, end=bounds.stable)
 
 
-def _mirror(work: Work, topic: Address) -> MirrorSeen:
+def _mirror(site: Site, topic: Address) -> MirrorSeen:
     named = mirror_named(topic)
     try:
-        return find_mirror(provider_of(work, topic).links, named)
+        return find_mirror(provider_of(site, topic).links, named)
     except UserError as error:
         error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
         raise
 
 
-def _source(work: Work, mirror: MirrorSeen) -> Address:
-    if mirror.source_cluster not in work.clusters:
+def _source(site: Site, mirror: MirrorSeen) -> Address:
+    if mirror.source_cluster not in site.clusters:
         message = f"cluster {mirror.source_cluster}, from which {mirror.name} is mirrored, is not in this workspace"
         raise UserError(message, hint="Declare it as a Cluster.")
     return address_of("topic", mirror.source_cluster, mirror.source)

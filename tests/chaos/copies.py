@@ -9,7 +9,7 @@ from typing import Final
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.verify import Comparing, verify
 from tests.soak.runs import invocation
 
@@ -69,7 +69,13 @@ def fill(folder: Path, number: int) -> None:
     rows = b"".join(b'{"round": %d, "n": %d}\n' % (number, each) for each in range(RECORDS))
     options = ProduceOptions(input_format="jsonl")
     address = f"topic/west/{name_of(number)}"
-    produce(invocation(folder), Select(), address, options, stdin=io.BytesIO(rows), report=lambda *_: None)
+    produce(
+        SiteOptions(invocation=invocation(folder), select=Select()),
+        address,
+        options,
+        stdin=io.BytesIO(rows),
+        report=lambda *_: None,
+    )
 
 
 def check_copy(folder: Path, number: int) -> None:
@@ -77,7 +83,7 @@ def check_copy(folder: Path, number: int) -> None:
     here = invocation(folder)
     name = name_of(number)
     how = Comparing(deep=False, report=lambda _: None, stop=Stop())
-    compared = verify(here, Select(), f"topic/west/{name}", f"topic/east/{name}", how)
+    compared = verify(SiteOptions(invocation=here, select=Select()), f"topic/west/{name}", f"topic/east/{name}", how)
     if compared.verdict is not None:
         raise compared.verdict
     assert sum(part.left.records for part in compared.comparison.partitions) == RECORDS

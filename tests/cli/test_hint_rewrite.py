@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
-from reconciler.cli.options import Chosen, Place
+from reconciler.cli.options import Chosen, FromState, Place
 from tests.cli.conftest import Call
 from tests.cli.test_drift import grow
 
@@ -61,6 +61,8 @@ def test_the_last_line_of_a_run_as_json_says_it_too(call: Call) -> None:
             "reconciler mount cancel PLACE -e prod --var a=b 7 --cluster west",
         ),
         ("reconciler mount list", "reconciler mount list PLACE -e prod --var a=b"),
+        ("reconciler topic list", "reconciler topic list PLACE -e prod --var a=b"),
+        ("reconciler run --once", "reconciler run PLACE -e prod --var a=b --once"),
         ("See `reconciler plan --help`", "See `reconciler plan --help`"),
         ("reconciler init", "reconciler init"),
     ],
@@ -70,3 +72,16 @@ def test_each_command_gets_what_it_takes(text: str, expected: str) -> None:
     assert typed_again(text) == expected.replace("PLACE", "--workspace 'my shop'")
     forget_typed()
     assert typed_again(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("reconciler topic list", "reconciler topic list --state s3://ops/shop"),
+        ("reconciler state repair", "reconciler state repair"),
+    ],
+)
+def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) -> None:
+    remember_typed([FromState(state="s3://ops/shop")])
+    assert typed_again(text) == expected
+    forget_typed()

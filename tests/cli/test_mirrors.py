@@ -411,6 +411,36 @@ def test_with_a_state_the_files_are_not_needed(twins: Twins, broken: str) -> Non
     assert f"reconciler mirror list --state {url}" in nearest.err
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("run", "--once", "--metrics", "m.prom"), "mirror/east/shop:orders"),
+        (("topic", "list"), "topic/west/shop:orders"),
+        (("topic", "describe", "topic/west/shop:orders"), "topic/west/shop:orders"),
+        (("topic", "consume", "topic/west/shop:orders", "--output-format", "values"), '"d"'),
+        (("topic", "consume", "west", "--regex", "shop:orders", "--group", "late"), "shop:orders"),
+        (("topic", "storage"), "topic/west/shop:orders"),
+        (("group", "list", "west"), "readers"),
+        (("group", "describe", "west", "readers"), "shop:orders"),
+        (("group", "reset", "west", "readers", "--to", "latest", "--force", "--yes"), "shop:orders"),
+        (("group", "delete", "west", "readers", "--force", "--yes"), "readers"),
+        (("namespace", "list"), "namespace/west/shop"),
+        (("verify", "mirror/east/shop:clicks"), "mirror/east/shop:clicks"),
+        (("verify", "link/east/twin"), "shop:clicks"),
+    ],
+)
+def test_a_broken_manifest_stops_neither_a_schedule_nor_a_look(
+    twins: Twins, command: tuple[str, ...], says: str
+) -> None:
+    twins.produce("topic/west/shop:orders", "d")
+    twins.said("topic", "consume", "topic/west/shop:orders", "--group", "readers", "--max", "1")
+    twins.copy()
+    (twins.folder / "manifests" / "broken.yaml").write_text("kind: [")
+    refused = twins.typed(*command)
+    assert (refused.code, "To go on without the files: --state URL" in refused.err) == (1, True)
+    assert says in twins.said(*command, "--state", f"file://{twins.folder}/.state")
+
+
 @pytest.mark.fact("F-C-065")
 def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> None:
     twins.produce("topic/west/shop:orders", "d")

@@ -14,9 +14,9 @@ from reconciler.cli.text.mounts_text import mountables_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError
-from reconciler.operations.clusters.mounts import MountList, MountRow, MountSite, ask_migration
+from reconciler.operations.clusters.mounts import MountList, MountRow, ask_migration
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from tests.cli.sample_workspaces import CLUSTER, Shop, follows
 from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
 
@@ -415,7 +415,7 @@ class StopAfter(Stop):
 
 def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) -> None:
     number = shop.unmounting("prepare", "execute")
-    reach = MountSite(invocation=invocation(shop.folder), select=Select())
+    reach = SiteOptions(invocation=invocation(shop.folder), select=Select())
 
     def cancel(looks: int) -> None:
         ask_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))

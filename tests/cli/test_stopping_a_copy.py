@@ -15,7 +15,7 @@ import pytest
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.verify import Comparing, verify
 from tests.cli.conftest import COMMAND, environment
 from tests.soak.runs import invocation, run_apply
@@ -71,7 +71,13 @@ def workspace(tmp_path: Path) -> Path:
     run_apply(tmp_path)
     rows = io.BytesIO(b"".join(b'{"n": %d}\n' % number for number in range(RECORDS)))
     options = ProduceOptions(input_format="jsonl")
-    produce(invocation(tmp_path), Select(), SOURCE, options, stdin=rows, report=lambda *_: None)
+    produce(
+        SiteOptions(invocation=invocation(tmp_path), select=Select()),
+        SOURCE,
+        options,
+        stdin=rows,
+        report=lambda *_: None,
+    )
     manifests.write_text(MANIFESTS + LINK)
     return tmp_path
 
@@ -121,7 +127,7 @@ def test_a_copy_is_stopped_in_time_and_finished_by_resuming(workspace: Path, eve
         [*COMMAND, "apply", "--resume"], cwd=workspace, env=environment(), capture_output=True, text=True, check=False
     )
     assert resumed.returncode == 0, resumed.stderr
-    here = invocation(workspace)
+    here = SiteOptions(invocation=invocation(workspace), select=Select())
     how = Comparing(deep=False, report=lambda _: None, stop=Stop())
-    assert verify(here, Select(), SOURCE, COPY, how).verdict is None
-    assert plan(here, Select()).plan.is_empty
+    assert verify(here, SOURCE, COPY, how).verdict is None
+    assert plan(here.invocation, here.select).plan.is_empty

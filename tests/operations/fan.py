@@ -11,6 +11,7 @@ from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.run import run_once
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.samples import NOW, ids
 
 if TYPE_CHECKING:
@@ -94,7 +95,12 @@ def values(bench: Bench, cluster: str) -> list[str]:
 
 def copy(bench: Bench) -> Upkeep:
     """Do one pass of `run` over the mirrors."""
-    return run_once(bench.invocation, Select(), only=("mirror",), report=bench.events.append, stop=bench.stop)
+    return run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=("mirror",),
+        report=bench.events.append,
+        stop=bench.stop,
+    )
 
 
 def ask(bench: Bench, verb: Verb, *addresses: str, links: tuple[str, ...] = (), is_rehearsal: bool = False) -> Answers:

@@ -11,6 +11,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.drift_patch import Accepted, accept
 from reconciler.operations.run import run_once
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.samples import NOW, ids
 
 if TYPE_CHECKING:
@@ -105,7 +106,12 @@ def waiting(bench: Bench) -> list[tuple[str, str]]:
 
 def upkeep(bench: Bench, *only: str) -> Upkeep:
     """Do one pass of `run`."""
-    return run_once(bench.invocation, Select(), only=only, report=bench.events.append, stop=bench.stop)
+    return run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=only,
+        report=bench.events.append,
+        stop=bench.stop,
+    )
 
 
 def status(bench: Bench, cluster: str = "east") -> str:

@@ -32,7 +32,7 @@ import io, os, resource, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.errors import ReconcilerError
 from reconciler.operations.steps.invocation import Invocation, Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="anna@build-7")
@@ -53,7 +53,8 @@ def prepared(command):
         return lambda: apply(here, Select(), ApplyOptions(yes=True), hooks).verdict
     from reconciler.operations.clusters.consume import ProduceOptions, produce
     row = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
-    return lambda: produce(here, Select(), "topic/west/shop:orders", ProduceOptions(input_format="jsonl"),
+    reach = SiteOptions(invocation=here, select=Select())
+    return lambda: produce(reach, "topic/west/shop:orders", ProduceOptions(input_format="jsonl"),
         stdin=io.BytesIO(row), report=lambda *_: None) and None
 
 run = prepared(sys.argv[2])

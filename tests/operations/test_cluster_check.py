@@ -15,6 +15,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.cluster_check import CheckedCluster, check
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -32,7 +33,13 @@ def fed(applied: Bench) -> Bench:
     """The workspace, applied, with a record in its topic."""
     options = ProduceOptions(input_format="jsonl", partition=0)
     body = io.BytesIO(b'{"a": 1}\n')
-    produce(applied.invocation, Select(), ORDERS, options, stdin=body, report=lambda _records, _size: None)
+    produce(
+        SiteOptions(invocation=applied.invocation, select=Select()),
+        ORDERS,
+        options,
+        stdin=body,
+        report=lambda _records, _size: None,
+    )
     return applied
 
 

@@ -27,7 +27,7 @@ from reconciler.operations.clusters.groups import (
 )
 from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
 
 if TYPE_CHECKING:
@@ -40,13 +40,19 @@ GROUP = "shop:checkout"
 def feed(bench: Bench, *contents: str, address: str = ORDERS, partition: int = 0) -> None:
     body = "".join(json.dumps(each) + "\n" for each in contents).encode()
     options = ProduceOptions(input_format="jsonl", partition=partition)
-    produce(bench.invocation, Select(), address, options, stdin=io.BytesIO(body), report=lambda _records, _size: None)
+    produce(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        options,
+        stdin=io.BytesIO(body),
+        report=lambda _records, _size: None,
+    )
 
 
 def read(bench: Bench, address: str = ORDERS, *, stream: io.BytesIO | None = None, **options: object) -> list[str]:
     out = stream or io.BytesIO()
     given = ConsumeOptions(**{"group": GROUP, **options})  # type: ignore[arg-type]  # fields by name
-    consume(bench.invocation, Select(), address, given, stdout=out, stop=bench.stop)
+    consume(SiteOptions(invocation=bench.invocation, select=Select()), address, given, stdout=out, stop=bench.stop)
     return [json.loads(json.loads(line)["value"]) for line in out.getvalue().splitlines()]
 
 
@@ -220,8 +226,7 @@ def test_what_is_read_by_pattern_is_produced_again_where_it_is_told(applied: Ben
     read(applied, "west", stream=out, regex="shop:.*", group=None)
     options = ProduceOptions(input_format="records")
     produce(
-        applied.invocation,
-        Select(),
+        SiteOptions(invocation=applied.invocation, select=Select()),
         ORDERS,
         options,
         stdin=io.BytesIO(out.getvalue()),
@@ -253,23 +258,23 @@ def test_a_pattern_that_cannot_be_read_is_refused(
 def test_a_topic_is_described_with_its_groups(applied: Bench) -> None:
     feed(applied, "a", "b")
     read(applied, max_records=1)
-    groups = describe_topic(applied.invocation, Select(), ORDERS).groups
+    groups = describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS).groups
     assert groups is not None
     assert [(group.name, group.is_reading, group.lag) for group in groups] == [(GROUP, True, 1)]
 
 
 def test_a_topic_is_described_although_a_group_cannot_be_read(applied: Bench) -> None:
     cluster_of(applied).store.put("groups/broken.json", b"{")
-    assert describe_topic(applied.invocation, Select(), ORDERS).groups is None
+    assert describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS).groups is None
 
 
 def test_groups_are_listed_and_described_by_cluster(applied: Bench) -> None:
     feed(applied, "a")
     read(applied)
-    assert list_groups(applied.invocation, Select(), "cluster/west").groups == (GROUP,)
-    assert describe_group(applied.invocation, Select(), "west", GROUP).group.lag == 0
+    assert list_groups(SiteOptions(invocation=applied.invocation, select=Select()), "cluster/west").groups == (GROUP,)
+    assert describe_group(SiteOptions(invocation=applied.invocation, select=Select()), "west", GROUP).group.lag == 0
     with pytest.raises(UserError, match="there is no cluster 'east'"):
-        list_groups(applied.invocation, Select(), "east")
+        list_groups(SiteOptions(invocation=applied.invocation, select=Select()), "east")
 
 
 @pytest.mark.parametrize(
@@ -314,9 +319,9 @@ def test_a_reset_asks_with_what_moves_and_does_that(applied: Bench) -> None:
     idle, asked = later(applied), list[object]()
     change = GroupChange(cluster="west", group=GROUP, topic=ORDERS)
     with pytest.raises(UserError, match="not confirmed"):
-        reset_group(idle.invocation, Select(), change, "1", confirm=lambda _reset: False)
+        reset_group(SiteOptions(invocation=idle.invocation, select=Select()), change, "1", confirm=lambda _reset: False)
     assert committed(applied)["shop:orders", 0] == 3
-    done = reset_group(idle.invocation, Select(), change, "1", confirm=_yes(asked))
+    done = reset_group(SiteOptions(invocation=idle.invocation, select=Select()), change, "1", confirm=_yes(asked))
     assert asked == [done]
     assert done.moves == (OffsetMove("shop:orders", 0, 3, 1),)
     assert read(applied) == ["b", "c"]
@@ -326,7 +331,9 @@ def test_a_reset_without_moves_asks_nobody(applied: Bench) -> None:
     feed(applied, "a")
     read(applied)
     change = GroupChange(cluster="west", group=GROUP)
-    done = reset_group(applied.invocation, Select(), change, "latest", confirm=lambda _reset: False)
+    done = reset_group(
+        SiteOptions(invocation=applied.invocation, select=Select()), change, "latest", confirm=lambda _reset: False
+    )
     assert done.moves == ()
 
 
@@ -336,8 +343,12 @@ def test_a_group_that_is_reading_is_refused_before_anybody_is_asked(applied: Ben
     asked: list[object] = []
     change = GroupChange(cluster="west", group=GROUP)
     for act in (
-        lambda given: reset_group(applied.invocation, Select(), given, "earliest", confirm=_yes(asked)),
-        lambda given: delete_group(applied.invocation, Select(), given, confirm=_yes(asked)),
+        lambda given: reset_group(
+            SiteOptions(invocation=applied.invocation, select=Select()), given, "earliest", confirm=_yes(asked)
+        ),
+        lambda given: delete_group(
+            SiteOptions(invocation=applied.invocation, select=Select()), given, confirm=_yes(asked)
+        ),
     ):
         with pytest.raises(BlockedError, match="is reading shop:orders"):
             act(change)
@@ -345,7 +356,7 @@ def test_a_group_that_is_reading_is_refused_before_anybody_is_asked(applied: Ben
         act(replace(change, force=True))
         assert len(asked) == 1
         asked.clear()
-    assert list_groups(applied.invocation, Select(), "west").groups == ()
+    assert list_groups(SiteOptions(invocation=applied.invocation, select=Select()), "west").groups == ()
 
 
 def _yes(asked: list[object]) -> Callable[[object], bool]:
@@ -360,11 +371,17 @@ def test_offsets_of_one_topic_are_forgotten(applied: Bench) -> None:
     cluster_of(applied).create_topic("shop:other")
     read(applied, "west", regex="shop:.*")
     change = GroupChange(cluster="west", group=GROUP, topic="shop:other")
-    delete_group(later(applied).invocation, Select(), change, confirm=lambda _deletion: True)
+    delete_group(
+        SiteOptions(invocation=later(applied).invocation, select=Select()), change, confirm=lambda _deletion: True
+    )
     assert {topic for topic, _ in committed(applied)} == {"shop:orders"}
     for wrong in ("topic/east/shop:orders", "namespace/west/shop"):
         with pytest.raises(UserError, match="is not a topic of cluster west"):
-            delete_group(applied.invocation, Select(), replace(change, topic=wrong), confirm=lambda _deletion: True)
+            delete_group(
+                SiteOptions(invocation=applied.invocation, select=Select()),
+                replace(change, topic=wrong),
+                confirm=lambda _deletion: True,
+            )
 
 
 def test_a_plan_names_the_groups_that_read_what_it_deletes(applied: Bench) -> None:

@@ -13,13 +13,13 @@ from reconciler.cli.text.action_words import headline
 from reconciler.cli.text.drift_text import drift_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.errors import UserError
-from reconciler.operations.clusters.mounts import MountSite
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.mirrors.mirror_commands import Verb, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Adopt
 from tests.operations.linked_shop import (
     BACK,
@@ -350,7 +350,7 @@ def test_nothing_is_asked_of_mirrors_whose_link_has_a_prefix_on_the_other_cluste
 
 def test_over_a_link_that_goes_one_way_no_way_back_is_offered_and_its_refusal_names_the_link(bench: Bench) -> None:
     shop = mirroring(bench, mode="destination")
-    reach = MountSite(invocation=shop.invocation, select=Select())
+    reach = SiteOptions(invocation=shop.invocation, select=Select())
     (live,) = describe_mirrors(reach, [MIRROR])
     assert live.legal == ("pause", "promote", "failover", "delete")
     command(shop, "failover")

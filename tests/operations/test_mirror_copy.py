@@ -21,7 +21,7 @@ from reconciler.operations.drift import drift
 from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.verify import Comparing, verify
 from reconciler.planning.actions import RunJob
 from reconciler.state.lockfile import read_lockfile
@@ -62,7 +62,7 @@ from reconciler.applying.events import ActionDone, ActionStarted, Progress
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.run import run_once
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 
 folder, command = sys.argv[1:]
 stop = Stop()
@@ -76,7 +76,7 @@ def report(event):
 here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="anna@build-7")
 if command == "run":
-    verdict = run_once(here, Select(), report=report, stop=stop).verdict
+    verdict = run_once(SiteOptions(invocation=here, select=Select()), report=report, stop=stop).verdict
 else:
     done = apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, report, stop))
     verdict = done.verdict
@@ -107,7 +107,9 @@ def linked(applied: Bench) -> Bench:
 
 
 def upkeep(bench: Bench) -> list[tuple[str, int, ReconcilerError | None]]:
-    done = run_once(bench.invocation, Select(), report=bench.events.append, stop=bench.stop)
+    done = run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()), report=bench.events.append, stop=bench.stop
+    )
     assert isinstance(done.verdict, PartialError) == any(row.error for row in done.synced)
     return [(row.address, row.records, row.error) for row in done.synced]
 
@@ -117,8 +119,7 @@ def feed(bench: Bench, count: int, *, to: str = SOURCE) -> None:
     options = ProduceOptions(input_format="jsonl", key_field="key")
     told: list[int] = []
     produce(
-        bench.invocation,
-        Select(),
+        SiteOptions(invocation=bench.invocation, select=Select()),
         to,
         options,
         stdin=io.BytesIO(rows.encode()),
@@ -129,7 +130,7 @@ def feed(bench: Bench, count: int, *, to: str = SOURCE) -> None:
 
 def differences(bench: Bench) -> set[str]:
     how = Comparing(deep=False, report=bench.events.append, stop=Stop())
-    found = verify(bench.invocation, Select(), SOURCE, MIRROR, how)
+    found = verify(SiteOptions(invocation=bench.invocation, select=Select()), SOURCE, MIRROR, how)
     assert (found.verdict is None) == found.comparison.is_equal
     return {difference for part in found.comparison.partitions for difference in part.differences}
 
@@ -139,7 +140,7 @@ def test_a_comparison_that_is_stopped_says_so_and_that_nothing_was_changed(linke
     how = Comparing(deep=True, report=linked.events.append, stop=Stop())
     how.stop.request()
     with pytest.raises(InterruptedRunError) as stopped:
-        verify(linked.invocation, Select(), SOURCE, SOURCE, how)
+        verify(SiteOptions(invocation=linked.invocation, select=Select()), SOURCE, SOURCE, how)
     assert stopped.value.hint == "Nothing was changed"
 
 
@@ -193,7 +194,10 @@ def test_what_is_at_its_end_already_needs_no_spark(linked: Bench) -> None:
 
 def test_a_mirror_takes_over_configs_and_takes_no_records_but_its_source_s(linked: Bench) -> None:
     linked.apply()
-    rows = {row.key: row for row in describe_topic(linked.invocation, Select(), MIRROR).configs}
+    rows = {
+        row.key: row
+        for row in describe_topic(SiteOptions(invocation=linked.invocation, select=Select()), MIRROR).configs
+    }
     assert (rows["retention.ms"].value, rows["retention.ms"].origin) == ("518400000", "link/east/from-west")
     found = explain(linked.invocation, Select(), MIRROR)
     assert found.effective["retention.ms"] == "518400000"
@@ -293,6 +297,6 @@ def test_logs_of_different_topics_differ(applied: Bench) -> None:
     applied.apply()
     feed(applied, 10)
     how = Comparing(deep=False, report=applied.events.append, stop=Stop())
-    found = verify(applied.invocation, Select(), SOURCE, "topic/west/shop:refunds", how)
+    found = verify(SiteOptions(invocation=applied.invocation, select=Select()), SOURCE, "topic/west/shop:refunds", how)
     assert isinstance(found.verdict, UserError)
     assert "partition 2 (partition" in found.verdict.message

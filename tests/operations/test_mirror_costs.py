@@ -13,12 +13,12 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.mounts import MountSite
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.same_or_less import Why
 from tests.embedded.samples import NOW
 from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
@@ -196,7 +196,7 @@ def test_nothing_is_measured_against_a_topic_that_was_made_anew(
     (asked,) = ready
     assert asked.estimate.role is not None
     assert (asked.estimate.role.unknown, [each.lag for each in asked.lags]) == (anew, [None, None])
-    (row,) = describe_mirrors(MountSite(invocation=shop.invocation, select=Select()), [MIRROR])
+    (row,) = describe_mirrors(SiteOptions(invocation=shop.invocation, select=Select()), [MIRROR])
     assert [each.lag for each in row.partitions] == [None, None]
 
 

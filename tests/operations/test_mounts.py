@@ -12,6 +12,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.run import run_once
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.samples import NOW, ids
 from tests.processes import ran
 
@@ -143,7 +144,9 @@ def test_run_finishes_what_was_left_and_the_next_plan_only_remembers_it(shop: Sh
         (f"mounting/west/{TOPIC}", "planned")
     ]
     report, stop = shop.bench.events.append, shop.bench.stop
-    upkeep = run_once(shop.bench.invocation, Select(), only=["migrations"], report=report, stop=stop)
+    upkeep = run_once(
+        SiteOptions(invocation=shop.bench.invocation, select=Select()), only=["migrations"], report=report, stop=stop
+    )
     assert upkeep.verdict is None
     assert [(job.cluster, job.upkept.unit, job.upkept.done) for job in upkeep.jobs if job.upkept] == [
         ("east", "topic", 0),

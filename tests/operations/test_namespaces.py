@@ -27,6 +27,7 @@ from reconciler.operations.clusters.namespaces import (
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Adopt
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False
 def test_creating_makes_every_tier_which_stays_and_can_be_taken_into_the_files(applied: Bench) -> None:
     made = create_namespace(applied.acting(), "west", "org:apache:kafka", {"retention.ms": "1d"})
     assert made.created == ("namespace/west/org", "namespace/west/org:apache", "namespace/west/org:apache:kafka")
-    rows = {row.address: row for row in list_namespaces(applied.invocation, Select(), "west")}
+    rows = {
+        row.address: row for row in list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west")
+    }
     assert rows["namespace/west/org:apache:kafka"].configs == {"retention.ms": "86400000"}
     assert create_namespace(applied.acting(), "west", "org:apache:kafka", {}).created == ()
     assert applied.plan().plan.is_empty
@@ -101,10 +104,10 @@ def test_a_config_that_cannot_be_is_refused(applied: Bench) -> None:
 def test_listing_under_a_tier_gives_what_is_below_it(applied: Bench) -> None:
     for name in ("shop:eu:north", "shopping"):
         create_namespace(applied.acting(), "west", name, {})
-    below = list_namespaces(applied.invocation, Select(), "west", "shop")
+    below = list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west", "shop")
     assert [row.address for row in below] == ["namespace/west/shop:eu", "namespace/west/shop:eu:north"]
     with pytest.raises(InvalidNamespaceError, match="namespace 'shp' does not exist on cluster west"):
-        list_namespaces(applied.invocation, Select(), "west", "shp")
+        list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west", "shp")
 
 
 @pytest.mark.fact("F-K-014")

@@ -21,6 +21,7 @@ from reconciler.operations.clusters.namespaces import create_namespace, delete_n
 from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import ObservedClusters
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.inventory import Observed
 from reconciler.resources.topic import Topic
 from reconciler.state.lockfile import Lockfile, read_lockfile
@@ -38,12 +39,24 @@ CHANGE = GroupChange(cluster="west", group="g")
 
 
 def consumed(bench: Bench, address: str, options: ConsumeOptions) -> object:
-    return consume(bench.invocation, Select(), address, options, stdout=io.BytesIO(), stop=bench.stop)
+    return consume(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        options,
+        stdout=io.BytesIO(),
+        stop=bench.stop,
+    )
 
 
 def produced(bench: Bench) -> object:
     options, stdin = ProduceOptions(input_format="jsonl"), io.BytesIO(b"{}\n")
-    return produce(bench.invocation, Select(), ORDERS, options, stdin=stdin, report=lambda _r, _s: None)
+    return produce(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        ORDERS,
+        options,
+        stdin=stdin,
+        report=lambda _r, _s: None,
+    )
 
 
 def test_topics_that_the_platform_made_for_itself_do_not_count_as_read() -> None:
@@ -57,17 +70,21 @@ def test_topics_that_the_platform_made_for_itself_do_not_count_as_read() -> None
 
 COMMANDS: dict[str, Callable[[Bench], Any]] = {
     "plan": lambda b: b.plan(),
-    "topic list": lambda b: list_topics(b.invocation, Select(), None),
-    "topic describe": lambda b: describe_topic(b.invocation, Select(), ORDERS),
+    "topic list": lambda b: list_topics(SiteOptions(invocation=b.invocation, select=Select()), None),
+    "topic describe": lambda b: describe_topic(SiteOptions(invocation=b.invocation, select=Select()), ORDERS),
     "topic consume": lambda b: consumed(b, ORDERS, ConsumeOptions()),
     "topic consume --regex": lambda b: consumed(b, "west", ConsumeOptions(regex=".*")),
     "topic consume --group": lambda b: consumed(b, ORDERS, ConsumeOptions(group="g")),
     "topic produce": produced,
-    "group list": lambda b: list_groups(b.invocation, Select(), "west"),
-    "group describe": lambda b: describe_group(b.invocation, Select(), "west", "g"),
-    "group reset": lambda b: reset_group(b.invocation, Select(), CHANGE, "earliest", confirm=lambda _reset: True),
-    "group delete": lambda b: delete_group(b.invocation, Select(), CHANGE, confirm=lambda _deletion: True),
-    "namespace list": lambda b: list_namespaces(b.invocation, Select(), "west"),
+    "group list": lambda b: list_groups(SiteOptions(invocation=b.invocation, select=Select()), "west"),
+    "group describe": lambda b: describe_group(SiteOptions(invocation=b.invocation, select=Select()), "west", "g"),
+    "group reset": lambda b: reset_group(
+        SiteOptions(invocation=b.invocation, select=Select()), CHANGE, "earliest", confirm=lambda _reset: True
+    ),
+    "group delete": lambda b: delete_group(
+        SiteOptions(invocation=b.invocation, select=Select()), CHANGE, confirm=lambda _deletion: True
+    ),
+    "namespace list": lambda b: list_namespaces(SiteOptions(invocation=b.invocation, select=Select()), "west"),
     "namespace create": lambda b: create_namespace(b.acting(), "west", "new", {}),
     "namespace move": lambda b: move_topics(b.acting(), "west", "shop", "", []),
     "namespace delete": lambda b: delete_namespace(

@@ -21,6 +21,7 @@ from reconciler.operations.clusters.topics import alter_topic, describe_topic, l
 from reconciler.operations.drift import drift
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -79,8 +80,8 @@ def test_rules_are_applied_and_planned_no_second_time(ruled: Bench) -> None:
 def test_lists_show_what_somebody_may_describe(ruled: Bench) -> None:
     def listed(bench: Bench) -> tuple[list[str], list[str]]:
         topics, namespaces = (
-            list_topics(bench.invocation, Select(), None),
-            list_namespaces(bench.invocation, Select(), None),
+            list_topics(SiteOptions(invocation=bench.invocation, select=Select()), None),
+            list_namespaces(SiteOptions(invocation=bench.invocation, select=Select()), None),
         )
         return [row.address for row in topics], [row.address for row in namespaces]
 
@@ -91,28 +92,42 @@ def test_lists_show_what_somebody_may_describe(ruled: Bench) -> None:
 
 
 def test_a_topic_is_described_to_who_may_with_the_rules_that_act(ruled: Bench) -> None:
-    shown = describe_topic(ruled.invocation, Select(), "topic/west/shop:payments")
+    shown = describe_topic(SiteOptions(invocation=ruled.invocation, select=Select()), "topic/west/shop:payments")
     assert [(row.path, row.rule.operations, row.origin) for row in shown.acls] == [
         ("acls.allow User:owner on groups,topics", ("all",), "namespace/west/shop"),
         ("acls.allow User:viewer named payments", ("describe",), "namespace/west/shop"),
         ("acls.allow User:viewer from 10.0.0.7", ("read",), "topic/west/shop:payments"),
     ]
     viewer = as_(ruled, "viewer")
-    assert describe_topic(viewer.invocation, Select(), "topic/west/shop:payments").partitions
+    assert describe_topic(
+        SiteOptions(invocation=viewer.invocation, select=Select()), "topic/west/shop:payments"
+    ).partitions
     for name in ("orders", "nothing"):
         with pytest.raises(NotAuthorizedError, match=f"may not describe topic shop:{name}"):
-            describe_topic(viewer.invocation, Select(), f"topic/west/shop:{name}")
+            describe_topic(SiteOptions(invocation=viewer.invocation, select=Select()), f"topic/west/shop:{name}")
 
 
 def test_records_go_in_and_out_for_who_may(ruled: Bench) -> None:
     def fed(bench: Bench) -> int:
         options, stdin = ProduceOptions(input_format="jsonl"), io.BytesIO(b'{"a": 1}\n')
         address = "topic/west/shop:payments"
-        return produce(bench.invocation, Select(), address, options, stdin=stdin, report=lambda _r, _s: None).records
+        return produce(
+            SiteOptions(invocation=bench.invocation, select=Select()),
+            address,
+            options,
+            stdin=stdin,
+            report=lambda _r, _s: None,
+        ).records
 
     def read(bench: Bench) -> int:
         address, out = "topic/west/shop:payments", io.BytesIO()
-        return consume(bench.invocation, Select(), address, ConsumeOptions(), stdout=out, stop=bench.stop).records
+        return consume(
+            SiteOptions(invocation=bench.invocation, select=Select()),
+            address,
+            ConsumeOptions(),
+            stdout=out,
+            stop=bench.stop,
+        ).records
 
     assert fed(as_(ruled, "owner")) == 1
     with pytest.raises(NotAuthorizedError, match="may not write topic shop:payments"):
@@ -126,10 +141,22 @@ def test_records_go_in_and_out_for_who_may(ruled: Bench) -> None:
 def test_a_pattern_matches_what_somebody_may_see(ruled: Bench) -> None:
     viewer, out = as_(ruled, "viewer", "10.0.0.7"), io.BytesIO()
     options = ConsumeOptions(regex="shop:.*")
-    read = consume(viewer.invocation, Select(), "cluster/west", options, stdout=out, stop=viewer.stop)
+    read = consume(
+        SiteOptions(invocation=viewer.invocation, select=Select()),
+        "cluster/west",
+        options,
+        stdout=out,
+        stop=viewer.stop,
+    )
     assert read.records == 0
     with pytest.raises(NotAuthorizedError, match="may not read topic shop:payments"):
-        consume(as_(ruled, "viewer").invocation, Select(), "cluster/west", options, stdout=out, stop=viewer.stop)
+        consume(
+            SiteOptions(invocation=as_(ruled, "viewer").invocation, select=Select()),
+            "cluster/west",
+            options,
+            stdout=out,
+            stop=viewer.stop,
+        )
 
 
 def test_what_is_hidden_is_an_error_of_the_plan_and_never_made_again(ruled: Bench) -> None:
@@ -244,7 +271,7 @@ def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(rul
     emergency = eve.acting()
     for name in ("shop:eu", "shop:zz"):
         for do in (
-            lambda name=name: list_namespaces(eve.invocation, Select(), "west", name),
+            lambda name=name: list_namespaces(SiteOptions(invocation=eve.invocation, select=Select()), "west", name),
             lambda name=name: delete_namespace(emergency, "west", name, recursive=False, confirm=lambda _: True),
             lambda name=name: move_topics(emergency, "west", name, "", []),
         ):

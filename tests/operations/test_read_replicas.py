@@ -18,6 +18,7 @@ from reconciler.operations.metrics import Instruments, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import Upkeep
 from reconciler.operations.run import run_every, run_once
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.topic import FOLLOWING, SOURCE_GONE
 from tests.embedded.mounts.recovered_topics import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
@@ -66,7 +67,12 @@ def declare(bench: Bench, location: str, more: str = "") -> None:
 
 
 def followed(bench: Bench) -> Upkeep:
-    return run_once(bench.invocation, Select(), only=["replicas"], report=bench.events.append, stop=bench.stop)
+    return run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=["replicas"],
+        report=bench.events.append,
+        stop=bench.stop,
+    )
 
 
 def kept(bench: Bench) -> dict[str, bytes]:
@@ -98,18 +104,18 @@ def test_what_it_shows_its_lag_and_its_source_can_be_seen(bench: Bench, location
     declare(bench, location)
     bench.apply()
     upload(opened(bench, "west"), 12)
-    described = describe_topic(bench.invocation, Select(), ADDRESS)
+    described = describe_topic(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
     assert [(row.start, row.end) for row in described.partitions] == [(0, 12), (0, 12)]
     assert described.configs == ()
-    storage = topic_storage(bench.invocation, Select(), ADDRESS)
+    storage = topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
     assert storage.tiering is not None
     shown = storage.tiering.mode, storage.tiering.state, storage.tiering.location, storage.lag
     assert shown == ("read_replica", FOLLOWING, location, 24)
     upkeep = followed(bench)
     assert [(job.cluster, job.upkept.done) for job in upkeep.jobs if job.upkept] == [("east", 2), ("west", 0)]
-    assert topic_storage(bench.invocation, Select(), ADDRESS).lag == 0
+    assert topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS).lag == 0
     assert described.records == 24
-    measured = Instruments(bench.invocation, Select()).read()
+    measured = Instruments(SiteOptions(invocation=bench.invocation, select=Select())).read()
     metrics = {each.name: each for each in metrics_of(measured, upkeep, now_ms=NOW)}
     lags = metrics["cloud_storage_read_replica_offset_lag"].samples
     assert [value for _, value in lags] == [0.0]
@@ -124,7 +130,9 @@ def test_run_follows_each_interval_and_at_once_where_it_is_told_to(bench: Bench,
     ends = []
     for number, later_ms in enumerate((INTERVAL_MS - 1, INTERVAL_MS, INTERVAL_MS + 1)):  # noqa: B007 - the clock reads it
         upload(opened(bench, "west"), 12 * (number + 1))
-        passes = run_every(clocked.invocation, Select(), 0, report=bench.events.append, stop=bench.stop)
+        passes = run_every(
+            SiteOptions(invocation=clocked.invocation, select=Select()), 0, report=bench.events.append, stop=bench.stop
+        )
         assert isinstance(next(passes), Upkeep)
         ends.append(opened(bench, "east").log(TOPIC).bounds()[0].end)
     assert ends == [12, 36, 36]
@@ -140,7 +148,7 @@ def test_a_source_that_is_gone_is_told_by_run_show_and_describe(bench: Bench, lo
     (error,) = (error for job in upkeep.jobs for error in job.errors)
     assert f"read replica {TOPIC}: its source {location} was deleted" in error.message
     assert upkeep.verdict is not None
-    storage = topic_storage(bench.invocation, Select(), ADDRESS)
+    storage = topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
     assert storage.tiering is not None
     assert (storage.tiering.state, storage.lag) == (SOURCE_GONE, None)
     assert "was deleted" in str(storage.problem)
@@ -230,7 +238,12 @@ def test_it_is_deleted_when_that_is_allowed_and_the_object_storage_stays_as_it_i
     assert "its source keeps every record" in action.blocked.message
     bench.apply(Select(allow=(f"delete:{ADDRESS}",)))
     jobs = ["deletions", "replicas", "sweep"]
-    run_once(bench.invocation, Select(), only=jobs, report=bench.events.append, stop=bench.stop)
+    run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=jobs,
+        report=bench.events.append,
+        stop=bench.stop,
+    )
     assert TOPIC not in opened(bench, "east").topics()
     assert kept(bench) == before
 

@@ -19,6 +19,7 @@ from reconciler.objectstore.register import Register
 from reconciler.operations.run import run_once
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.address import Address
 from reconciler.state.snapshots import read_snapshot
 from tests.embedded.mounts.recovered_topics import TOPIC, fill, records_in, say
@@ -173,7 +174,12 @@ def test_a_topic_found_half_way_is_waited_for_and_run_finishes_it(bench: Bench, 
     planned = bench.plan().plan
     assert [(each.address, each.state) for each in planned.waiting] == [(ADDRESS, "RECOVERING")]
     assert planned.is_empty
-    upkeep = run_once(bench.invocation, Select(), only=["recoveries"], report=bench.events.append, stop=bench.stop)
+    upkeep = run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=["recoveries"],
+        report=bench.events.append,
+        stop=bench.stop,
+    )
     assert upkeep.verdict is None
     assert [(job.cluster, job.upkept.done) for job in upkeep.jobs if job.upkept] == [("east", 1), ("west", 0)]
     assert records_in(east) == records_in(opened(bench, "west"))
@@ -186,7 +192,12 @@ def test_a_topic_found_half_way_is_waited_for_and_run_finishes_it(bench: Bench, 
 def test_a_job_that_was_asked_to_stop_goes_on_next_time(bench: Bench, location: str) -> None:
     east = half_way(bench, location)
     bench.stop.request()
-    upkeep = run_once(bench.invocation, Select(), only=["recoveries"], report=bench.events.append, stop=bench.stop)
+    upkeep = run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=["recoveries"],
+        report=bench.events.append,
+        stop=bench.stop,
+    )
     assert upkeep.is_stopped
     assert east.catalog.read().topics[TOPIC].recovering == location
 
@@ -208,10 +219,20 @@ def test_an_object_that_is_gone_is_told_by_the_plan_and_one_that_goes_later_leav
     half_way(bench, location)
     declare(bench, location)
     shutil.move(lost, kept)
-    run_once(bench.invocation, Select(), only=["recoveries"], report=bench.events.append, stop=bench.stop)
+    run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=["recoveries"],
+        report=bench.events.append,
+        stop=bench.stop,
+    )
     assert [(each.address, each.state) for each in bench.plan().plan.waiting] == [(ADDRESS, "RECOVERING")]
     shutil.move(kept, lost)
-    run_once(bench.invocation, Select(), only=["recoveries"], report=bench.events.append, stop=bench.stop)
+    run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        only=["recoveries"],
+        report=bench.events.append,
+        stop=bench.stop,
+    )
     assert records_in(opened(bench, "east")) == records_in(opened(bench, "west"))
 
 

@@ -23,6 +23,7 @@ from reconciler.operations.clusters.consume import produce as produce_records
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.operations.run import JOBS, OF_CLUSTERS, run_every, run_once
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.providers.protocol import Upkept
 from tests.operations.linked_shop import (
     CLUSTER,
@@ -62,16 +63,20 @@ spec: {partitions: 2, configs: {cleanup.policy: compact, segment.bytes: 5000, mi
 
 
 def once(bench: Bench, *only: str, select: Select | None = None) -> Upkeep:
-    return run_once(bench.invocation, select or Select(), only=only, report=bench.events.append, stop=bench.stop)
+    return run_once(
+        SiteOptions(invocation=bench.invocation, select=select or Select()),
+        only=only,
+        report=bench.events.append,
+        stop=bench.stop,
+    )
 
 
 def feed(bench: Bench, topic: str, count: int) -> None:
     for batch in range(count):
         rows = "".join(json.dumps({"key": f"k{number % 5}", "value": batch}) + "\n" for number in range(20))
         options = ProduceOptions(input_format="jsonl", key_field="key")
-        produce_records(
-            bench.invocation, Select(), topic, options, stdin=io.BytesIO(rows.encode()), report=lambda *_: None
-        )  # fmt: skip
+        reach = SiteOptions(invocation=bench.invocation, select=Select())
+        produce_records(reach, topic, options, stdin=io.BytesIO(rows.encode()), report=lambda *_: None)
 
 
 def done_by(upkeep: Upkeep) -> dict[str, int]:
@@ -201,7 +206,9 @@ def test_each_job_tells_when_it_begins_and_ends(two: Bench) -> None:
 
 def test_at_an_interval_it_goes_on_until_it_is_asked_to_stop(two: Bench) -> None:
     seen: list[Upkeep] = []
-    for passed in run_every(two.invocation, Select(), 0.01, report=two.events.append, stop=two.stop):
+    for passed in run_every(
+        SiteOptions(invocation=two.invocation, select=Select()), 0.01, report=two.events.append, stop=two.stop
+    ):
         seen.append(passed)
         if len(seen) == 2:
             feed(two, "topic/west/shop:orders", 3)
@@ -217,7 +224,9 @@ def test_at_an_interval_it_goes_on_until_it_is_asked_to_stop(two: Bench) -> None
 def test_a_pass_that_fails_does_not_end_an_interval(two: Bench) -> None:
     root = two.folder / ".clusters/west"
     said = []
-    for passed in run_every(two.invocation, Select(), 0.01, report=two.events.append, stop=two.stop):
+    for passed in run_every(
+        SiteOptions(invocation=two.invocation, select=Select()), 0.01, report=two.events.append, stop=two.stop
+    ):
         said.append("".join(span.text for span in pass_line(passed, len(said) + 1)))
         if len(said) == 1:
             root.rename(root.with_name("away"))
@@ -235,7 +244,7 @@ def test_what_was_stopped_half_way_says_so(two: Bench) -> None:
         if isinstance(event, ActionDone) and event.id == "roll:east":
             two.stop.request()
 
-    upkeep = run_once(two.invocation, Select(), report=stopping, stop=two.stop)
+    upkeep = run_once(SiteOptions(invocation=two.invocation, select=Select()), report=stopping, stop=two.stop)
     assert isinstance(upkeep.verdict, IncompleteError)
     through = OF_CLUSTERS[: OF_CLUSTERS.index("roll") + 1]
     assert [outcome.name for outcome in upkeep.jobs] == [f"{name}:east" for name in through]
@@ -250,7 +259,9 @@ def test_a_cluster_that_is_declared_and_not_made_yet_needs_nothing(bench: Bench)
 
 def test_upkeep_is_the_super_users(applied: Bench) -> None:
     eve = applied.with_(principal="User:eve")
-    again = run_every(eve.invocation, Select(), 1, report=eve.events.append, stop=eve.stop)
+    again = run_every(
+        SiteOptions(invocation=eve.invocation, select=Select()), 1, report=eve.events.append, stop=eve.stop
+    )
     for refused in (lambda: once(eve), lambda: once(eve, "retention"), lambda: next(again)):
         with pytest.raises(UserError, match="upkeep is done by the super user") as caught:
             refused()
@@ -318,7 +329,13 @@ def test_passes_of_an_interval_bring_groups_at_the_interval_of_groups(bench: Ben
     bench = following(bench, "1h")
     commit(bench, 3)
     found = []
-    for _ in run_every(bench.invocation, Select(), 0.0, only=["mirror"], report=bench.events.append, stop=bench.stop):
+    for _ in run_every(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        0.0,
+        only=["mirror"],
+        report=bench.events.append,
+        stop=bench.stop,
+    ):
         found.append(committed(bench))
         commit(bench, 4)
         if len(found) == 3:

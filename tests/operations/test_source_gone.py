@@ -28,7 +28,7 @@ from reconciler.applying.events import ActionFailed
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.run import run_once
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 
 folder, command, module, kind, step, *allow = sys.argv[1:]
 owner = getattr(importlib.import_module(module), kind)
@@ -49,7 +49,8 @@ def report(event):
 here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="bob@laptop")
 if command == "run":
-    verdict = run_once(here, Select(), only=("mirror",), report=report, stop=Stop()).verdict
+    reach = SiteOptions(invocation=here, select=Select())
+    verdict = run_once(reach, only=("mirror",), report=report, stop=Stop()).verdict
 else:
     select = Select(allow=tuple(allow))
     verdict = apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, report, Stop())).verdict

@@ -29,6 +29,7 @@ from reconciler.operations.manifest_files import validate
 from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Reason
 from reconciler.planning.plan_rows import action_row
 from reconciler.planning.saved_plan import canonical_bytes, to_document
@@ -474,7 +475,9 @@ def test_upkeep_touches_no_cluster_whose_records_lie_in_another_bucket(bench: Be
     topic(bench, configs="{remote.write: true}")
     bench.apply()
     declare(bench, storage="file://elsewhere")
-    ran = run_once(bench.invocation, Select(), report=bench.events.append, stop=bench.stop)
+    ran = run_once(
+        SiteOptions(invocation=bench.invocation, select=Select()), report=bench.events.append, stop=bench.stop
+    )
     [outcome] = ran.jobs
     assert "file://elsewhere holds nothing of it" in str(outcome.error)
     assert not (bench.folder / "elsewhere" / "topics").exists()

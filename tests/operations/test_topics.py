@@ -19,6 +19,7 @@ from reconciler.operations.clusters.namespaces import list_namespaces
 from reconciler.operations.clusters.topics import Altered, alter_topic, describe_topic, list_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.records.log import Isolation, OffsetRange
 from reconciler.resources.inventory import TopicShown
 from tests.embedded.samples import NOW
@@ -36,8 +37,7 @@ def feed(bench: Bench, text: str | bytes, **options: object) -> Produced:
     body = text.encode() if isinstance(text, str) else text
     told: list[tuple[int, int]] = []
     produced = produce(
-        bench.invocation,
-        Select(),
+        SiteOptions(invocation=bench.invocation, select=Select()),
         ORDERS,
         ProduceOptions(**{"input_format": "jsonl", **options}),  # type: ignore[arg-type]  # fields by name
         stdin=io.BytesIO(body),
@@ -49,7 +49,13 @@ def feed(bench: Bench, text: str | bytes, **options: object) -> Produced:
 
 def read(bench: Bench, address: str = ORDERS, **options: object) -> bytes:
     out = io.BytesIO()
-    consume(bench.invocation, Select(), address, ConsumeOptions(**options), stdout=out, stop=bench.stop)  # type: ignore[arg-type]  # fields by name
+    consume(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        ConsumeOptions(**options),
+        stdout=out,
+        stop=bench.stop,
+    )  # type: ignore[arg-type]  # fields by name
     return out.getvalue()
 
 
@@ -132,7 +138,9 @@ def test_following_goes_on_until_somebody_stops_it(applied: Bench) -> None:
 
     out = Out()
     options = ConsumeOptions(follow=True)
-    done = consume(applied.invocation, Select(), ORDERS, options, stdout=out, stop=applied.stop)
+    done = consume(
+        SiteOptions(invocation=applied.invocation, select=Select()), ORDERS, options, stdout=out, stop=applied.stop
+    )
     assert done.records == 5
 
 
@@ -167,7 +175,7 @@ def test_where_nothing_can_begin_leaves_the_output_alone(applied: Bench, start: 
 def test_a_topic_that_is_not_there_is_said(applied: Bench, address: str) -> None:
     for command in (
         lambda: read(applied, address),
-        lambda: describe_topic(applied.invocation, Select(), address),
+        lambda: describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), address),
         lambda: alter(applied, {"retention.ms": "1d"}, address=address),
     ):
         with pytest.raises(UserError):
@@ -196,35 +204,37 @@ def test_what_cannot_be_produced_is_said(applied: Bench) -> None:
 
 def test_topics_and_namespaces_are_listed_with_their_sizes(applied: Bench) -> None:
     feed(applied, lines(ROWS))
-    (shape,) = list_topics(applied.invocation, Select(), None)
+    (shape,) = list_topics(SiteOptions(invocation=applied.invocation, select=Select()), None)
     assert shape == TopicShown(ORDERS, 3, 1)
-    (row,) = list_topics(applied.invocation, Select(), None, sizes=True)
+    (row,) = list_topics(SiteOptions(invocation=applied.invocation, select=Select()), None, sizes=True)
     assert (row.address, row.partitions, row.records) == (ORDERS, 3, 60)
     assert row.bytes
-    assert list_topics(applied.invocation, Select(), "topic/west/other:*") == []
-    assert [found.address for found in list_topics(applied.invocation, Select(), ORDERS)] == [ORDERS]
-    (namespace,) = list_namespaces(applied.invocation, Select(), None)
+    assert list_topics(SiteOptions(invocation=applied.invocation, select=Select()), "topic/west/other:*") == []
+    assert [
+        found.address for found in list_topics(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS)
+    ] == [ORDERS]
+    (namespace,) = list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), None)
     assert (namespace.address, namespace.topics) == ("namespace/west/shop", 1)
-    assert list_namespaces(applied.invocation, Select(), "west") == (namespace,)
+    assert list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west") == (namespace,)
 
 
 def test_a_cluster_that_is_not_declared_is_said(applied: Bench) -> None:
     with pytest.raises(UserError, match="west"):
-        list_namespaces(applied.invocation, Select(), "north")
+        list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "north")
 
 
 def test_a_recorded_cluster_that_is_gone_is_out_of_reach_not_empty(applied: Bench) -> None:
     shutil.move(applied.folder / ".clusters/west", applied.folder / "elsewhere")
     for look in (
-        lambda: list_topics(applied.invocation, Select(), None),
-        lambda: list_namespaces(applied.invocation, Select(), None),
-        lambda: describe_topic(applied.invocation, Select(), ORDERS),
+        lambda: list_topics(SiteOptions(invocation=applied.invocation, select=Select()), None),
+        lambda: list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), None),
+        lambda: describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS),
     ):
         gone = "cannot read cluster west: it is recorded, but nothing is there now"
         with pytest.raises(RetryableError, match=gone) as caught:
             look()
         assert "--exclude" not in caught.value.hint
-    assert list_topics(applied.invocation, Select(), "topic/other/*x") == []
+    assert list_topics(SiteOptions(invocation=applied.invocation, select=Select()), "topic/other/*x") == []
 
 
 def test_another_cluster_in_its_place_is_not_listed_as_it(applied: Bench) -> None:
@@ -232,8 +242,8 @@ def test_another_cluster_in_its_place_is_not_listed_as_it(applied: Bench) -> Non
     shutil.rmtree(root)
     EmbeddedCluster.create(DirectoryStore(root), "another", now_ms=lambda: 0, new_id=lambda: "x")
     for look in (
-        lambda: list_topics(applied.invocation, Select(), None),
-        lambda: describe_topic(applied.invocation, Select(), ORDERS),
+        lambda: list_topics(SiteOptions(invocation=applied.invocation, select=Select()), None),
+        lambda: describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS),
     ):
         with pytest.raises(UserError, match="but another answers"):
             look()
@@ -241,13 +251,15 @@ def test_another_cluster_in_its_place_is_not_listed_as_it(applied: Bench) -> Non
 
 def test_clusters_are_listed_also_when_the_state_cannot_be_read(applied: Bench) -> None:
     applied.write(".reconciler/lockfile.json", "{")
-    assert [row.address for row in list_topics(applied.invocation, Select(), None)] == [ORDERS]
+    assert [row.address for row in list_topics(SiteOptions(invocation=applied.invocation, select=Select()), None)] == [
+        ORDERS
+    ]
     assert "the state cannot be read" in applied.warned[-1]
 
 
 def test_before_anything_is_applied_there_is_nothing_to_list(bench: Bench) -> None:
-    assert list_topics(bench.invocation, Select(), None) == []
-    assert list_namespaces(bench.invocation, Select(), None) == ()
+    assert list_topics(SiteOptions(invocation=bench.invocation, select=Select()), None) == []
+    assert list_namespaces(SiteOptions(invocation=bench.invocation, select=Select()), None) == ()
 
 
 def test_a_topic_is_described_with_what_acts_on_it(applied: Bench) -> None:
@@ -255,7 +267,7 @@ def test_a_topic_is_described_with_what_acts_on_it(applied: Bench) -> None:
     path.write_text(path.read_text() + "spec: {configs: {max.message.bytes: 2MiB, retention.ms: 1d}}\n")
     applied.apply()
     feed(applied, lines(ROWS), partition=2)
-    found = describe_topic(applied.invocation, Select(), ORDERS)
+    found = describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS)
     assert [(row.partition, row.start, row.stable, row.end) for row in found.partitions] == [
         (0, 0, 0, 0),
         (1, 0, 0, 0),
@@ -460,7 +472,13 @@ def tiered(bench: Bench) -> Bench:
 def read_remote(bench: Bench, *, skip_missing: bool = False) -> list[str]:
     out = io.BytesIO()
     options = ConsumeOptions(output_format="values", group="g", skip_missing=skip_missing)
-    consume(bench.invocation, Select(), "topic/west/shop:orders", options, stdout=out, stop=bench.stop)
+    consume(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        "topic/west/shop:orders",
+        options,
+        stdout=out,
+        stop=bench.stop,
+    )
     return out.getvalue().decode().split()
 
 
@@ -540,5 +558,11 @@ def test_open_transactions_are_shown_to_those_who_ask_for_them(applied: Bench) -
 def isolated(bench: Bench, isolation: Isolation) -> list[str]:
     out = io.BytesIO()
     options = ConsumeOptions(output_format="values", isolation=isolation)
-    consume(bench.invocation, Select(), "topic/west/shop:orders", options, stdout=out, stop=bench.stop)
+    consume(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        "topic/west/shop:orders",
+        options,
+        stdout=out,
+        stop=bench.stop,
+    )
     return out.getvalue().decode().split()

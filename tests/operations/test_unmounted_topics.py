@@ -15,6 +15,7 @@ from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOption
 from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from tests.operations.test_mount_plans import Shop, cluster, mounting, topic
 
 if TYPE_CHECKING:
@@ -32,16 +33,28 @@ def shop(bench: Bench) -> Shop:
 
 
 def _consume(bench: Bench, address: str) -> None:
-    consume(bench.invocation, Select(), address, ConsumeOptions(), stdout=io.BytesIO(), stop=bench.stop)
+    consume(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        ConsumeOptions(),
+        stdout=io.BytesIO(),
+        stop=bench.stop,
+    )
 
 
 def _produce(bench: Bench, address: str) -> None:
     options = ProduceOptions(input_format="values")
-    produce(bench.invocation, Select(), address, options, stdin=io.BytesIO(b"v\n"), report=lambda *_: None)
+    produce(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        options,
+        stdin=io.BytesIO(b"v\n"),
+        report=lambda *_: None,
+    )
 
 
 def _describe(bench: Bench, address: str) -> None:
-    describe_topic(bench.invocation, Select(), address)
+    describe_topic(SiteOptions(invocation=bench.invocation, select=Select()), address)
 
 
 LOOKING = pytest.mark.parametrize("look", [_consume, _produce, _describe])

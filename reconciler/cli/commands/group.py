@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Files, Place, TextOrJson, bundled
+from reconciler.cli.options import ByState, Files, Place, TextOrJson, bundled
 from reconciler.cli.present import present
 from reconciler.cli.show import approved
 from reconciler.cli.text.topics_text import deletion_done_text, group_deletion_text, reset_done_text, reset_text
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @bundled
 def delete_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
@@ -36,13 +37,14 @@ def delete_command(
         return approved(group_deletion_text(deletion), "Delete it?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
-    done = delete_group(place.invocation(), files.select(), change, confirm=confirm)
+    done = delete_group(by_state.reach(files, place), change, confirm=confirm)
     present(form, lambda: deletion_done_text(done), lambda: GroupDeletionDocument.of(done))
 
 
 @bundled
 def describe_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
@@ -53,13 +55,14 @@ def describe_command(
     from reconciler.cli.text.topics_text import group_text
     from reconciler.operations.clusters.groups import describe_group
 
-    described = describe_group(place.invocation(), files.select(), cluster, group)
+    described = describe_group(by_state.reach(files, place), cluster, group)
     present(form, lambda: group_text(described), lambda: GroupDocument.of(described))
 
 
 @bundled
 def list_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     form: TextOrJson = "text",
@@ -69,13 +72,14 @@ def list_command(
     from reconciler.cli.text.topics_text import names_text
     from reconciler.operations.clusters.groups import list_groups
 
-    found = list_groups(place.invocation(), files.select(), cluster)
+    found = list_groups(by_state.reach(files, place), cluster)
     present(form, lambda: names_text(found), lambda: GroupsDocument.from_record(found))
 
 
 @bundled
 def reset_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
@@ -98,7 +102,7 @@ def reset_command(
         return approved(reset_text(reset), "Reset it?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, partition=partition, force=force)
-    done = reset_group(place.invocation(), files.select(), change, to, confirm=confirm)
+    done = reset_group(by_state.reach(files, place), change, to, confirm=confirm)
     present(
         form,
         lambda: reset_done_text(done) if done.moves else reset_text(done),

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import out
-from reconciler.cli.options import Files, Place, TextJsonOrPage, TextOrJson, bundled
+from reconciler.cli.options import Files, FromState, Place, TextJsonOrPage, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.errors import UsageError
 
@@ -161,6 +161,7 @@ def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | Non
 @bundled
 def verify_command(
     files: Files,
+    from_state: FromState,
     place: Place,
     left: Annotated[str, Argument(metavar="ADDR", help="One topic log; or a link, to compare each of its mirrors.")],
     right: Annotated[
@@ -174,7 +175,7 @@ def verify_command(
     from reconciler.resources.address import Address, kind_of
 
     if kind_of(Address(left)) == "link":
-        _verify_link(files, place, left, right, deep=deep, form=form)
+        _verify_link(files, from_state, place, left, right, deep=deep, form=form)
         return
     from reconciler.cli.json.runs_json import VerifyDocument
     from reconciler.cli.text.runs_text import verified_text
@@ -184,13 +185,20 @@ def verify_command(
     stop = Stop()
     with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = Comparing(deep=deep, report=report, stop=stop)
-        verified = verify(place.invocation(), files.select(), left, right, how)
+        verified = verify(from_state.reach(files, place), left, right, how)
     present(form, lambda: verified_text(verified), lambda: VerifyDocument.of(verified))
     raise_verdict(verified.verdict)
 
 
 def _verify_link(
-    files: Files, place: Place, link: str, right: str | None, *, deep: bool, form: Literal["text", "json"]
+    files: Files,
+    from_state: FromState,
+    place: Place,
+    link: str,
+    right: str | None,
+    *,
+    deep: bool,
+    form: Literal["text", "json"],
 ) -> None:
     from reconciler.cli.json.runs_json import LinkVerificationDocument
     from reconciler.cli.progress import reporter
@@ -204,7 +212,7 @@ def _verify_link(
     stop, address = Stop(), link_named(link)
     with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = Comparing(deep=deep, report=report, stop=stop)
-        verified = verify_link(place.invocation(), files.select(), address, how)
+        verified = verify_link(from_state.reach(files, place), address, how)
     present(form, lambda: link_verified_text(verified), lambda: LinkVerificationDocument.of(verified))
     raise_verdict(verified.verdict)
 

@@ -29,7 +29,8 @@ from reconciler.errors import UsageError
 if TYPE_CHECKING:
     from reconciler.cli.text.lines import Line
     from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, MountVerb
-    from reconciler.operations.clusters.mounts import MigrationVerb, MountSite, Release, Underway
+    from reconciler.operations.clusters.mounts import MigrationVerb, Release, Underway
+    from reconciler.operations.steps.runner import SiteOptions
     from reconciler.resources.mount import Phase
 
 
@@ -66,7 +67,7 @@ def delete_command(
 
 
 def _ask(
-    reach: MountSite,
+    reach: SiteOptions,
     which: MigrationId,
     verb: MigrationVerb,
     told: Callable[[Underway], list[Line]],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs
+from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
 from reconciler.cli.present import present
 from reconciler.cli.show import approved
 
@@ -76,6 +76,7 @@ def delete_command(
 @bundled
 def list_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     cluster: Annotated[
         str | None, Argument(metavar="CLUSTER", help="By default all of the workspace.", show_default=False)
@@ -90,7 +91,7 @@ def list_command(
     from reconciler.cli.text.topics_text import namespaces_text
     from reconciler.operations.clusters.namespaces import list_namespaces
 
-    rows = list_namespaces(place.invocation(), files.select(), cluster, under)
+    rows = list_namespaces(by_state.reach(files, place), cluster, under)
     present(form, lambda: namespaces_text(rows), lambda: NamespacesDocument.of(rows))
 
 

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.console import are_one, err, out
 from reconciler.cli.environment import speaks
-from reconciler.cli.options import AnyForm, AtForge, Chosen, Files, Place, Report, TextOrJson, bundled, seconds
+from reconciler.cli.options import AnyForm, AtForge, ByState, Chosen, Files, Place, Report, TextOrJson, bundled, seconds
 from reconciler.cli.present import blocked_above, present, raise_verdict
 from reconciler.cli.show import Doing, carry_out
 from reconciler.cli.text.lines import line
@@ -307,6 +307,7 @@ _SHORTEST_S: Final = 1.0
 @bundled
 def run_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
     interval: Annotated[
@@ -347,8 +348,8 @@ def run_command(
     from reconciler.operations.run import run_every, run_once
     from reconciler.operations.steps.runner import Stop
 
-    invocation, select = place.invocation(), files.select()
-    told = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), invocation, select)
+    reach = by_state.reach(files, place)
+    told = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), reach)
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
@@ -360,7 +361,7 @@ def run_command(
                 if isinstance(event, ActionFailed):
                     report(event)
 
-            passes = run_every(invocation, select, every, only=jobs, report=refused, stop=stop)
+            passes = run_every(reach, every, only=jobs, report=refused, stop=stop)
             for number, upkeep in enumerate(passes, 1):
                 _say(upkeep, number, form)
                 if told is not None:
@@ -370,7 +371,7 @@ def run_command(
     from reconciler.cli.json.runs_json import PipelineDocument
 
     with signals.stopping(stop), reporter("text") as report:
-        upkeep = run_once(invocation, select, only=jobs, report=report, stop=stop)
+        upkeep = run_once(reach, only=jobs, report=report, stop=stop)
     present(
         form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PipelineDocument.of(upkeep)
     )

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
-from reconciler.cli.options import Acting, Files, Place, TextOrJson, bundled, pairs, seconds
+from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs, seconds
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
@@ -60,6 +60,7 @@ def alter_command(
 @bundled
 def consume_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     address: Annotated[
         str, Argument(metavar="ADDRESS|CLUSTER", help="For example topic/west/shop:eu:orders; with --regex a cluster.")
@@ -130,7 +131,7 @@ def consume_command(
     )
     stop = Stop()
     with signals.stopping(stop):
-        read = consume(place.invocation(), files.select(), address, options, stdout=binary_stdout(), stop=stop)
+        read = consume(by_state.reach(files, place), address, options, stdout=binary_stdout(), stop=stop)
     if file is not None:
         err().show([line(f"Consumed {counted(read.records, 'record')} of {read.where} into {file}")])
 
@@ -138,6 +139,7 @@ def consume_command(
 @bundled
 def describe_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     form: TextOrJson = "text",
@@ -147,13 +149,14 @@ def describe_command(
     from reconciler.cli.text.topics_text import topic_text
     from reconciler.operations.clusters.topics import describe_topic
 
-    topic = describe_topic(place.invocation(), files.select(), address)
+    topic = describe_topic(by_state.reach(files, place), address)
     present(form, lambda: topic_text(topic), lambda: TopicDocument.of(topic))
 
 
 @bundled
 def list_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     pattern: Annotated[
         str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
@@ -178,7 +181,7 @@ def list_command(
         return TopicsDocument.of(rows)
 
     with burst():
-        rows = list_topics(place.invocation(), files.select(), pattern, sizes=sizes)
+        rows = list_topics(by_state.reach(files, place), pattern, sizes=sizes)
         present(form, lines, document)
     left_out = sum(row.bytes is None for row in rows) if sizes else 0
     if left_out:
@@ -188,6 +191,7 @@ def list_command(
 @bundled
 def produce_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     given: Annotated[
@@ -221,7 +225,7 @@ def produce_command(
     )
     try:
         with counting("producing") as report:
-            made = produce(place.invocation(), files.select(), address, options, stdin=binary_stdin(), report=report)
+            made = produce(by_state.reach(files, place), address, options, stdin=binary_stdin(), report=report)
     except KeyboardInterrupt as error:
         message = f"Interrupted: some of the records may be in {address}"
         raise InterruptedRunError(message, hint=f"See what is there: reconciler topic describe {address}") from error
@@ -232,6 +236,7 @@ def produce_command(
 @bundled
 def profile_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     retention: Annotated[
@@ -247,7 +252,7 @@ def profile_command(
     retention_ms = None if retention is None else round(seconds("--retention", retention) * 1000)
     stop = Stop()
     with signals.stopping(stop, patience_s=signals.RUN_S):
-        profiled = profile_topic(place.invocation(), files.select(), address, retention_ms, stop=stop)
+        profiled = profile_topic(by_state.reach(files, place), address, retention_ms, stop=stop)
 
     def lines() -> list[Line]:
         from reconciler.cli.text.topics_text import profile_text
@@ -265,6 +270,7 @@ def profile_command(
 @bundled
 def storage_command(
     files: Files,
+    by_state: ByState,
     place: Place,
     addresses: Annotated[
         list[str] | None,
@@ -281,7 +287,7 @@ def storage_command(
         from reconciler.cli.text.topics_text import storage_text
         from reconciler.operations.clusters.topics import topic_storage
 
-        topic = topic_storage(place.invocation(), files.select(), given[0])
+        topic = topic_storage(by_state.reach(files, place), given[0])
         present(form, lambda: storage_text(topic), lambda: StorageDocument.of(topic))
         raise_verdict(topic.problem)
         return
@@ -289,7 +295,7 @@ def storage_command(
     from reconciler.cli.text.topics_text import storages_text
     from reconciler.operations.clusters.topics import topic_storages
 
-    found = topic_storages(place.invocation(), files.select(), given)
+    found = topic_storages(by_state.reach(files, place), given)
     present(form, lambda: storages_text(found), lambda: StoragesDocument.of(found))
     if found.unmeasured:
         topics = f"{count_text(found.unmeasured)} of {count_text(found.unmeasured + len(found.topics))} topics"

@@ -17,9 +17,7 @@ import pyarrow as pa
 from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import cluster_named
 from reconciler.operations.clusters.mounts import told_unmounted
-from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
-from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
+from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.providers.protocol import GroupsOfCluster, Provider, Scope
 from reconciler.records.files import (
     INPUT_FORMATS,
@@ -37,8 +35,8 @@ from reconciler.records.schema import BadTimeError, matching, to_milliseconds
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.invocation import Invocation, Select
-    from reconciler.operations.steps.runner import Stop
+    from reconciler.operations.steps.invocation import Invocation
+    from reconciler.operations.steps.runner import SiteOptions, Stop
 
 
 # The file that `topic consume` writes: one reader at a time, and for a group it grows.
@@ -392,9 +390,7 @@ class Consumed:
     records: int
 
 
-def consume(
-    invocation: Invocation, select: Select, address: str, options: ConsumeOptions, *, stdout: BinaryIO, stop: Stop
-) -> Consumed:
+def consume(reach: SiteOptions, address: str, options: ConsumeOptions, *, stdout: BinaryIO, stop: Stop) -> Consumed:
     """Write records up to the end as it is now; with `follow` until somebody stops it.
 
     With a group, offsets are committed after what lies before them is written and flushed: a crash repeats records
@@ -405,45 +401,45 @@ def consume(
     """
     check_start(options.start)
     form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
-    work = open_work(invocation, select)
-    source, where = _source(work, address, options)
-    named = nullcontext() if options.regex is not None else told_unmounted(work, source.address)
-    with named, opened(invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
-        progress = _progress(work, source, options, stream)
+    site = reach.site()
+    source, where = _source(reach, site, address, options)
+    named = nullcontext() if options.regex is not None else told_unmounted(site, source.address)
+    with named, opened(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
+        progress = _progress(reach, site, source, options, stream)
         reading = Reading(source, options, progress, stop)
         records = write_output(reading.batches(), stream, form=form)
         progress.finish()
     return Consumed(where, records)
 
 
-def _source(work: Work, address: str, options: ConsumeOptions) -> tuple[Source, str]:
+def _source(reach: SiteOptions, site: Site, address: str, options: ConsumeOptions) -> tuple[Source, str]:
     if options.regex is None:
         topic = topic_address(address)
-        check_answers(work, cluster_of(topic) or "")
-        return OneTopic(provider_of(work, topic), topic, _how(work, options)), topic
+        reach.check_answers(site, cluster_of(topic) or "")
+        return OneTopic(provider_of(site, topic), topic, _how(site, options)), topic
     name = cluster_named(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
-    check_answers(work, name)
-    source = Matching(work.providers[name], name, options.regex, _how(work, options))
+    reach.check_answers(site, name)
+    source = Matching(site.providers[name], name, options.regex, _how(site, options))
     return source, f"{options.regex} on cluster {name}"
 
 
-def _how(work: Work, options: ConsumeOptions) -> How:
+def _how(site: Site, options: ConsumeOptions) -> How:
     if not options.skip_missing:
         return How(options.isolation)
-    return How(options.isolation, lambda lost: work.invocation.warn(str(lost)))
+    return How(options.isolation, lambda lost: site.invocation.warn(str(lost)))
 
 
-def _progress(work: Work, source: Source, options: ConsumeOptions, stream: BinaryIO) -> Progress:
+def _progress(reach: SiteOptions, site: Site, source: Source, options: ConsumeOptions, stream: BinaryIO) -> Progress:
     if options.group is None:
-        return Progress(None, "", stream, work.invocation.now_ms, is_whole=False)
-    refuse_another_cluster(work, cluster_of(source.address) or "", read_state(work))
+        return Progress(None, "", stream, site.invocation.now_ms, is_whole=False)
+    reach.check_writable(site, cluster_of(source.address) or "")
     groups = source.provider.groups
     group = groups.called(options.group)
     groups.commit(group, {})  # a group that cannot be is told before anything is written
     is_whole = options.output_format == "parquet"
-    return Progress(groups, group, stream, work.invocation.now_ms, is_whole=is_whole)
+    return Progress(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
 
 
 def _form(options: ConsumeOptions) -> OutputFormat:
@@ -507,8 +503,7 @@ class Produced:
 
 
 def produce(
-    invocation: Invocation,
-    select: Select,
+    reach: SiteOptions,
     address: str,
     options: ProduceOptions,
     *,
@@ -520,13 +515,13 @@ def produce(
     Raises:
         UserError: The topic is not there or is a mirror, or something in the input cannot be a record.
     """
-    work = open_work(invocation, select)
+    site = reach.site()
     topic = topic_address(address)
-    refuse_another_cluster(work, cluster_of(topic) or "", read_state(work))
+    reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0
-    with told_unmounted(work, topic):
-        producer = provider_of(work, topic).producer(topic)
-    with _opened(invocation, options, stdin) as given:
+    with told_unmounted(site, topic):
+        producer = provider_of(site, topic).producer(topic)
+    with _opened(reach.invocation, options, stdin) as given:
         for batch in read_input(given):
             producer.append(batch)
             records, size = records + batch.num_rows, size + batch.nbytes

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, UserError
-from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
-from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.runner import require_confirmation
-from reconciler.operations.steps.workspace import open_work
+from reconciler.operations.steps.runner import SiteOptions, require_confirmation
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.groups import (
@@ -26,7 +23,6 @@ from reconciler.resources.groups import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.providers.protocol import GroupsOfCluster
 
 
@@ -82,24 +78,24 @@ class GroupDeletion:
     topic: str | None
 
 
-def list_groups(invocation: Invocation, select: Select, cluster: str) -> GroupNames:
+def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
     """Return the groups of a cluster; none of them is opened."""
     name = cluster_named(cluster)
-    return GroupNames(name, tuple(_groups(invocation, select, name).names()))
+    return GroupNames(name, tuple(_groups(reach, name).names()))
 
 
-def describe_group(invocation: Invocation, select: Select, cluster: str, group: str) -> DescribedGroup:
+def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGroup:
     """Return what a group has committed, and its lag.
 
     Raises:
         UserError: There is no such group.
     """
     name = cluster_named(cluster)
-    return DescribedGroup(name, _groups(invocation, select, name).describe(group))
+    return DescribedGroup(name, _groups(reach, name).describe(group))
 
 
 def reset_group(
-    invocation: Invocation, select: Select, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
+    reach: SiteOptions, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
 ) -> GroupReset:
     """Set where a group goes on reading; `confirm` is asked where anything moves.
 
@@ -108,22 +104,20 @@ def reset_group(
         BlockedError: The group is reading what would be reset.
     """
     reset, name, topic = reset_to(to), cluster_named(change.cluster), _topic(change)
-    groups = _groups(invocation, select, name, is_writing=True)
+    groups = _groups(reach, name, is_writing=True)
     change = replace(change, group=groups.called(change.group))
     moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
     done = GroupReset(name, change.group, moves, reset.offsets if isinstance(reset, ByShift) else 0)
     if moves:
         if not change.force and any(move.before is not None for move in moves):
             found = groups.describe(change.group)
-            _refuse_reading(found, found.topics_read(invocation.now_ms()) & {move.topic for move in moves})
+            _refuse_reading(found, found.topics_read(reach.invocation.now_ms()) & {move.topic for move in moves})
         require_confirmation(confirm(done))
         groups.move(change.group, moves, force=change.force)
     return done
 
 
-def delete_group(
-    invocation: Invocation, select: Select, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]
-) -> GroupDeletion:
+def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
     """Forget a group, or what it has of one topic.
 
     Raises:
@@ -131,7 +125,7 @@ def delete_group(
         BlockedError: The group is reading.
     """
     name, topic = cluster_named(change.cluster), _topic(change)
-    groups = _groups(invocation, select, name, is_writing=True)
+    groups = _groups(reach, name, is_writing=True)
     found = groups.describe(change.group)
     deletion = GroupDeletion(name, found, topic)
     if found.is_reading and found.last_commit_ms is None:
@@ -139,7 +133,7 @@ def delete_group(
     if not change.force and (topic is None and found.is_reading):
         _refuse_reading(found, {offset.topic for offset in found.offsets})
     if not change.force and topic is not None:
-        _refuse_reading(found, found.topics_read(invocation.now_ms()) & {topic})
+        _refuse_reading(found, found.topics_read(reach.invocation.now_ms()) & {topic})
     require_confirmation(confirm(deletion))
     groups.delete(change.group, topic, force=change.force)
     return deletion
@@ -179,13 +173,13 @@ def cluster_named(text: str) -> str:
     return text.removeprefix("cluster/")
 
 
-def _groups(invocation: Invocation, select: Select, cluster: str, *, is_writing: bool = False) -> GroupsOfCluster:
-    work = open_work(invocation, select)
+def _groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> GroupsOfCluster:
+    site = reach.site()
     if is_writing:
-        refuse_another_cluster(work, cluster, read_state(work))
+        reach.check_writable(site, cluster)
     else:
-        check_answers(work, cluster)
-    return work.providers[cluster].groups
+        reach.check_answers(site, cluster)
+    return site.providers[cluster].groups
 
 
 def _topic(change: GroupChange) -> str | None:

@@ -16,7 +16,7 @@ from reconciler.lifecycles.mount import is_under_way
 from reconciler.operations.clusters.mounts import storage_of
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
-from reconciler.operations.steps.workspace import Site, Work, clusters_meant
+from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.planning.actions import Action, Reason, Risk, RunJob
 from reconciler.planning.diff.mount_changes import expiring_text
 from reconciler.planning.resolve.limits import beyond
@@ -397,9 +397,8 @@ class _Mounting:
         return found
 
     def _declared(self, address: Address) -> Resource | None:
-        if not isinstance(self.site, Work) or address not in self.site.loaded.desired:
-            return None
-        return self.site.loaded.desired[address].resource
+        declared = self.site.desired.get(address)
+        return None if declared is None else declared.resource
 
     def _notes(self, moving: Moving) -> Iterator[str]:
         if self.asked.verb == "mount" and self.asked.phase != "finish":

@@ -18,10 +18,10 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState, is_under_way
-from reconciler.operations.steps.observe import AT_ONCE, recorded_clusters, refuse_another_cluster, stands, unreachable
+from reconciler.operations.steps.observe import AT_ONCE, stands, unreachable
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.runner import Stop, require_confirmation
-from reconciler.operations.steps.workspace import Site, Work, open_site, open_work, provider_of, settings_of
+from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
+from reconciler.operations.steps.workspace import Site, provider_of, settings_of
 from reconciler.planning.situation import mounted_by
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -39,67 +39,13 @@ from reconciler.runtime.threads import settled
 
 if TYPE_CHECKING:
     from reconciler.lifecycles.table import Lifecycle
-    from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.inventory import Desired, Record
-    from reconciler.state.snapshots import Snapshot
 
 
 # The clusters of which topics are mounted or unmounted: found by files or by a state alone, and asked side by side.
 
 
 A = TypeVar("A")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountSite:
-    """How a command gets at clusters: by the files of a workspace or, where those are gone, by what a state recorded.
-
-    Nothing that is done to a migration is in any state: a migration is the cluster's own, and whoever drives it may
-    hold the lease while another process stops it.
-    """
-
-    invocation: Invocation
-    select: Select
-    state_url: str | None = None
-    no_state: bool = False
-    """Whether to go on without the state that says which cluster each should be."""
-
-    def site(self, *, is_reader: bool = False) -> Site:
-        """Open where it happens; touches no cluster.
-
-        Raises:
-            UserError: There is no workspace here, or no state there.
-        """
-        if self.state_url is None:
-            try:
-                return open_work(self.invocation, self.select, is_reader=is_reader)
-            except UserError as error:
-                error.hint = (
-                    f"{error.hint.removesuffix('.')}. To go on without the files: --state URL, as `spec.state` has it"
-                )
-                raise
-        return open_site(self.invocation, self.state_url, is_reader=is_reader)
-
-    def recorded(self, site: Site) -> Mapping[Address, str | None]:
-        """Return which clusters these should be."""
-        return {} if self.no_state else recorded_clusters(site)
-
-    def check_writable(self, site: Site, cluster: str) -> None:
-        """Return if the cluster of that name may be written to.
-
-        Raises:
-            UserError: Another one answers in its place, or the state that says which it is cannot be read.
-            RetryableError: It is recorded, and nothing is there.
-        """
-        refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
-
-    @staticmethod
-    def _state(site: Site) -> Snapshot | None:
-        try:
-            return read_state(site)
-        except ReconcilerError as error:
-            error.hint = f"{error.hint.removesuffix('.')}. To go on without the state: --no-state"
-            raise
 
 
 def clusters_named(site: Site, names: Sequence[str]) -> tuple[str, ...]:
@@ -197,7 +143,7 @@ class MountStatus:
         return verdict_on(self.lost)
 
 
-def mount_status(reach: MountSite, migration: int | None = None, cluster: str | None = None) -> MountStatus:
+def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
     """Return the migrations of the clusters there is a record of, or the one with an id.
 
     Raises:
@@ -211,7 +157,7 @@ def mount_status(reach: MountSite, migration: int | None = None, cluster: str | 
 
 
 def ask_migration(
-    reach: MountSite,
+    reach: SiteOptions,
     migration: int,
     verb: MigrationVerb,
     cluster: str | None,
@@ -246,7 +192,7 @@ def ask_migration(
 
 
 def _under_way(
-    reach: MountSite, site: Site, cluster: str | None
+    reach: SiteOptions, site: Site, cluster: str | None
 ) -> tuple[tuple[Underway, ...], Mapping[str, ReconcilerError]]:
     recorded = reach.recorded(site)
 
@@ -356,7 +302,7 @@ class _Cluster:
     migrations: tuple[Underway, ...] = ()
 
 
-def list_mounts(reach: MountSite, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
+def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
     """Return what lies in the object storage of clusters, by default of all: one row for each location.
 
     `states`: only what is in one of these, or has a migration that is.
@@ -504,7 +450,7 @@ class Release:
     """Those of the workspace that share the object storage: it can be mounted on any of them."""
 
 
-def release_topic(reach: MountSite, asked: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
+def release_topic(reach: SiteOptions, asked: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
     """Make a topic nobody's; `confirm` is asked where it is allowed.
 
     Raises:
@@ -606,31 +552,31 @@ def unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unmounte
 
 
 @contextmanager
-def told_unmounted(work: Work, topic: Address) -> Iterator[None]:
+def told_unmounted(site: Site, topic: Address) -> Iterator[None]:
     """Say of a topic that is not there that it is unmounted, if it is, in place of that it does not exist."""
     try:
         yield
     except NotAuthorizedError:
         raise  # who may not see it is not told where it lies
     except UserError as error:
-        found = None if _is_there(work, topic) else _unmounted(work, topic)
+        found = None if _is_there(site, topic) else _unmounted(site, topic)
         if found is None:
             raise
         raise found from error
 
 
-def _is_there(work: Work, topic: Address) -> bool:
+def _is_there(site: Site, topic: Address) -> bool:
     mirror = address_of("mirror", cluster_of(topic) or "", full_name_of(topic))
-    provider = provider_of(work, topic)
+    provider = provider_of(site, topic)
     return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
 
 
-def _unmounted(work: Work, topic: Address) -> UserError | None:
-    desired, record = work.loaded.desired, _recorded(work)
+def _unmounted(site: Site, topic: Address) -> UserError | None:
+    desired, record = site.desired, _recorded(site)
     known = unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
         return None  # nobody speaks of it: a slip of the pen is not looked for in object storage
-    lying = _lying(work, topic, known)
+    lying = _lying(site, topic, known)
     location = lying.location if lying is not None else known.location if known is not None else None
     if known is None and lying is None:
         return None
@@ -650,17 +596,17 @@ def _unmounted(work: Work, topic: Address) -> UserError | None:
     return UserError(message, hint=there)
 
 
-def _recorded(work: Work) -> Record:
+def _recorded(site: Site) -> Record:
     try:
-        snapshot = read_state(work)
+        snapshot = read_state(site)
     except ReconcilerError:
         return {}  # the state cannot be read: what the files and the object storage say is left to tell
     return snapshot.record if snapshot is not None else {}
 
 
-def _lying(work: Work, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
+def _lying(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
     """Return what object storage has of a topic; `None` where it has nothing, or cannot be asked."""
-    provider = provider_of(work, topic)
+    provider = provider_of(site, topic)
     try:
         listed, identity = provider.mountable(), provider.identify()
     except ReconcilerError:

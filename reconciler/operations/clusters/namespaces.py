@@ -12,8 +12,8 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerErr
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
-from reconciler.operations.steps.runner import Emergency, require_confirmation
-from reconciler.operations.steps.workspace import check_allowance, open_work
+from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation
+from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
 from reconciler.planning.checks.risks import Impact
@@ -42,7 +42,7 @@ from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.invocation import Invocation
     from reconciler.resources.inventory import Inventory, Observed, Record, Resource
     from reconciler.resources.measures import Cuts, Measure, Measures
 
@@ -304,17 +304,16 @@ class NamespaceRow:
     configs: Mapping[str, str]
 
 
-def list_namespaces(
-    invocation: Invocation, select: Select, cluster: str | None, under: str | None = None
-) -> tuple[NamespaceRow, ...]:
+def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
     """Return the namespaces of one cluster, or of all; `under`: only those below that one.
 
     Raises:
         InvalidNamespaceError: There is no such namespace on that cluster.
     """
-    work = open_work(invocation, select)
+    site = reach.site()
+    names = site.to_read if cluster is None else [cluster]
     rows = []
-    for name, overview in sorted(look_over(work, work.to_read if cluster is None else [cluster]).items()):
+    for name, overview in sorted(look_over(site, names, reach.recorded(site)).items()):
         topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
         rows += [
             NamespaceRow(address_of("namespace", name, namespace), topics[namespace], configs)
@@ -322,7 +321,7 @@ def list_namespaces(
             if not under or namespace.startswith(f"{under}:")
         ]
         if under and under not in overview.namespaces:
-            work.providers[name].check_shown(address_of("namespace", name, under))
+            site.providers[name].check_shown(address_of("namespace", name, under))
             raise InvalidNamespaceError(
                 f"namespace {under!r} does not exist on cluster {name}",
                 hint=f"List what does with: reconciler namespace list {name}",

@@ -11,9 +11,9 @@ from reconciler.lifecycles.mount import is_under_way
 from reconciler.lifecycles.tiered import TieringState
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
-from reconciler.operations.steps.observe import check_answers, look_over, measure
-from reconciler.operations.steps.runner import Emergency, Stop, reading, require_confirmation
-from reconciler.operations.steps.workspace import Work, open_work, provider_of, topic_address
+from reconciler.operations.steps.observe import look_over, measure
+from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop, reading, require_confirmation
+from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.planning.actions import Change, Reason, Risk, Update
 from reconciler.planning.diff.converge import precondition
 from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, Side, config_at
@@ -42,7 +42,6 @@ from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.jobs.profile import Profile
-    from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.measures import Measure, TopicStorage
 
@@ -79,35 +78,33 @@ class TopicDescription:
     """What it mirrors; `None`: it is an ordinary topic."""
 
 
-def list_topics(
-    invocation: Invocation, select: Select, pattern: str | None, *, sizes: bool = False
-) -> list[TopicShown]:
+def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
     """Return the topics and mirrors on all clusters, or those whose address matches.
 
     `sizes` measures at most a thousand partitions: a request for each that was ever written.
     """
-    work = open_work(invocation, select)
-    names = [name for name in work.to_read if pattern is None or _may_be_on(name, pattern)]
-    shown = [topic for overview in look_over(work, names).values() for topic in overview.topics]
+    site = reach.site()
+    names = [name for name in site.to_read if pattern is None or _may_be_on(name, pattern)]
+    shown = [topic for overview in look_over(site, names, reach.recorded(site)).values() for topic in overview.topics]
     shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
     if not sizes:
         return shown
-    measures = measure(work.providers, {topic.address: () for topic in shown})
+    measures = measure(site.providers, {topic.address: () for topic in shown})
     return [_measured(topic, measures.get(topic.address)) for topic in shown]
 
 
-def describe_topic(invocation: Invocation, select: Select, address: str) -> TopicDescription:
+def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     """Return partitions, offsets, size and acting configs of one topic.
 
     Raises:
         UserError: It is not there.
     """
-    work = open_work(invocation, select)
+    site = reach.site()
     topic = topic_address(address)
-    provider = provider_of(work, topic)
-    check_answers(work, cluster_of(topic) or "")
-    with told_unmounted(work, topic):
+    provider = provider_of(site, topic)
+    reach.check_answers(site, cluster_of(topic) or "")
+    with told_unmounted(site, topic):
         found, observed = find_topic(provider, topic)
     standing = provider.standing(topic)
     return TopicDescription(
@@ -385,45 +382,47 @@ class Storages:
     unmeasured: int = 0
 
 
-def topic_storage(invocation: Invocation, select: Select, address: str) -> TopicStorage:
+def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
     """Return what one topic takes.
 
     Raises:
         UserError: It is not there.
     """
-    return next(iter(_named(open_work(invocation, select), [address])))
+    return next(iter(_named(reach, reach.site(), [address])))
 
 
-def topic_storages(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Storages:
+def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
     """Return what the topics take whose addresses match, all of them where nothing is asked for.
 
     Raises:
         UserError: One that is named, without `*`, is not there.
     """
-    work = open_work(invocation, select)
-    found = {each.address: each for each in _named(work, [each for each in patterns if "*" not in each])}
+    site = reach.site()
+    found = {each.address: each for each in _named(reach, site, [each for each in patterns if "*" not in each])}
     wild = [each for each in patterns if "*" in each]
     unmeasured = 0
     if wild or not patterns:
-        shown = [topic for topic in _matching(work, wild) if topic.address not in found]
+        shown = [topic for topic in _matching(reach, site, wild) if topic.address not in found]
         chosen = _within_bounds(shown)
         unmeasured = len(shown) - len(chosen)
-        found |= {each.address: each for each in _of(work, chosen)}
+        found |= {each.address: each for each in _of(site, chosen)}
     return Storages(tuple(found[address] for address in sorted(found)), unmeasured)
 
 
-def _named(work: Work, addresses: Iterable[str]) -> list[TopicStorage]:
+def _named(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
     found: list[TopicStorage] = []
     for address in dict.fromkeys(map(topic_address, addresses)):
-        provider = provider_of(work, address)
-        check_answers(work, cluster_of(address) or "")
+        provider = provider_of(site, address)
+        reach.check_answers(site, cluster_of(address) or "")
         there, _ = find_topic(provider, address)
         found += provider.storages([there])
     return found
 
 
-def _matching(work: Work, patterns: Sequence[str]) -> list[TopicShown]:
-    shown = [topic for overview in look_over(work, work.to_read).values() for topic in overview.topics]
+def _matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
+    shown = [
+        topic for overview in look_over(site, site.to_read, reach.recorded(site)).values() for topic in overview.topics
+    ]
     return sorted(
         topic for topic in shown if not patterns or any(matches(pattern, topic.address) for pattern in patterns)
     )
@@ -441,12 +440,12 @@ def _within_bounds(shown: Iterable[TopicShown]) -> list[Address]:
     return chosen
 
 
-def _of(work: Work, addresses: Iterable[Address]) -> list[TopicStorage]:
+def _of(site: Site, addresses: Iterable[Address]) -> list[TopicStorage]:
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     items = sorted(by_cluster.items())
-    answers = side_by_side(lambda item: list(work.providers[item[0]].storages(item[1])), items, name="storage")
+    answers = side_by_side(lambda item: list(site.providers[item[0]].storages(item[1])), items, name="storage")
     return [each for answer in answers for each in answer]
 
 
@@ -465,9 +464,7 @@ class ProfiledTopic:
     """`None`: there was nothing to read."""
 
 
-def profile_topic(
-    invocation: Invocation, select: Select, address: str, retention_ms: int | None, *, stop: Stop
-) -> ProfiledTopic:
+def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:
     """Read all records of a topic, up to its last stable offsets, and return what they are.
 
     Raises:
@@ -478,24 +475,24 @@ def profile_topic(
     """
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here has jobs
 
-    work = open_work(invocation, select)
+    site = reach.site()
     topic = topic_address(address)
-    provider = provider_of(work, topic)
-    check_answers(work, cluster_of(topic) or "")
-    with told_unmounted(work, topic):
+    provider = provider_of(site, topic)
+    reach.check_answers(site, cluster_of(topic) or "")
+    with told_unmounted(site, topic):
         found, _ = find_topic(provider, topic)
     log = provider.log(found)
-    _check_spark(work, invocation.environ)
+    _check_spark(site, reach.invocation.environ)
     from reconciler.jobs.profile import profile  # noqa: PLC0415 - it imports pyspark, which is there now
 
-    old_before_ms = 0 if retention_ms is None else invocation.now_ms() - retention_ms
-    with SparkJobs(work.providers, work.spark, invocation.environ) as jobs, reading(jobs, stop):
+    old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
+    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, reading(jobs, stop):
         profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
-    engine = work.spark.name if profiled.counts.records else None
+    engine = site.spark.name if profiled.counts.records else None
     return ProfiledTopic(found, profiled, retention_ms, engine)
 
 
-def _check_spark(work: Work, environ: Mapping[str, str]) -> None:
+def _check_spark(site: Site, environ: Mapping[str, str]) -> None:
     """Return if Spark could be started here.
 
     Raises:
@@ -504,7 +501,7 @@ def _check_spark(work: Work, environ: Mapping[str, str]) -> None:
     from reconciler.jobs.session import check_ready  # noqa: PLC0415 - as above
 
     try:
-        check_ready(work.spark, environ=environ)
+        check_ready(site.spark, environ=environ)
     except MissingSparkError as error:
         message = f"topic profile runs on Spark, however small the topic is. {error.message}"
         raise MissingSparkError(message, hint=error.hint) from error

@@ -11,13 +11,13 @@ from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserErr
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.yaml_documents import parse
-from reconciler.operations.clusters.mounts import MountSite, ask_each, verdict_on
+from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice, link_named
 from reconciler.operations.mirrors.mirror_views import absent_cluster
 from reconciler.operations.steps.observe import refuse_another_cluster, stands
 from reconciler.operations.steps.recorded import check_state
-from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
+from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.planning.actions import Action, Change, Create, Delete, Reason, Risk, Update
 from reconciler.planning.checks.mirror_checks import between, beyond_platform
@@ -82,7 +82,7 @@ class LinkList:
         return verdict_on(self.lost)
 
 
-def list_links(reach: MountSite, clusters: Sequence[str]) -> LinkList:
+def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
     """Return the links of clusters, by default of all.
 
     Raises:
@@ -97,7 +97,7 @@ def list_links(reach: MountSite, clusters: Sequence[str]) -> LinkList:
     return LinkList(tuple(row for name in sorted(found) for row in found[name]), lost)
 
 
-def describe_links(reach: MountSite, texts: Sequence[str]) -> tuple[LinkRow, ...]:
+def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, ...]:
     """Return the links that addresses and patterns name.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
-from reconciler.operations.clusters.mounts import MountSite, ask_each, verdict_on
+from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
 from reconciler.operations.steps.transitions import is_both_ways
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
@@ -17,6 +17,7 @@ from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:
+    from reconciler.operations.steps.runner import SiteOptions
     from reconciler.operations.steps.workspace import Site
     from reconciler.providers.protocol import LinksOfCluster, Provider
     from reconciler.resources.cluster import Cluster
@@ -271,7 +272,7 @@ class Lags:
         return self._elsewhere[key]
 
 
-def list_mirrors(reach: MountSite, clusters: Sequence[str], link: str | None = None) -> MirrorList:
+def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None = None) -> MirrorList:
     """Return the mirrors of clusters, by default of all, or those of one link.
 
     Raises:
@@ -284,7 +285,7 @@ def list_mirrors(reach: MountSite, clusters: Sequence[str], link: str | None = N
     return MirrorList(tuple(_measured(site, wanted)), lost, names)
 
 
-def describe_mirrors(reach: MountSite, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
+def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
     """Return mirrors, each with its partitions.
 
     Raises:
@@ -306,7 +307,7 @@ def describe_mirrors(reach: MountSite, addresses: Sequence[str]) -> tuple[Mirror
     )
 
 
-def mirror_errors(reach: MountSite, addresses: Sequence[str]) -> MirrorErrors:
+def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     """Return what is wrong with links, their tasks and their mirrors: of all, or of the mirrors and links named.
 
     Raises:
@@ -376,7 +377,7 @@ def _clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _mirrors(
-    reach: MountSite, site: Site, names: Sequence[str]
+    reach: SiteOptions, site: Site, names: Sequence[str]
 ) -> tuple[dict[str, Sequence[MirrorSeen]], dict[str, ReconcilerError]]:
     recorded = reach.recorded(site)
 
@@ -386,7 +387,7 @@ def _mirrors(
     return ask_each(names, look)
 
 
-def _found(reach: MountSite, site: Site, named: Named) -> MirrorSeen:
+def _found(reach: SiteOptions, site: Site, named: Named) -> MirrorSeen:
     site.providers[named.cluster]  # says which there are
     found, lost = ask_each([named.cluster], lambda name: stands(site, name, reach.recorded(site)))
     if (verdict := verdict_on(lost)) is not None:

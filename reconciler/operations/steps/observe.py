@@ -48,7 +48,7 @@ from reconciler.runtime.threads import settled
 from reconciler.state.snapshots import Snapshot, read_incarnations
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.workspace import Site, Work
+    from reconciler.operations.steps.workspace import Site
     from reconciler.resources.measures import Cuts, Measures
 
 
@@ -677,53 +677,52 @@ def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, 
 # Clusters at a glance: what `topic list` and `namespace list` read, and nothing else.
 
 
-def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
-    """Read what `clusters` have, all at once; one that was never made has nothing.
+def look_over(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
+    """Read what `clusters` have, all at once; one that was never made has nothing. `recorded`: which they should be.
 
     Raises:
         UserError: Another cluster than the recorded one answers.
         RetryableError: Some cannot be reached; a recorded one that is gone is one of them.
     """
-    recorded = recorded_clusters(work)
     with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
-        asked = {name: threads.submit(_look, work, name, recorded) for name in clusters}
+        asked = {name: threads.submit(_look, site, name, recorded) for name in clusters}
         found, lost = settled(asked, RetryableError)
     if lost:
         raise unreachable(lost, can_exclude=False)
     return found
 
 
-def check_answers(work: Site, name: str) -> None:
-    """Return if the cluster called `name` that answers is the recorded one.
+def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
+    """Return if the cluster called `name` that answers is the recorded one; `recorded`: which those are, where known.
 
     Raises:
         UserError: Another one answers, or this workspace has none of that name.
         RetryableError: It cannot be reached, or it is recorded and nothing is there.
     """
     try:
-        stands(work, name, recorded_clusters(work))
+        stands(site, name, recorded_clusters(site) if recorded is None else recorded)
     except RetryableError as error:
         raise unreachable({name: error}, can_exclude=False) from error
 
 
-def recorded_clusters(work: Site) -> Mapping[Address, str | None]:
+def recorded_clusters(site: Site) -> Mapping[Address, str | None]:
     """Return which clusters we applied to; looking goes on without a state that cannot be read."""
     try:
-        return read_incarnations(work.state, owner=work.owner, kind="cluster")
+        return read_incarnations(site.state, owner=site.owner, kind="cluster")
     except ReconcilerError as error:
-        work.invocation.warn(f"the state cannot be read, so which clusters are expected is not known: {error.message}")
+        site.invocation.warn(f"the state cannot be read, so which clusters are expected is not known: {error.message}")
         return {}
 
 
-def _look(work: Work, name: str, recorded: Mapping[Address, str | None]) -> Overview:
-    return work.providers[name].overview() if stands(work, name, recorded) else Overview()
+def _look(site: Site, name: str, recorded: Mapping[Address, str | None]) -> Overview:
+    return site.providers[name].overview() if stands(site, name, recorded) else Overview()
 
 
-def stands(work: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
+def stands(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
     """Tell whether a cluster was made; refuse another one in its place, and a recorded one that is gone."""
-    identity, address = work.providers[name].identify(), cluster_address(name)
+    identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:
-        refuse_stranger(name, identity.cluster_id, (work.clusters[name].spec.cluster_id, recorded.get(address)))
+        refuse_stranger(name, identity.cluster_id, (site.clusters[name].spec.cluster_id, recorded.get(address)))
         return True
     if address in recorded:
         raise gone()

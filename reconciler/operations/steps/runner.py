@@ -45,9 +45,9 @@ from reconciler.errors import (
 from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.observe import check_answers, refuse_another_cluster
+from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
 from reconciler.operations.steps.recorded import check_state, read_state
-from reconciler.operations.steps.workspace import Site, open_at, open_site, open_work
+from reconciler.operations.steps.workspace import Site, Work, open_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import owned_keys
@@ -472,6 +472,73 @@ def reading(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
         raise failed
 
 
+# How a command that plans nothing gets at clusters: its files may be broken or gone.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteOptions:
+    """How a command gets at clusters: by the files of a workspace or, where those are gone, by what a state recorded.
+
+    Nothing that is done to a migration is in any state: a migration is the cluster's own, and whoever drives it may
+    hold the lease while another process stops it.
+    """
+
+    invocation: Invocation
+    select: Select
+    state_url: str | None = None
+    no_state: bool = False
+    """Whether to go on without the state that says which cluster each should be."""
+
+    def site(self, *, is_reader: bool = False) -> Site:
+        """Open where it happens; touches no cluster.
+
+        Raises:
+            UserError: There is no workspace here, or no state there.
+        """
+        if self.state_url is None:
+            return _open_work(self.invocation, self.select, is_reader=is_reader)
+        return open_site(self.invocation, self.state_url, is_reader=is_reader)
+
+    def recorded(self, site: Site) -> Mapping[Address, str | None]:
+        """Return which clusters these should be."""
+        return {} if self.no_state else recorded_clusters(site)
+
+    def check_answers(self, site: Site, cluster: str) -> None:
+        """Return if the cluster of that name answers and, as far as that is asked, is the recorded one.
+
+        Raises:
+            UserError: Another one answers, or there is none of that name.
+            RetryableError: It cannot be reached, or it is recorded and nothing is there.
+        """
+        check_answers(site, cluster, self.recorded(site))
+
+    def check_writable(self, site: Site, cluster: str) -> None:
+        """Return if the cluster of that name may be written to.
+
+        Raises:
+            UserError: Another one answers in its place, or the state that says which it is cannot be read.
+            RetryableError: It is recorded, and nothing is there.
+        """
+        refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
+
+    @staticmethod
+    def _state(site: Site) -> Snapshot | None:
+        try:
+            return read_state(site)
+        except ReconcilerError as error:
+            error.hint = f"{error.hint.removesuffix('.')}. To go on without the state: --no-state"
+            raise
+
+
+def _open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
+    try:
+        return open_work(invocation, select, is_reader=is_reader)
+    except UserError as error:
+        way = "--state URL, as `spec.state` has it"
+        error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {way}"
+        raise
+
+
 # What is done now and told to the files later: an ordinary run under the lease, or done without asking any state.
 
 
@@ -504,12 +571,7 @@ class Emergency:
             return open_at(self.invocation, self.at)
         if self.state_url is not None:
             return open_site(self.invocation, self.state_url)
-        try:
-            return open_work(self.invocation, self.select)
-        except UserError as error:
-            way = "--state URL, as `spec.state` has it"
-            error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {way}"
-            raise
+        return _open_work(self.invocation, self.select)
 
     def site(self, cluster: str) -> Site:
         """Open where it happens, and look that the cluster it happens to is the recorded one.

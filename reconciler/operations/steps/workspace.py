@@ -42,7 +42,7 @@ from reconciler.state.snapshots import read_snapshot, snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.resources.inventory import Declared, Recorded
+    from reconciler.resources.inventory import Declared, Desired, Recorded
 
 
 # SELECT as it was typed → what planning is told.
@@ -167,6 +167,16 @@ class Site:
         store = open_store(self.state_settings)
         return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
 
+    @property
+    def desired(self) -> Desired:
+        """What the files declare: nothing where none were read."""
+        return {}
+
+    @property
+    def to_read(self) -> tuple[str, ...]:
+        """The clusters of which something is asked, by name."""
+        return tuple(sorted(self.clusters))
+
     @cached_property
     def providers(self) -> Providers:
         """The providers of the clusters."""
@@ -236,6 +246,11 @@ class Work(Site):
         record = {} if snapshot is None else snapshot.record
         found = (each.resource for each in record.values())
         return {each.metadata.name: each for each in found if isinstance(each, Cluster)}
+
+    @property
+    def desired(self) -> Desired:
+        """What the files declare."""
+        return self.loaded.desired
 
     @property
     def folder(self) -> Path:

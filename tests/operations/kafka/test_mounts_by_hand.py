@@ -11,10 +11,10 @@ import pytest
 from reconciler.errors import PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, migrate_topics
-from reconciler.operations.clusters.mounts import MountSite, ask_migration, list_mounts, mount_status
+from reconciler.operations.clusters.mounts import ask_migration, list_mounts, mount_status
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.steps.workspace import open_state, open_work
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import address_of
@@ -64,7 +64,11 @@ class Home:
         path.write_text("".join(f'"{value}"\n' for value in values))
         options = ProduceOptions(input=path)
         produce(
-            self.bench.invocation, Select(), self.address(name), options, stdin=io.BytesIO(), report=lambda *_done: None
+            SiteOptions(invocation=self.bench.invocation, select=Select()),
+            self.address(name),
+            options,
+            stdin=io.BytesIO(),
+            report=lambda *_done: None,
         )
 
     def read(self, name: str) -> list[str]:
@@ -92,8 +96,8 @@ class Home:
         return answers
 
     @property
-    def reach(self) -> MountSite:
-        return MountSite(invocation=self.bench.invocation, select=Select())
+    def reach(self) -> SiteOptions:
+        return SiteOptions(invocation=self.bench.invocation, select=Select())
 
     def listed(self, *states: str) -> list[tuple[str, str]]:
         rows = list_mounts(self.reach, (self.cluster,), states).rows
