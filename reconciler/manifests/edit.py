@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -325,6 +326,16 @@ class EditedFile:
             UneditableError: As `set`.
         """
         self._edit(number, lambda text: remove_text(text, path), lambda content: take(content, path))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make several changes, or none of them where one cannot be made."""
+        before = list(self._after)
+        try:
+            yield
+        except UneditableError:
+            self._after = before
+            raise
 
     def drop(self, number: int) -> None:
         """Take out a whole document; comments that stand before it as a heading of the file, or behind it, stay."""

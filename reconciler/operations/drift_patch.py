@@ -432,7 +432,9 @@ class _Accepting:
             where = f"{origin} ({known})" if known else origin
             message = f"{found.path} comes from {where}: change it there, or set it on {found.address} by hand"
             raise ElsewhereError(message)
-        accept_field(self.manifests, found.address, found.path, found.observed)
+        capabilities = self._decided.seen.capabilities.get(cluster_of(found.address) or "")
+        operations = capabilities.acl_operations if capabilities is not None else {}
+        accept_field(self.manifests, found.address, found.path, found.observed, operations)
 
     def _is_own(self, found: DriftItem) -> bool:
         place = place_of(found.address, found.path)

@@ -15,7 +15,15 @@ from reconciler.manifests.files import OVERLAYS, Place, label_of, manifest_files
 from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.manifests.positions import FieldPath, path_text
 from reconciler.planning.fields import CONFIGS, PROPERTIES
-from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
+from reconciler.resources.acls import (
+    ACLS,
+    NamespaceAcl,
+    TopicAcl,
+    namespace_rules_apart,
+    rule_at,
+    rule_path,
+    rule_without,
+)
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.configs import canonical_value, show_value
@@ -269,21 +277,32 @@ def _number(stored: str) -> int | None:
 
 
 _RULES: FieldPath = ("spec", "acls")
+_AS_WRITTEN: Final[Mapping[str, frozenset[str]]] = {}
+"""Of a platform that keeps rules as they are written."""
 
 
-def accept_field(manifests: Manifests, address: Address, path: str, observed: Value) -> None:
+def accept_field(
+    manifests: Manifests,
+    address: Address,
+    path: str,
+    observed: Value,
+    operations: Mapping[str, frozenset[str]] = _AS_WRITTEN,
+) -> None:
     """Write what was observed; a field that the cluster has not is taken out.
+
+    `operations` are those of a platform that keeps rules of namespaces in parts: `Capabilities.acl_operations`.
 
     Raises:
         ElsewhereError: It is said elsewhere.
         ByHandError: Its document is laid out so that no patch is safe.
     """
-    if path.startswith(ACLS):
-        spot, change = manifests.spot(address, _RULES), _accept_rule
-    else:
-        spot, change = manifests.spot(address, place_of(address, path)), _accept_value
+    is_rule = path.startswith(ACLS)
+    spot = manifests.spot(address, _RULES if is_rule else place_of(address, path))
     try:
-        change(spot, address, path, observed)
+        if is_rule:
+            _accept_rule(spot, address, path, observed, operations)
+        else:
+            _accept_value(spot, address, path, observed)
     except UneditableError as error:
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
@@ -326,26 +345,53 @@ def _written(path: str, observed: Value, like: Any) -> Any:
     return written_field(path, observed, like)
 
 
-def _accept_rule(spot: Spot, address: Address, path: str, observed: Value) -> None:
-    """Keep one rule of this path, with the operations observed; what its author wrote twice is one rule."""
-    places = [position for position, rule in enumerate(spot.said(_RULES) or ()) if _path_of(address, rule) == path]
-    number = spot.place.number
-    for position in reversed(places if observed is None else places[1:]):
-        spot.file.remove(number, (*_RULES, position))
-    if observed is None:
-        return
-    if places:
-        spot.file.set(number, (*_RULES, places[0], "operations"), plain(observed))
-    else:
-        spot.file.append(number, _RULES, written_rule(path, observed))
+def _accept_rule(
+    spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
+) -> None:
+    """Keep one rule of this path, with the operations observed; what its author wrote twice is one rule.
+
+    Where a platform keeps a rule in parts, a path is one part: the rule goes on saying the others.
+    """
+    parts = [_paths_of(address, rule, operations) for rule in spot.said(_RULES) or ()]
+    places = [position for position, paths in enumerate(parts) if path in paths]
+    if observed is None and not places:
+        raise ByHandError(spot.place, "no rule there says just that")
+    whole = next((position for position in places if len(parts[position]) == 1), None)
+    file, number = spot.file, spot.place.number
+    with file.together():
+        if observed is not None and whole is None:
+            file.append(number, _RULES, written_rule(path, observed))
+        for position in reversed(places):
+            if observed is not None and position == whole:
+                file.set(number, (*_RULES, position, "operations"), plain(observed))
+            elif len(parts[position]) == 1:
+                file.remove(number, (*_RULES, position))
+            else:
+                _take_part(spot, position, path, operations)
 
 
-def _path_of(address: Address, rule: Any) -> str | None:
-    model = TopicAcl if kind_of(address) == "topic" else NamespaceAcl
+def _paths_of(address: Address, said: Any, operations: Mapping[str, frozenset[str]]) -> AbstractSet[str]:
+    """Return the paths of all that a rule is kept as."""
+    is_topics = kind_of(address) == "topic"
     try:
-        return rule_path(model.model_validate(rule))
+        if is_topics or not operations:
+            return {rule_path((TopicAcl if is_topics else NamespaceAcl).model_validate(said))}
+        return {rule_path(part) for part in namespace_rules_apart([NamespaceAcl.model_validate(said)], operations)}
     except ValidationError:
-        return None
+        return frozenset()
+
+
+def _take_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
+    """Let a rule say everything but one part of it."""
+    rule = NamespaceAcl.model_validate(spot.said((*_RULES, position)))
+    part = next(each for each in namespace_rules_apart([rule], operations) if rule_path(each) == path)
+    first, *others = rule_without(rule, part, operations)
+    file, number = spot.file, spot.place.number
+    for other in others:
+        file.append(number, _RULES, written_rule(rule_path(other), other.operations))
+    before, after = rule.to_json(), first.to_json()
+    for name in (name for name in after if after[name] != before[name]):
+        file.set(number, (*_RULES, position, name), after[name])
 
 
 def written_rule(path: str, operations: Value) -> dict[str, Any]:

@@ -196,6 +196,21 @@ def namespace_rules_apart(
     return tuple(found)
 
 
+def rule_without(
+    rule: NamespaceAcl, part: NamespaceAcl, operations: Mapping[str, frozenset[str]]
+) -> tuple[NamespaceAcl, ...]:
+    """Return what a rule says besides one of the rules it is taken apart into: at most two rules say it."""
+    others = tuple(each for each in rule.resources if each not in part.resources)
+    names = tuple(each for each in rule.names if each not in part.names)
+    found: list[NamespaceAcl] = []
+    for shape in ({"resources": others}, {"resources": part.resources, "names": names}):
+        rest = rule.model_copy(update=shape)
+        meant = tuple(each for each in rule.operations if any(each in operations[kind] for kind in rest.resources))
+        if meant and rest.names:
+            found.append(rest.model_copy(update={"operations": meant}))
+    return tuple(found)
+
+
 def refused_rules(
     rules: Iterable[TopicAcl], operations: Mapping[str, frozenset[str]]
 ) -> Iterator[tuple[int, str, str, str]]:

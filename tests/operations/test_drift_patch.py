@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
@@ -15,10 +16,14 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import Accepted, accept
+from reconciler.operations.manifest_fields import ByHandError, Manifests, accept_field
 from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Adopt, Forget
+from reconciler.resources.acls import OPERATIONS, NamespaceAcl, namespace_rules_apart, rule_fields
+from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -180,6 +185,81 @@ def test_what_changed_on_a_namespace_is_accepted(bench: Bench, ours: str, theirs
     somebody_else(bench, namespace(theirs))
     assert accepted(bench, "namespace/west/shop").notes == ()
     check_agreed(bench)
+
+
+PARTS = {
+    "an operation of one kind": (
+        "    - {principal: User:a, operations: [read, write], resources: [topics, groups]} # the shop\n",
+        ("acls.allow User:a", ("read",)),
+        (
+            "    - {principal: User:a, operations: [read], resources: [groups]} # the shop\n"
+            '    - {principal: "User:a", operations: [read]}\n'
+        ),
+    ),
+    "one kind": (
+        (
+            "    - principal: User:a # the shop\n      operations: [read, write]\n      resources:\n"
+            "        - topics\n        - groups\n"
+        ),
+        ("acls.allow User:a on groups", None),
+        "    - principal: User:a # the shop\n      operations: [read, write]\n      resources: [topics]\n",
+    ),
+    "one kind of one name": (
+        "    - {principal: User:a, operations: [read], resources: [topics, groups], names: [a*, b*]}\n",
+        ("acls.allow User:a on groups named a*", None),
+        (
+            "    - {principal: User:a, operations: [read], resources: [topics], names: [a*, b*]}\n"
+            '    - {principal: "User:a", operations: [read], resources: [groups], names: ["b*"]}\n'
+        ),
+    ),
+    "what two rules say": (
+        (
+            "    - {principal: User:a, operations: [read], resources: [topics, groups]}\n"
+            "    - {principal: User:a, operations: [write]}\n"
+        ),
+        ("acls.allow User:a", ("describe",)),
+        (
+            "    - {principal: User:a, operations: [read], resources: [groups]}\n"
+            "    - {principal: User:a, operations: [describe]}\n"
+        ),
+    ),
+    "what no rule says yet": (
+        "    - {principal: User:a, operations: [create], resources: [topics, groups]}\n",
+        ("acls.allow User:a on groups", ("read",)),
+        (
+            "    - {principal: User:a, operations: [create], resources: [topics, groups]}\n"
+            '    - {principal: "User:a", operations: [read], resources: [groups]}\n'
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "found", "after"), PARTS.values(), ids=PARTS.keys())
+def test_a_part_of_a_rule_is_accepted_where_a_platform_keeps_rules_in_parts(
+    bench: Bench, before: str, found: tuple[str, tuple[str, ...] | None], after: str
+) -> None:
+    path = bench.write("manifests/shop.yaml", namespace(f"  acls:\n{before}").replace("name: shop", "name: b"))
+    work = open_work(bench.invocation, Select(), is_reader=True)
+    manifests = Manifests(work.loaded)
+    accept_field(manifests, Address("namespace/west/b"), *found, OPERATIONS)
+    old, new = (rules_apart(text) for text in (before, after))
+    git_apply(bench.folder, manifests.patch())
+    assert path.read_text().partition("  acls:\n")[2] == after
+    assert new == {path: meant for path, meant in {**old, found[0]: found[1]}.items() if meant}
+
+
+def rules_apart(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the rules that a broker keeps for what is written."""
+    rules = (NamespaceAcl.model_validate(rule) for rule in yaml.safe_load(text))
+    return rule_fields(namespace_rules_apart(rules, OPERATIONS))
+
+
+def test_a_rule_that_no_document_says_is_left_to_be_taken_out_by_hand(bench: Bench) -> None:
+    bench.write("manifests/shop.yaml", namespace("  acls: [{principal: User:a, operations: [read]}]\n"))
+    bench.write("manifests/west.yaml", (bench.folder / "manifests/west.yaml").read_text().partition("---")[0])
+    manifests = Manifests(open_work(bench.invocation, Select(), is_reader=True).loaded)
+    with pytest.raises(ByHandError, match="no rule there says just that"):
+        accept_field(manifests, Address("namespace/west/shop"), "acls.allow User:b", None)
 
 
 def test_what_is_gone_leaves_the_files_and_what_stands_around_it_stays(bench: Bench) -> None:
