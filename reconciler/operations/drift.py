@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from reconciler.manifests.load import Loaded
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.plan import DriftFinding, Plan, Waiting
+    from reconciler.resources.owners import ResourceOwner
 
 
 # One way in which clusters and files differ, by who has to act; and the mark by which a caller remembers it.
@@ -72,6 +73,8 @@ class DriftItem:
     """The rule that leaves it as it is; what is ignored is listed and fails nothing."""
     origin: str | None = None
     """The namespace or cluster that says what was recorded, where that is not the topic itself."""
+    owner: ResourceOwner | None = None
+    """The other workspace that owns what no file declares."""
 
 
 def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
@@ -324,7 +327,7 @@ def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[DriftItem, ..
     moved = tuple(_moved(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_agreeing(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
     told = frozenset((finding.address, finding.path) for finding in plan.drift)
-    unmanaged = tuple(_unmanaged(address) for address in plan.unmanaged)
+    unmanaged = tuple(_unmanaged(address, plan.owners.get(address)) for address in plan.unmanaged)
     return (
         *moved,
         *waiting,
@@ -414,8 +417,9 @@ def _blocked(action: Action) -> DriftItem:
     return DriftItem("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
 
 
-def _unmanaged(address: Address) -> DriftItem:
-    return DriftItem("unmanaged", address, "exists, but no file declares it", fingerprint_of("unmanaged", address))
+def _unmanaged(address: Address, owner: ResourceOwner | None) -> DriftItem:
+    message = "exists, but no file declares it" if owner is None else f"is owned by {owner}, and no file declares it"
+    return DriftItem("unmanaged", address, message, fingerprint_of("unmanaged", address), owner=owner)
 
 
 class Compared(NamedTuple):

@@ -46,11 +46,12 @@ from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import plain
+from reconciler.runtime.text import first_few, plain
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Resource
     from reconciler.resources.mount import MountedElsewhere
+    from reconciler.resources.owners import ResourceOwner
 
 
 # What is on a cluster and no file declares, as a new manifest.
@@ -349,6 +350,8 @@ class _Accepting:
         self.left_out = 0
         self._decided = decided
         self._patterns = patterns
+        self._owned: dict[ResourceOwner, list[Address]] = {}
+        """What other workspaces own, which is left to them."""
 
     def run(self, findings: Sequence[DriftItem]) -> None:
         known = {found.mirror.address: found for found in _by_command(self.manifests.loaded, self._decided)}
@@ -361,6 +364,8 @@ class _Accepting:
         for found in findings:
             if self._is_chosen(found.address) and not (found.address in settled and found.kind in _OF_FILES):
                 self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
+        for owner, addresses in self._owned.items():
+            self._note(f"{first_few(addresses, 3)}: left out, owned by {owner}")
         self._note_environment()
 
     def _is_chosen(self, address: Address) -> bool:
@@ -408,6 +413,8 @@ class _Accepting:
                 self._accept_missing(found.address)
             case "missing":
                 self._accept_missing(found.address)
+            case "unmanaged" if found.owner is not None:
+                self._owned.setdefault(found.owner, []).append(found.address)
             case "unmanaged":
                 accept_stranger(self.manifests, found.address, self._decided.seen.inventory)
             case "in doubt":

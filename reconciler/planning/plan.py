@@ -128,6 +128,8 @@ class Plan:
     drift: tuple[DriftFinding, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     unmanaged: tuple[Address, ...] = ()
+    owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)
+    """The other workspaces that own what is unmanaged, as far as somebody does."""
     errors: tuple[Finding, ...] = ()
     """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
     warnings: tuple[Finding, ...] = ()

@@ -96,6 +96,8 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = in_order(guarded.actions, situation)
     review = _review(draft, actions, impact)
+    strangers = unmanaged(situation)
+    owners = ((address, situation.other_owner(address, situation.observed[address].resource)) for address in strangers)
     return Plan(
         workspace=given.workspace,
         environment=given.environment,
@@ -105,7 +107,8 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         actions=actions,
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
-        unmanaged=unmanaged(situation),
+        unmanaged=strangers,
+        owners={address: owner for address, owner in owners if owner is not None},
         errors=_in_order([*decision.errors, *guarded.errors, *rings, *_walk(ERRORS, review)]),
         warnings=_in_order([*decision.warnings, *guarded.warnings, *_walk(WARNINGS, review)]),
         back_to=given.back_to,

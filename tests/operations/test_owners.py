@@ -16,6 +16,7 @@ from reconciler.errors import BlockedError, StalePlanError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
+from reconciler.operations.drift_patch import accept
 from reconciler.operations.show import show
 from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
@@ -106,6 +107,23 @@ def test_what_another_workspace_owns_is_neither_adopted_nor_changed(applied: Ben
         thief.apply()
     assert f"--allow adopt:{TOPIC}" in caught.value.hint
     assert applied.plan().plan.is_empty
+
+
+def test_what_another_workspace_owns_is_named_by_drift_and_left_out_of_a_patch_that_accepts(applied: Bench) -> None:
+    other = workspace(applied, "other", ORDERS.replace("orders", "clicks"))
+    assert other.apply().verdict is None
+    west(applied).create_topic("legacy", partitions=1)
+    said = {found.address: found.message for found in drift(applied.invocation, Select()).findings}
+    owner = owners_in_full(applied)["topic/shop:clicks"]
+    assert said == {
+        "topic/west/legacy": "exists, but no file declares it",
+        "topic/west/shop:clicks": f"is owned by {owner}, and no file declares it",
+    }
+    found = accept(applied.invocation, Select(), ["*"])
+    assert [line for line in found.patch.splitlines() if line.startswith("+++")] == [
+        "+++ b/manifests/accepted/topic-west-legacy.yaml"
+    ]
+    assert (found.notes, found.left_out) == ((f"topic/west/shop:clicks: left out, owned by {owner}",), 0)
 
 
 def test_who_is_allowed_by_name_takes_it_and_the_first_owner_is_told(applied: Bench, thief: Bench) -> None:
