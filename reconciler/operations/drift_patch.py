@@ -431,8 +431,8 @@ class _Accepting:
 
     def _accept_drift(self, found: DriftItem) -> None:
         if found.path == "incarnation":
-            message = "it was deleted and created again outside reconciler; `reconciler apply` adopts the new one"
-            raise ElsewhereError(message)
+            self._accept_recreated(found.address)
+            return
         origin = self._origin(found)
         if origin is not None and not self._is_own(found):
             known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{found.path}")
@@ -442,6 +442,29 @@ class _Accepting:
         capabilities = self._decided.seen.capabilities.get(cluster_of(found.address) or "")
         operations = capabilities.acl_operations if capabilities is not None else {}
         accept_field(self.manifests, found.address, found.path, found.observed, operations)
+
+    def _accept_recreated(self, address: Address) -> None:
+        """Write of a new topic what it cannot give back: partitions. The rest is for apply to change."""
+        errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
+        more = self._more_partitions(address) if errors else None
+        if more is not None:
+            accept_field(self.manifests, address, "partitions", more)
+        elif errors:
+            message = f"it was deleted and created again outside reconciler, and cannot be adopted: {errors[0]}"
+            raise ElsewhereError(message)
+        message = "it was deleted and created again outside reconciler; `reconciler apply` adopts the new one"
+        raise ElsewhereError(message) if more is None else OfFilesError(message)
+
+    def _more_partitions(self, address: Address) -> int | None:
+        """Return how many partitions a topic has, where that is more than the files declare."""
+        seen, declared = self._decided.seen.inventory.get(address), self.manifests.loaded.desired.get(address)
+        if seen is None or declared is None:
+            return None
+        there, wanted = (each.resource for each in (seen, declared))
+        if not isinstance(there, Topic) or not isinstance(wanted, Topic):
+            return None
+        has, asked = there.spec.partitions, wanted.spec.partitions
+        return has if has is not None and asked is not None and has > asked else None
 
     def _is_own(self, found: DriftItem) -> bool:
         place = place_of(found.address, found.path)

@@ -303,6 +303,34 @@ def test_what_nobody_declares_gets_a_manifest_of_its_own(applied: Bench) -> None
     check_agreed(applied)
 
 
+RECREATED = "it was deleted and created again outside reconciler"
+
+
+def test_a_topic_that_was_created_again_with_more_partitions_keeps_them(applied: Bench) -> None:
+    cluster = west(applied)
+    cluster.delete_topic("shop:orders")
+    cluster.create_topic("shop:orders", partitions=6)
+    found = accepted(applied, ORDERS)
+    assert (found.notes, found.left_out) == ((f"{ORDERS}: {RECREATED}; `reconciler apply` adopts the new one",), 0)
+    assert "partitions: 6" in (applied.folder / "manifests/orders.yaml").read_text()
+    assert applied.apply().verdict is None
+    assert applied.plan().plan.is_empty
+    assert cluster.topic("shop:orders").partitions == 6
+
+
+def test_a_topic_that_was_created_again_and_cannot_be_adopted_is_told_why(bench: Bench) -> None:
+    bench.write("manifests/orders.yaml", topic("  partitions: 3\n  configs: {retention.ms: 7d}\n"))
+    bench.apply()
+    cluster = west(bench)
+    cluster.delete_topic("shop:orders")
+    cluster.create_topic("shop:orders", partitions=3)
+    bench.write("manifests/orders.yaml", topic("  partitions: 3\n  replicationFactor: 32768\n"))
+    found = accepted(bench, ORDERS)
+    assert (found.patch, found.left_out) == ("", 1)
+    why = "replication factor 32768 is more than 32767"
+    assert found.notes == (f"{ORDERS}: {RECREATED}, and cannot be adopted: {why}",)
+
+
 def test_a_key_that_hides_what_a_namespace_says_becomes_the_topics_own(bench: Bench) -> None:
     bench.write("manifests/west.yaml", (bench.folder / "manifests/west.yaml").read_text().partition("---")[0])
     bench.write("manifests/shop.yaml", namespace("  configs: {max.message.bytes: 1MiB}\n"))
