@@ -38,6 +38,7 @@ from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.diff.moves import MOVED_TO
 from reconciler.planning.plan_rows import moves_of
+from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, Commanded, commanded, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
@@ -45,6 +46,7 @@ from reconciler.resources.address import Address, cluster_of, full_name_of, kind
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import OFF
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import first_few, plain
 
@@ -62,8 +64,12 @@ MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory) -> None:
+def accept_stranger(
+    manifests: Manifests, address: Address, inventory: Inventory, inherited: Iterable[str] = ()
+) -> None:
     """Write a manifest for something no file declares, into a file of its own.
+
+    `inherited` are the configs that the files would write on it for its namespaces: it goes on without them.
 
     Raises:
         ElsewhereError: It has no manifest of its own, or there is no folder for it.
@@ -73,6 +79,9 @@ def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory
         link = f": accept link/{resource.cluster}/{resource.link}" if isinstance(resource, MirrorTopic) else ""
         message = f"it has no manifest of its own{link}"
         raise ElsewhereError(message)
+    if isinstance(resource, Topic):
+        configs = {**dict.fromkeys(inherited, DEFAULT), **resource.spec.configs}
+        resource = resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": configs})})
     manifests.fresh[_free_name(manifests, address)] = manifest_text(address, resource, inventory)
 
 
@@ -350,6 +359,7 @@ class _Accepting:
         self.left_out = 0
         self._decided = decided
         self._patterns = patterns
+        self._inheritance = Inheritance(loaded.desired, decided.seen.inventory)
         self._owned: dict[ResourceOwner, list[Address]] = {}
         """What other workspaces own, which is left to them."""
 
@@ -416,7 +426,8 @@ class _Accepting:
             case "unmanaged" if found.owner is not None:
                 self._owned.setdefault(found.owner, []).append(found.address)
             case "unmanaged":
-                accept_stranger(self.manifests, found.address, self._decided.seen.inventory)
+                inventory = self._decided.seen.inventory
+                accept_stranger(self.manifests, found.address, inventory, self._inherited(found.address))
             case "in doubt":
                 message = "a run was interrupted there: `reconciler apply` settles it, then look again"
                 raise ElsewhereError(message)
@@ -428,6 +439,14 @@ class _Accepting:
                 raise OfFilesError(message)
             case _:
                 assert_never(found.kind)
+
+    def _inherited(self, address: Address) -> Iterable[str]:
+        """Return the configs that a plan would write on a topic for its namespaces, were it declared."""
+        seen = self._decided.seen
+        resource, capabilities = seen.inventory[address].resource, seen.capabilities.get(cluster_of(address) or "")
+        if not isinstance(resource, Topic) or capabilities is None:
+            return ()
+        return (key for key in self._inheritance.above(resource, capabilities) if key != OFF)
 
     def _accept_drift(self, found: DriftItem) -> None:
         if found.path == "incarnation":

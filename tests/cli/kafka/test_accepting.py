@@ -7,10 +7,10 @@ import time
 from typing import Final
 
 import pytest
-from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ResourcePatternFilter, ResourceType
+from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, NewTopic, ResourcePatternFilter, ResourceType
 from kafka.admin import ACLResourcePatternType as PatternType
 
-from tests.cli.kafka.conftest import Desk
+from tests.cli.kafka.conftest import NAMESPACE, Desk
 
 pytestmark = pytest.mark.thorough
 
@@ -67,4 +67,25 @@ def test_a_right_that_was_revoked_and_accepted_is_not_given_again(
     accept(desk)
     desk.apply()
     assert rules(desk) == left
+    desk.settled()
+
+
+def test_a_topic_that_was_found_and_accepted_does_not_take_the_configs_of_its_namespace(desk: Desk) -> None:
+    desk.write(
+        "namespace",
+        NAMESPACE.format(
+            name=desk.prefix,
+            spec='{configs: {retention.ms: 30d, compression.type: zstd, segment.ms: default}, tieringPolicy: "off"}',
+        )
+        + "---\napiVersion: reconciler/v1\nkind: TieringPolicy\nmetadata: {name: 'off'}\nspec: {remoteWrite: false}\n",
+    )
+    desk.apply()
+    own = {"plain": {}, "foreign": {"retention.ms": "864000000"}}
+    for name, configs in own.items():
+        desk.admin.create_topics([NewTopic(f"{desk.prefix}.{name}", 1, 1, topic_configs=configs)])
+    accept(desk)
+    said = desk.plan("--detailed-exitcode")
+    assert "unset" not in said.out, said.out
+    desk.apply()
+    assert {name: desk.own(f"{desk.prefix}.{name}") for name in own} == own
     desk.settled()
