@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.fields import OBJECT_STORAGE
 from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import Draft, decide, judge
 from reconciler.planning.record import after_action, learn
@@ -24,6 +25,7 @@ from reconciler.resources.inventory import (
     Record,
     RemoteLegacy,
     Resource,
+    SeenStorage,
 )
 from reconciler.resources.measures import Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -81,7 +83,9 @@ class World:
                 observed[action.address] = _made(action, incarnation or None)
             case Update():
                 seen = observed[action.address]
-                observed[action.address] = replace(seen, resource=_changed(seen.resource, action.changes))
+                observed[action.address] = replace(
+                    seen, resource=_changed(seen.resource, action.changes), storage=_bound(seen.storage, action.changes)
+                )
                 incarnation = seen.incarnation or ""
             case Delete():
                 _delete(action, observed)
@@ -97,6 +101,12 @@ class World:
         record = dict(self.recorded)
         learn(record, after_action(action, done, self.recorded, "run-1"))
         return replace(self, observed=observed, recorded=record, given=given)
+
+
+def _bound(storage: SeenStorage | None, changes: Sequence[Change]) -> SeenStorage | None:
+    if storage is None or all(change.path != OBJECT_STORAGE for change in changes):
+        return storage
+    return replace(storage, bound=storage.found or "made", found=storage.found or "made")
 
 
 def _made(action: Create, incarnation: str | None) -> Observed:

@@ -152,7 +152,7 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
             yield from check_mounting(resource, situation)
         case Cluster():
             yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
-            yield from check_storage(resource, situation.observed.get(address))
+            yield from check_storage(resource, situation.observed.get(address), situation.recorded.get(address))
         case TieringPolicy():
             pass
         case _:

@@ -26,7 +26,15 @@ from reconciler.runtime.text import did_you_mean, nearest
 if TYPE_CHECKING:
     from reconciler.planning.plan import PlanInput
     from reconciler.planning.situation import Situation, WantedResource
-    from reconciler.resources.inventory import ClusterIdentity, Declared, Desired, Observed, Record, Recorded
+    from reconciler.resources.inventory import (
+        ClusterIdentity,
+        Declared,
+        Desired,
+        Observed,
+        Record,
+        Recorded,
+        SeenStorage,
+    )
     from reconciler.resources.kafka_configs import ConfigKey
 
 
@@ -299,7 +307,7 @@ def _findings(address: Address, source: str, cluster: Cluster) -> Iterator[Findi
 # Object storage a cluster is declared with, against the one it is bound to: topics do not move between storages.
 
 
-def check_storage(cluster: Cluster, seen: Observed | None) -> Iterator[tuple[str, str]]:
+def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
     """Yield why the object storage that is declared cannot be the cluster's."""
     if seen is None or seen.storage is None:
         return
@@ -307,9 +315,26 @@ def check_storage(cluster: Cluster, seen: Observed | None) -> Iterator[tuple[str
     if problem is not None:
         yield f"its objectStorage cannot be used: {problem.message}", problem.hint
         return
-    moved = moved_storage(cluster, seen)
+    moved = moved_storage(cluster, seen) or _lost_storage(cluster, seen.storage, last)
     if moved is not None:
         yield moved
+
+
+def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None) -> tuple[str, str] | None:
+    """Return why a cluster is not bound anew where its object storage was: a mount that is away may come back."""
+    declared = cluster.spec.object_storage
+    before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
+    if declared is None or before is None or before.url != declared.url:
+        return None
+    if storage.bound is None or storage.found == storage.bound:
+        return None
+    what = "nothing is there" if storage.found is None else f"object storage {storage.found} is there"
+    message = f"it is bound to object storage {storage.bound} at {declared.url}, but {what}"
+    hint = (
+        "Bring it back, for example by mounting it. "
+        "If it is lost: take objectStorage out of the files and apply, then declare it again."
+    )
+    return message, hint
 
 
 def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
