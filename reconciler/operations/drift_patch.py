@@ -123,14 +123,13 @@ def accept_moved(manifests: Manifests, old: Address, there: Address) -> None:
         ByHandError: Its document is laid out so that no patch is safe.
     """
     written = _moved_fields(old, there)
-    spots = {path: manifests.spot(old, path) for path in written}
-    for path, spot in spots.items():
-        if spot.said(path) != written[path]:
-            with _or_by_hand(spot):
-                if written[path] is None:
-                    spot.file.remove(spot.place.number, path)
-                else:
-                    spot.file.set(spot.place.number, path, written[path])
+    (spot, *_) = [manifests.spot(old, path) for path in written]  # All of it is said in one document.
+    with _or_by_hand(spot), spot.file.together():
+        for path, value in written.items():
+            if value is None and spot.said(path) is not None:
+                spot.file.remove(spot.place.number, path)
+            elif value is not None and spot.said(path) != value:
+                spot.file.set(spot.place.number, path, value)
 
 
 def _moved_fields(old: Address, there: Address) -> dict[FieldPath, str | None]:
