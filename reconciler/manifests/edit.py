@@ -100,6 +100,10 @@ def _quoted(text: str, like: str = "") -> str:
 # One change to the text of one document, by the places its parser tells: everything else stays byte for byte.
 
 
+_LINE_END: Final = re.compile(r"\s*,?\s*(#.*)?")
+"""What may stand behind an entry in brackets that has its lines to itself."""
+
+
 class UneditableError(Exception):
     """The text is laid out so that a change would touch more than what is to be changed."""
 
@@ -224,11 +228,18 @@ class _Text:
         return self._with(Mark(node.start.line, node.start.column + 1), closing, text)
 
     def _out_of_brackets(self, node: Node, entry: Entry) -> str:
+        start, end = entry.start, entry.value.end
+        if not self.lines[start.line][: start.column].strip() and _LINE_END.fullmatch(
+            self.lines[end.line][end.column :]
+        ):
+            return "\n".join([*self.lines[: start.line], *self.lines[end.line + 1 :]])
         place = node.entries.index(entry)
         if place + 1 < len(node.entries):
-            return self._with(entry.start, node.entries[place + 1].start, "")
+            return self._with(start, node.entries[place + 1].start, "")
         before = node.entries[place - 1].value.end if place else Mark(node.start.line, node.start.column + 1)
-        return self._with(before, entry.value.end, "")
+        # A comment of the entry before stays, behind its comma.
+        is_commented = before.line != start.line and "#" in self.lines[before.line][before.column :]
+        return self._with(start if is_commented else before, end, "")
 
     def _below(self, node: Node, line: str) -> str:
         last = _last_line(node)

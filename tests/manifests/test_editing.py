@@ -66,6 +66,11 @@ REMOVED = [
     ("z: 1\na: {b: {c: 1}}\n", ("a", "b", "c"), "z: 1\n"),
     ("a:\n  - x: 1\n    y: 2\n  # kept\n  - x: 3\n", ("a", 0), "a:\n  # kept\n  - x: 3\n"),
     ("a: [x, y, z]\n", ("a", 1), "a: [x, z]\n"),
+    ("a: {\n  b: 1, # b\n  c: 2, # c\n  d: 3, # d\n}\n", ("a", "d"), "a: {\n  b: 1, # b\n  c: 2, # c\n}\n"),
+    ("a: {\n  b: 1, # b\n  c: 2, # c\n  d: 3 # d\n}\n", ("a", "c"), "a: {\n  b: 1, # b\n  d: 3 # d\n}\n"),
+    ("a: {\n  b: 1, # b\n  c: 2 # c\n}\n", ("a", "c"), "a: {\n  b: 1, # b\n}\n"),
+    ("a: {\r\n  b: 1, # b\r\n  c: [2,\r\n    3]\r\n}\r\n", ("a", "c"), "a: {\r\n  b: 1, # b\r\n}\r\n"),
+    ("a: {b: 1, # b\n  c: 2}\n", ("a", "c"), "a: {b: 1, # b\n  }\n"),
 ]
 
 
