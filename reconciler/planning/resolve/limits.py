@@ -126,6 +126,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
+_SHORTEST: Final = "min.compaction.lag.ms"
+_LONGEST: Final = "max.compaction.lag.ms"
+_LAGS: Final = frozenset({_SHORTEST, _LONGEST})
+
 FIXED: Final = frozenset({"mode", "prefix", "source"})
 """Fields of a link that never change."""
 
@@ -138,6 +142,8 @@ def check_topic(
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in told} if told else spec.configs
         yield from check_configs(own, capabilities)
+        if not told or _LAGS & own.keys():
+            yield from _check_lags(spec.configs)
     if spec.partitions is not None and spec.partitions > capabilities.max_partitions:
         yield (
             f"{spec.partitions:,} partitions are more than the {capabilities.max_partitions:,} a topic can have there",
@@ -179,6 +185,7 @@ def check_namespace(
     if not capabilities.namespaces:
         yield beyond(capabilities, "have namespaces")
     yield from check_configs(passed_on or spec.configs, capabilities)
+    yield from _check_lags(passed_on or spec.configs)
     if spec.configs.get(RECOVERY) == "true":
         yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
@@ -203,6 +210,13 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
         elif key not in known:
             hint = did_you_mean(nearest(key, known), otherwise="Remove it.")
             yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
+
+
+def _check_lags(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield that records would have to stay uncompacted longer than they may: brokers refuse that."""
+    shortest, longest = configs.get(_SHORTEST), configs.get(_LONGEST)
+    if shortest is not None and longest is not None and int(shortest) > int(longest):
+        yield f"{_SHORTEST} {shortest} is above {_LONGEST} {longest}", "Lower the one, or raise the other."
 
 
 def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:

@@ -252,4 +252,21 @@ def _property(name: str, seen: ConfigSeen) -> ConfigKey:
     kind: Any = _TYPES.get(seen.type, "string")
     if kind == "integer":
         kind = "duration" if name.endswith(".ms") else "size" if name.endswith(".bytes") else "integer"
-    return ConfigKey(name, kind, minimum=None, description="A property that brokers take while they run.")
+    low = high = None
+    if name in _THREADS and (seen.value or "").isdecimal():
+        now = int(seen.value or 0)
+        low, high = max(1, now // 2), 2 * now
+    return ConfigKey(name, kind, minimum=low, maximum=high, description="A property that brokers take while they run.")
+
+
+_THREADS: Final = frozenset(
+    {
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+"""Pools that a running broker makes at most twice as large as they are, and at least half as large."""

@@ -70,11 +70,11 @@ def test_properties_are_set_changed_and_taken_back(desk: Desk) -> None:
 def test_what_brokers_refuse_is_told_with_their_words_and_our_line(desk: Desk) -> None:
     before = desk.own_now(None)
     desk.topic("orders")
-    properties(desk, log_retention_ms="7d", num_io_threads=1000)
+    properties(desk, log_retention_ms="7d", compression_type="nonsense")
     said = desk.apply(code=8)
     text = said.out + said.err
     assert "manifests/cluster.yaml:9: " in text, text
-    assert "num.io.threads" in text
+    assert "compression.type" in text
     assert desk.own_now(None) == before
 
 
@@ -99,6 +99,23 @@ def test_what_cannot_be_set_while_brokers_run_is_refused_at_plan(desk: Desk) -> 
     assert "manifests/cluster.yaml:8" in text
     assert "auto.create.topics.enable" in text
     assert "nonsense" in text
+
+
+@pytest.mark.parametrize(("threads", "bound"), [(100, "at most 20"), (1, "at least 5")])
+def test_threads_beyond_what_running_brokers_take_are_refused_at_plan(desk: Desk, threads: int, bound: str) -> None:
+    properties(desk, background_threads=threads)
+    said = desk.plan()
+    text = said.out + said.err
+    assert said.code == 1, text
+    assert f"background.threads: {threads} is out of range: {bound}" in text
+    assert "manifests/cluster.yaml:8" in text
+
+
+@pytest.mark.parametrize("threads", [5, 20])
+def test_threads_that_running_brokers_take_are_set(desk: Desk, threads: int) -> None:
+    properties(desk, background_threads=threads)
+    desk.apply()
+    assert desk.own_now(None)["background.threads"] == str(threads)
 
 
 def test_a_retention_that_all_brokers_are_to_lower_is_blocked_as_a_loss(desk: Desk) -> None:
