@@ -299,7 +299,11 @@ class SparkSpec(Model):
     def _runs_at_one_place(self) -> Self:
         if self.remote is not None and self.master != _LOCAL:
             what = "Spark runs at a master, or behind the Spark Connect server of `remote`"
-            raise refusal(Complaint(what, "Leave one of them out", ("master",)))
+            raise refusal(
+                Complaint(
+                    what, "Leave one of them out; in an overlay `master: null` drops that of the base", ("master",)
+                )
+            )
         named = next((name for name in ("spark.master", "spark.remote") if name in self.conf), None)
         if named is not None:
             field = named.removeprefix("spark.")

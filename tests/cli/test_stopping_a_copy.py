@@ -1,11 +1,14 @@
-"""A copy by Spark, asked to stop by a real signal: it ends in time, and `apply --resume` finishes the same plan."""
+"""A job in Spark, asked to stop by a real signal: it ends in time, and `apply --resume` finishes a plan."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import select
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from tests.soak.runs import invocation, run_apply
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 INCOMPLETE = 4
+INTERRUPTED = 130
 WITHIN_S = 5.0
 """It is done in three; a pipeline kills after seven, and the machine of a test may be busy."""
 DEADLINE_S = 120.0
@@ -131,3 +135,52 @@ def test_a_copy_is_stopped_in_time_and_finished_by_resuming(workspace: Path, eve
     how = Comparing(deep=False, report=lambda _: None, stop=Stop())
     assert verify(here, SOURCE, COPY, how).verdict is None
     assert plan(here.invocation, here.select).plan.is_empty
+
+
+# What Spark starts for tasks: it says so, does nothing, and ends when the JVM does.
+WORKER = """\
+#!/bin/sh
+case "$*" in *"pyspark.daemon pyspark.worker") ;; *) exec {python} "$@" ;; esac
+exec 3> {fifo}
+echo started >&3
+exec cat > /dev/null
+"""
+
+
+def heard(fifo: int) -> bytes:
+    """Return what workers say, as soon as they do; nothing: all have ended."""
+    assert select.select([fifo], [], [], DEADLINE_S)[0]
+    return os.read(fifo, 100)
+
+
+@pytest.mark.parametrize(
+    "command", [("verify", SOURCE, SOURCE, "--deep"), ("topic", "profile", SOURCE)], ids=["verify", "profile"]
+)
+def test_reading_in_spark_is_interrupted_without_a_trace(workspace: Path, command: tuple[str, ...]) -> None:
+    fifo, worker = workspace / "told", workspace / "worker"
+    os.mkfifo(fifo)
+    worker.write_text(WORKER.format(fifo=fifo, python=sys.executable))
+    worker.chmod(0o755)
+    told = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with subprocess.Popen(
+        [*COMMAND, *command],
+        cwd=workspace,
+        env=environment(PYSPARK_PYTHON=str(worker)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert heard(told), "no task began"
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            out, said = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert time.monotonic() - began < WITHIN_S, said
+    assert (process.returncode, out) == (INTERRUPTED, ""), said
+    assert said.splitlines()[-2:] == ["Error: Interrupted", "  hint: Nothing was changed"]
+    assert "Traceback" not in said, said
+    while heard(told):
+        pass  # until no worker is left, and so no JVM
+    os.close(told)
