@@ -391,6 +391,20 @@ def test_a_failover_is_an_ordinary_run_that_the_history_tells(twins: Twins) -> N
     assert "failed-over" in recorded
 
 
+def test_one_plan_resumes_a_link_and_promotes_its_mirror(twins: Twins) -> None:
+    manifests = twins.folder / "manifests" / "all.yaml"
+    written = manifests.read_text()
+    manifests.write_text(written.replace("source: west\n", "source: west\n  paused: true\n"))
+    twins.said("apply", "--yes")
+    assert twins.status(ORDERS) == "LINK_PAUSED"
+    twins.produce("topic/west/shop:orders", "d")
+    manifests.write_text(written.replace('{source: "shop:orders"}', '{source: "shop:orders", state: promoted}'))
+    twins.said("apply", "--yes")
+    assert twins.status(ORDERS) == "STOPPED"
+    assert "d" in twins.values(ORDERS)
+    assert twins.typed("plan", "--detailed-exitcode").code == 0
+
+
 @pytest.mark.parametrize("broken", ["gone", "unreadable"])
 def test_with_a_state_the_files_are_not_needed(twins: Twins, broken: str) -> None:
     url = f"file://{twins.folder}/.state"

@@ -297,6 +297,8 @@ def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address
 def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
     peer = situation.observed.get(peer_of(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
+    if status is MirrorStatus.LINK_PAUSED and mirror.state == "promoted" and _is_resumed(link_of(mirror), situation):
+        status = MirrorStatus.ACTIVE  # Once its link goes on; what it may be then, ACTIVE or PAUSED, is promoted alike.
     verdict = towards(mirror.state, status, is_suspended=is_suspended)
     is_for_both = isinstance(verdict, Ask) and mirror.state in {"promoted", "reversed"}
     if is_for_both and mirror.source_cluster not in situation.trusted:
@@ -306,6 +308,14 @@ def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) ->
         )
     refused = _source_gone(mirror, status, verdict, situation) or _source_mirrors(mirror, status, verdict, situation)
     return refused or _way(mirror, status, verdict, is_suspended=is_suspended)
+
+
+def _is_resumed(link: Address, situation: Situation) -> bool:
+    """Tell whether this plan resumes a link."""
+    wanted, seen = situation.wanted.get(link), situation.observed.get(link)
+    sides = (wanted and wanted.resource, seen and seen.resource)
+    paused = [side.spec.paused for side in sides if isinstance(side, MirrorLink)]
+    return paused == [False, True] and situation.is_decidable(link)
 
 
 def _source_mirrors(
