@@ -232,7 +232,7 @@ def _lost_in_both(full_name: str, lost: Sequence[Loss]) -> UserError:
     )
     hint = (
         "Restore it from a version or copy of the bucket, then unmount the topic again. What is left can be read: "
-        "reconciler topic consume ADDRESS --skip-missing"
+        f"reconciler topic consume topic/CLUSTER/{full_name} --skip-missing"
     )
     return UserError(message, hint=hint)
 
