@@ -26,6 +26,8 @@ MAX_BYTES: Final = 32 * 2**20
 """Of one file; far beyond what people write, and read in a few seconds."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
+_API: Final = b"reconciler/v1"
+"""What every manifest holds."""
 _SHOWN: Final = 5
 
 
@@ -210,6 +212,8 @@ class _Walk:
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)
+            elif self._hides_manifests(path):
+                self._others.append(f"{label_of(path, self._folder)}/")
         elif child.name.startswith("."):
             if is_yaml:
                 self._others.append(label_of(path, self._folder))
@@ -217,6 +221,14 @@ class _Walk:
             self.files.append(path)
         else:
             self._others.append(label_of(path, self._folder))
+
+    def _hides_manifests(self, folder: Path) -> bool:
+        """Tell whether a hidden folder holds a manifest; `.git` and `..data` of a mounted ConfigMap do not count."""
+        if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
+            return False
+        files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_SUFFIXES))
+        bodies = (read_bounded(file, file.name) for file in files if not is_outside(file, self._within))
+        return any(isinstance(body, bytes) and _API in body for body in bodies)
 
 
 def _unreadable(label: str, error: OSError) -> Problem:

@@ -57,7 +57,10 @@ def test_every_yaml_file_below_a_listed_path_is_read_but_none_that_is_hidden(wor
         {
             "manifests/a.yaml": clusters,
             "manifests/deep/er/b.yml": TOPIC,
-            "manifests/.git/c.yaml": "not: read",
+            "manifests/.git/c.yaml": TOPIC,
+            "manifests/.github/workflows/d.yaml": "no: manifest",
+            "manifests/..data/e.yaml": TOPIC,  # of a mounted ConfigMap, which links to its files from beside it
+            "manifests/.moved/shop/f.yaml": TOPIC,
             "manifests/.hidden.yaml": "not: read",
             "manifests/README.md": "not read",
             "manifests/deep/notes.txt": "not read",
@@ -68,7 +71,7 @@ def test_every_yaml_file_below_a_listed_path_is_read_but_none_that_is_hidden(wor
     assert set(found.desired) == {"cluster/west", "cluster/east", "policy/standard", "topic/west/orders"}
     (warning,) = found.warnings
     assert str(warning) == (
-        "manifests: not read: manifests/.hidden.yaml, manifests/README.md, manifests/deep/notes.txt."
+        "manifests: not read: manifests/.hidden.yaml, manifests/.moved/, manifests/README.md, manifests/deep/notes.txt."
         " Only *.yaml and *.yml are manifests; move the rest away to silence this"
     )
 
