@@ -23,3 +23,5 @@ class Finding:
     """The fields it is about, until somebody who has the files says where they are written."""
     is_of_approval: bool = False
     """Whether it says who has to approve the plan: a comment shows that at its head."""
+    excluded_by: str | None = None
+    """What `--exclude` leaves it out by, where that is not its address; empty: nothing does."""

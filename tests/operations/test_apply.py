@@ -39,7 +39,7 @@ from reconciler.planning.same_or_less import Why
 from reconciler.state.journal import ActionEnded, read_journal
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import read_snapshot
-from tests.embedded.deaths import opened
+from tests.embedded.deaths import cluster_in, opened
 from tests.servers.proxy import Proxy, Refused
 
 if TYPE_CHECKING:
@@ -252,6 +252,35 @@ def test_errors_of_a_plan_are_all_listed_and_nothing_is_done(applied: Bench) -> 
         applied.apply()
     assert "nowhere" in caught.value.message
     assert "elsewhere" in caught.value.message
+
+
+EAST = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: east}
+spec:
+  embedded: {root: "file://.clusters/east"}
+"""
+
+
+def test_where_another_cluster_answers_the_hint_names_what_leaves_it_out(applied: Bench) -> None:
+    applied.write("manifests/east.yaml", EAST)
+    applied.apply()
+    shutil.rmtree(applied.folder / ".clusters/east")
+    cluster_in(DirectoryStore(applied.folder / ".clusters/east"))
+    applied.write("manifests/more.yaml", MORE)
+    with pytest.raises(UserError, match=r"when it was recorded, but .* answers") as caught:
+        applied.apply()
+    assert caught.value.hint == "No --allow lifts these. To do the rest: --exclude '*/east/*'"
+    assert applied.apply(Select(excludes=("*/east/*",))).verdict is None
+
+
+def test_where_nothing_can_be_left_out_no_hint_says_so(bench: Bench) -> None:
+    far = EAST.replace("east", "far")
+    bench.write("manifests/east.yaml", f'{EAST}  objectStorage: {{url: "file://.clusters/far/remote"}}\n---\n{far}')
+    with pytest.raises(UserError, match="are one place or lie in each other") as caught:
+        bench.apply()
+    assert caught.value.hint == "No --allow lifts these."
 
 
 def test_a_second_apply_waits_for_the_first_and_gives_up_in_time(bench: Bench) -> None:

@@ -206,11 +206,16 @@ def _listed(has: str, findings: Sequence[Finding]) -> str:
 def _hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
     # A hint that has an --allow of another command in it is not to be taken for one of these.
     lifts = "No --allow given here lifts these." if _names_one(findings) else "No --allow lifts these."
-    addresses = sorted({finding.address for finding in findings if finding.address is not None})
-    if not can_exclude or not addresses or any(finding.address is None for finding in findings):
+    patterns = sorted({_pattern(finding) for finding in findings})
+    if not can_exclude or not all(patterns):
         return lifts
-    shown = [f"--exclude '{address}'" for address in addresses[:_SHOWN]]
-    return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(addresses) > _SHOWN else ''}"
+    shown = [f"--exclude '{pattern}'" for pattern in patterns[:_SHOWN]]
+    return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(patterns) > _SHOWN else ''}"
+
+
+def _pattern(finding: Finding) -> str:
+    """Return what leaves a finding out of the plan; empty where nothing does."""
+    return finding.address or "" if finding.excluded_by is None else finding.excluded_by
 
 
 def _names_one(findings: Sequence[Finding]) -> bool:

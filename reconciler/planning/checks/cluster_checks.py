@@ -78,7 +78,7 @@ def _check_apart(desired: Desired) -> Iterator[Finding]:
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
                 message = f"{what} are one place or lie in each other"
                 hint = "Give objectStorage a location of its own: a sweep deletes what its own cluster does not name."
-                yield Finding(address, desired[address].source, message, hint)
+                yield Finding(address, desired[address].source, message, hint, excluded_by="")
 
 
 def _check_one(
@@ -111,7 +111,8 @@ def _check_one(
     elif last is not None:
         found = _moved_away(name, last, identity)
     if found:
-        yield Finding(cluster.address, declared.source, *found)
+        # Who the cluster is counts for all that is on it: without the cluster alone, it is still read.
+        yield Finding(cluster.address, declared.source, *found, excluded_by=f"*/{name}/*")
 
 
 def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
