@@ -451,9 +451,9 @@ class Drifted:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is odd about the rules of the workspace, and who is shut out; what is odd about a plan, `plan` says."""
+        """Odd rules, changes that no apply sets back, who is shut out; what is odd about a plan, `plan` says."""
         plan = self.planned.plan
-        rules = tuple(finding for finding in plan.warnings if finding.source == WORKSPACE_FILE)
+        rules = (each for each in plan.warnings if each.source == WORKSPACE_FILE or each.is_of_drift)
         return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut), *self.sealed)
 
     @property

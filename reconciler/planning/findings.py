@@ -25,3 +25,5 @@ class Finding:
     """Whether it says who has to approve the plan: a comment shows that at its head."""
     excluded_by: str | None = None
     """What `--exclude` leaves it out by, where that is not its address; empty: nothing does."""
+    is_of_drift: bool = False
+    """Whether it warns of an out-of-band change that no apply sets back: `drift` shows it, too."""

@@ -235,6 +235,8 @@ class Observed:
     """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
     owners: Owners | None = None
     """Of a cluster: which workspace owns what on it; `None`: nothing is owned there."""
+    overrides: tuple[tuple[str, int, str], ...] = ()
+    """Of a cluster: declared properties that a broker sets for itself alone: key, broker, value."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

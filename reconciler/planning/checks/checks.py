@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.allowances import warnings_of_unused
-from reconciler.planning.checks.cluster_checks import check_properties, check_storage
+from reconciler.planning.checks.cluster_checks import check_properties, check_storage, warnings_of_overrides
 from reconciler.planning.checks.guards import (
     warnings_of_approvals,
     warnings_of_deletes,
@@ -115,6 +115,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_restores,
     warnings_of_denials,
     warnings_of_insync,
+    warnings_of_overrides,
     warnings_of_sealed,
 )
 """What is worth knowing before a plan is agreed to."""

@@ -25,7 +25,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import PlanInput
-    from reconciler.planning.situation import Situation, WantedResource
+    from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.inventory import (
         ClusterIdentity,
         Declared,
@@ -357,3 +357,22 @@ def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
         f"{what}, and {named} has records in object storage {storage.bound}",
         "Set objectStorage back: topics do not move between buckets.",
     )
+
+
+def warnings_of_overrides(review: Review) -> Iterator[Finding]:
+    """Yield each declared property that a broker sets for itself, to something else."""
+    situation = review.situation
+    for name in sorted(situation.clusters):
+        address = cluster_address(name)
+        seen, declared = situation.observed.get(address), situation.wanted.get(address)
+        if seen is None or declared is None or not situation.is_decidable(address):
+            continue
+        properties = declared.resource.spec.properties if isinstance(declared.resource, Cluster) else {}
+        for key, broker, value in seen.overrides:
+            said = properties.get(key)
+            if said is not None and said != value:
+                message = f"broker {broker} sets {key} to {value} for itself, so {said} has no effect there"
+                command = f"--alter --entity-type brokers --entity-name {broker} --delete-config {key}"
+                hint = f"Take it back with: kafka-configs.sh --bootstrap-server HOST:PORT {command}"
+                marks = ((address, ("spec", "properties", key)),)
+                yield Finding(address, declared.source, message, hint, marks, is_of_drift=True)

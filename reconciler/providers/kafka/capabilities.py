@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -45,6 +47,20 @@ class ClusterLook:
         except NotAuthorizedError as error:
             return error
 
+    def overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
+        """Yield what of `keys` each broker sets for itself alone: one request for each but the one asked before."""
+        if not keys or isinstance(self.configs, NotAuthorizedError):
+            return
+        first = self.configs[0]
+        number = first["node.id"].value if "node.id" in first else None
+        for broker in self.cluster.brokers:
+            with suppress(RetryableError):  # a broker that died since serves nothing
+                own = first if str(broker) == number else self.client.own_broker_configs(broker)
+                for key in sorted(keys & own.keys()):
+                    value = own[key].value
+                    if own[key].source == _DYNAMIC_BROKER and value is not None:
+                        yield key, broker, value
+
     def _configs_of(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
@@ -57,6 +73,8 @@ class ClusterLook:
             return self._configs_of(others[0], others[1:])
 
 
+_DYNAMIC_BROKER: Final = 2
+"""Source of a property that one broker was given while it ran."""
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
 _TIERING: Final = "remote.storage.enable"
 _COPY_SWITCH: Final = "remote.log.copy.disable"

@@ -134,6 +134,10 @@ class KafkaClient:
         """Return the configs that were set for all brokers at run time."""
         return self._of_brokers([""], None)[""]
 
+    def own_broker_configs(self, broker: int) -> Mapping[str, ConfigSeen]:
+        """Return the configs of one broker, those that it sets for itself alone among them."""
+        return self._of_brokers([str(broker)], broker)[str(broker)]
+
     def both_broker_configs(self, broker: int) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
         """Return the configs of one broker, and those set for all of them at run time: one request."""
         found = self._of_brokers([str(broker), ""], broker)

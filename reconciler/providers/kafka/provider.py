@@ -179,7 +179,8 @@ def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
     else:
         properties = _properties_in(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
-    return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden)
+    overrides = tuple(look.overrides(declared.spec.properties.keys()))
+    return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, overrides=overrides)
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:

@@ -127,14 +127,20 @@ class Desk:
 
     def by_hand(self, topic: str | None, configs: Mapping[str, str | None]) -> None:
         """Let somebody else set and reset configs of a topic, or of all brokers, and wait until they show."""
-        kind, name = (TOPIC_CONFIGS, topic) if topic else (BROKER_CONFIGS, "")
+        self._alter(*((TOPIC_CONFIGS, topic) if topic else (BROKER_CONFIGS, "")), configs)
+        deadline = time.monotonic() + 30
+        while any(self.own_now(topic).get(key) != value for key, value in configs.items()):
+            assert time.monotonic() < deadline, f"{configs} does not show"
+
+    def by_hand_on_one(self, broker: int, configs: Mapping[str, str | None]) -> None:
+        """Let somebody else set and reset configs of one broker alone."""
+        self._alter(BROKER_CONFIGS, str(broker), configs)
+
+    def _alter(self, kind: int, name: str, configs: Mapping[str, str | None]) -> None:
         operations = [(key, 1 if value is None else 0, value) for key, value in configs.items()]
         request = IncrementalAlterConfigsRequest(resources=[(kind, name, operations)], validate_only=False)
         (answer,) = self.send(request).responses
         assert not answer.error_code, answer.error_message
-        deadline = time.monotonic() + 30
-        while any(self.own_now(topic).get(key) != value for key, value in configs.items()):
-            assert time.monotonic() < deadline, f"{configs} does not show"
 
     def own_now(self, topic: str | None) -> dict[str, str | None]:
         """Return what a topic sets itself, or what was set for all brokers while they ran."""

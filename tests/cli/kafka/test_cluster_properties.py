@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -65,6 +66,23 @@ def test_properties_are_set_changed_and_taken_back(desk: Desk) -> None:
     assert desk.typed("drift").code == 3
     desk.apply()
     desk.settled()
+
+
+def test_a_property_that_one_broker_sets_for_itself_is_warned_of_and_with_its_way_back(desk: Desk) -> None:
+    properties(desk, log_retention_ms="3d", log_cleaner_threads=2)
+    desk.apply()
+    desk.by_hand_on_one(1, {"log.retention.ms": "5000000", "log.cleaner.threads": "2"})
+    try:
+        deadline = time.monotonic() + 30
+        while "for itself" not in (said := desk.typed("drift")).out + said.err:
+            assert time.monotonic() < deadline, said
+        planned = desk.plan()
+        for text in (said.out + said.err, planned.out + planned.err):
+            assert "broker 1 sets log.retention.ms to 5000000 for itself, so 259200000 has no effect there" in text
+            assert "--entity-name 1 --delete-config log.retention.ms" in text
+            assert "log.cleaner.threads to" not in text
+    finally:
+        desk.by_hand_on_one(1, {"log.retention.ms": None, "log.cleaner.threads": None})
 
 
 def test_what_brokers_refuse_is_told_with_their_words_and_our_line(desk: Desk) -> None:
