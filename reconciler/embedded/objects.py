@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +16,7 @@ from reconciler.embedded.keys import CLUSTER, STORAGE
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.register import create, cut_off, is_cut_off
+from reconciler.runtime.effects import this_process
 
 T = TypeVar("T")
 
@@ -208,6 +209,23 @@ def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
         raise UserError(message, hint=f"If it is there, this executor sees another cluster under that URL. {_SHARE}")
     check_shared(store, full_name, is_found=is_found)
+
+
+def check_arrived(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
+    """Refuse to name what another process wrote and this one does not find: it saw a copy of the cluster's folder.
+
+    Raises:
+        UserError: An object is not there.
+    """
+    if by == this_process():
+        return
+    for key in keys:
+        try:
+            store.get_range(key, 0, 1)
+        except MissingObjectError as error:
+            message = f"{store.url} is not shared with the executor on {by.partition(':')[0]}: it wrote {key}"
+            hint = f"It is not there, and nothing names it. {_SHARE}"
+            raise UserError(message, hint=hint) from error
 
 
 def _read(store: ObjectStore, body: bytes) -> ClusterFile:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_ch
 
 from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
+from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,6 +155,8 @@ class Staged:
     stored_bytes: int
     digest: Digest
     entries: bytes
+    by: str = field(default_factory=this_process, compare=False)
+    """Which process wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

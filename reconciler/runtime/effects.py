@@ -7,6 +7,7 @@ production on a thread pool and in tests on a seeded, single-threaded loop with 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -48,6 +49,11 @@ class Effects(Protocol):
         The work is handed effects of its own and must await no others. Ending it twice, or late, is no error.
         """
         ...
+
+
+def this_process() -> str:
+    """Return what tells this process from others, also of other machines."""
+    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 # Notes for the process that looks at a run from outside: what was asked, how long it took, who won a race.

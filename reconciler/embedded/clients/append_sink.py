@@ -20,7 +20,7 @@ from reconciler.embedded.clients.transactional_producer import TransactionalProd
 from reconciler.embedded.clients.transactions import Batch, appends_id, finish, read_transaction
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.keys import transaction_key
-from reconciler.embedded.objects import check_there
+from reconciler.embedded.objects import check_arrived, check_there
 from reconciler.embedded.segments.admission import conformed
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
@@ -130,7 +130,9 @@ class EmbeddedAppends:
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for each in staged:
             for one in each.parts:
-                parts[one.partition] += map(Entry.from_json, orjson.loads(one.entries))
+                entries = [Entry.from_json(kept) for kept in orjson.loads(one.entries)]
+                check_arrived(self.store, (entry.key for entry in entries), by=one.by)
+                parts[one.partition] += entries
         return [Append(gate, partition, _joined(parts[partition]), put_ms) for partition in sorted(parts)]
 
     @property

@@ -16,7 +16,7 @@ from reconciler.embedded.catalog.mirror_tables import complete_first_copy
 from reconciler.embedded.catalog.tables import Draft, name_with_id, topic_with_id
 from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.embedded.keys import fresh_mark, part_key
-from reconciler.embedded.objects import check_there
+from reconciler.embedded.objects import check_arrived, check_there
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate
 from reconciler.embedded.segments.head import PRODUCERS, Head, epochs_in, read_borders
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.tiered.remote_reads import Piece
+    from reconciler.objectstore.base import ObjectStore
 
 
 _AT_ONCE: Final = 16
@@ -130,6 +131,7 @@ class EmbeddedSink:
 
         def publish(partition: int) -> OffsetRange | None:
             found = _Publication(by_partition[partition])
+            found.check_arrived(self.gate.store)
 
             def extend(head: Head, epoch: int) -> Head | None:
                 after = found.extend(head, epoch)
@@ -199,6 +201,11 @@ class _Publication:
     def __init__(self, staged: Sequence[Staged]) -> None:
         self._staged = [(one, [Entry.from_json(kept) for kept in orjson.loads(one.entries)]) for one in staged]
         self.gained: OffsetRange | None = None
+
+    def check_arrived(self, store: ObjectStore) -> None:
+        """Refuse what was staged in another place than this store."""
+        for one, entries in self._staged:
+            check_arrived(store, (entry.key for entry in entries), by=one.by)
 
     def extend(self, head: Head, epoch: int) -> Head | None:
         """Return the head with all that fits."""

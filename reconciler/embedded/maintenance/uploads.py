@@ -18,6 +18,7 @@ from reconciler.embedded.catalog.tables import Catalog, is_served
 from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.maintenance.chores import Chore
+from reconciler.embedded.objects import check_arrived
 from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import entries_within
@@ -127,10 +128,12 @@ class Uploads:
 
         Raises:
             OwnershipLostError: Its remote part belongs to another cluster now.
-            UserError: The manifest is damaged.
+            UserError: The manifest is damaged, or the storage is not shared with the executor that put it.
             LostRaceError: Others were faster every time.
         """
         newest = uploads[-1]
+        for one in uploads:
+            check_arrived(self.remote.storage, one.keys, by=one.by)
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
         named: list[Uploaded] = []
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.objects import check_arrived
 from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import first_since, read_part, within
@@ -194,13 +195,15 @@ class ArchiveSink:
 
     def _name(self, number: int, staged: Sequence[Staged]) -> OffsetRange | None:
         gained: list[OffsetRange] = []
+        parts = [[Entry.from_json(kept) for kept in orjson.loads(one.entries)] for one in staged]
+        for one, entries in zip(staged, parts, strict=True):
+            check_arrived(self.archive.storage, (entry.key for entry in entries), by=one.by)
 
         def extended(manifest: Manifest) -> Manifest | None:
             gained.clear()
             named, end = {entry.key for entry in manifest.entries}, manifest.end
             added: list[Entry] = []
-            for one in staged:
-                entries = [Entry.from_json(kept) for kept in orjson.loads(one.entries)]
+            for one, entries in zip(staged, parts, strict=True):
                 if one.at is None:
                     continue
                 if any(entry.key in named for entry in entries):

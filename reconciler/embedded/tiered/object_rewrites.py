@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.objects import look_again
+from reconciler.embedded.objects import check_arrived, look_again
 from reconciler.embedded.segments.entries import STALE_MS, Entry, PageRef
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import TAIL, Spill
@@ -25,6 +25,7 @@ from reconciler.embedded.segments.rewrites import Gain, Rebuilding, Replacement
 from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
+from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,6 +232,8 @@ class Rewritten:
     epoch: int = 0
     """Of a compaction: the newest the log had when it was read. What it removed may be superseded by nothing any more
     where the log's end was cut since."""
+    by: str = field(default_factory=this_process, compare=False)
+    """Which process wrote it."""
 
     def is_under(self, kms_key_id: str | None) -> bool:
         """Tell whether all that was written lies under the key its partition was brought under last."""
@@ -266,8 +269,10 @@ def publish_rewritten(
 
     Raises:
         MissingObjectError: A page is not there.
+        UserError: An executor wrote it, and this store is not shared with that.
         LostRaceError: Others were faster every time.
     """
+    check_arrived(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
     change: _Replacement | None = None
     written: list[str] = []
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,7 @@ from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.cluster_properties import property_of
+from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering_state import Tiering
@@ -58,6 +59,8 @@ class Uploaded:
     epochs: tuple[tuple[int, int], ...]
     tiering: Tiering
     """What held for the topic when they were put."""
+    by: str = field(default_factory=this_process, compare=False)
+    """Which process put them."""
 
     @property
     def keys(self) -> list[str]:

@@ -25,7 +25,7 @@ from reconciler.records.log import NumberedBatch
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.deaths import crashes, opened
 from tests.embedded.maintenance.tiny_segments import DAY, LateStore
-from tests.embedded.samples import NOW, cluster_in, contents, values
+from tests.embedded.samples import NOW, cluster_in, contents, numbered, values
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
@@ -63,6 +63,23 @@ def readable(cluster: EmbeddedCluster) -> list[list[bytes | None]]:
 
 
 ABC = [[b"a", b"b", b"c"]] * 2
+
+
+def test_what_an_executor_wrote_into_a_copy_of_the_folder_is_not_published(cluster: EmbeddedCluster) -> None:
+    """It wrote where this process does not look: named here, its records would be gone."""
+    appends, sink = cluster.appends(TOPIC), cluster.sink(TOPIC)
+    staged = appends.stage([values("a", "b", partition=[0, 1])], task=0)
+    copied = sink.stage(0, [numbered(0, 3)], at=None)
+    there = [replace(each, by="worker-7:4711") for each in (*staged.parts, copied)]
+    assert appends.publish([replace(staged, parts=tuple(there[:2]))])  # what is there may come from anywhere
+    cluster.store.delete([listed.key for listed in cluster.store.list("topics/")])
+    for publish in (
+        lambda: appends.publish([replace(staged, parts=tuple(there[:2]))]),
+        lambda: sink.publish([there[2]]),
+    ):
+        with pytest.raises(UserError, match="is not shared with the executor on worker-7: it wrote topics/orders_"):
+            publish()
+    assert [bounds.end for bounds in cluster.log(TOPIC).bounds().values()] == [1, 1]
 
 
 def test_what_tasks_staged_is_readable_in_their_order_once_it_is_published(cluster: EmbeddedCluster) -> None:

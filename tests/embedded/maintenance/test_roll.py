@@ -12,6 +12,7 @@ from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
+from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.maintenance.tiny_segments import (
@@ -233,6 +234,21 @@ def test_a_copy_under_way_reads_what_was_rolled_meanwhile() -> None:
     assert held(east) == held(west)
     assert digest_in(east) == digest_in(west)
     assert len(copied) < 7
+
+
+def test_what_an_executor_wrote_into_a_copy_of_the_folder_replaces_nothing() -> None:
+    cluster, clock = clocked()
+    with_topic(cluster, segment_bytes=TWO_PARTS)
+    append_parts(cluster, 5)
+    before, partition = parts_in(cluster.store), Partition(TOPIC, cluster.topic(TOPIC).id, 0)
+    (written,) = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "roll", clock.now_ms)(
+        [Chore(partition, 0)]
+    )
+    assert isinstance(written, Rewritten)
+    cluster.store.delete([key for one in written.replacements for key in one.written])
+    with pytest.raises(UserError, match="is not shared with the executor on worker-7"):
+        publish_rewritten(cluster.store, replace(written, by="worker-7:4711"), put_ms=clock.now_ms, now_ms=clock)
+    assert parts_in(cluster.store) == before
 
 
 def test_what_lay_unpublished_for_an_hour_is_dropped() -> None:
