@@ -27,7 +27,7 @@ from reconciler.operations.steps import transitions
 from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.resources import mirrors
+from reconciler.resources import measures, mirrors
 from reconciler.resources.mirrors import MirrorEntry, MirrorSeen, Operation
 from tests.embedded.deaths import DAY_MS, Fault, MortalStore
 from tests.embedded.links.linked import ORDERS, Linked
@@ -801,6 +801,6 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "what was failed over is begun again": Broken("late join", ((mirrors, "_over", _forgets),)),
     "a mirror opens though its source was rescued": Broken("west rescued", ((transitions, "check_shut", _nothing),)),
     "what was looked at long ago is published": Broken("late copy", ((topic_sink, "check_current", _nothing),)),
-    "whatever has offsets is the same": Broken("restore died", ((mirrors, "_copied", _all_fetched),)),
+    "whatever has offsets is the same": Broken("restore died", ((measures, "_copied", _all_fetched),)),
     "a first append is refused after it is there": Broken("first append", ((Gate, "_confirm", _confirms_nothing),)),
 }
