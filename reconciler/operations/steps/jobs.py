@@ -324,7 +324,9 @@ class SparkJobs:
             news = self._news.get()
         match news:
             case None:
-                raise IncompleteError("stopped before Spark had started", hint="Give the same command again; an apply: --resume")
+                raise IncompleteError(
+                    "stopped before Spark had started", hint="Give the same command again; an apply: --resume"
+                )
             case Exception() as error:
                 raise error
             case spark:
