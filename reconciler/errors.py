@@ -27,7 +27,7 @@
     · StoppedError            asked to stop, and a call under way gave no answer in time
   - DriftError            reality has moved away from the files
   - PendingError          changes are pending (`plan --detailed-exitcode`)
-  - InterruptedRunError   stopped before anything started
+  - InterruptedRunError   interrupted where there is nothing to go on with
   - BrokenInvariantError  our bug: please report, with the run's journal
 """
 
@@ -227,7 +227,7 @@ class PendingError(ReconcilerError):
 
 
 class InterruptedRunError(ReconcilerError):
-    """Stopped by the user before anything started."""
+    """The user interrupted a command that leaves nothing to go on with; its hint says what may have been done."""
 
     exit_code = 130
 

@@ -110,7 +110,7 @@ class LinkVerified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparing:
-    """How logs are compared. `deep`: every record is read anew; `stop` ends it."""
+    """How logs are compared. With `deep` every record is read again; `stop` ends the comparison."""
 
     deep: bool
     report: Callable[[Event], None]

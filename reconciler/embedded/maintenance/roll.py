@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.tables import Draft, is_closed, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import index_key, part_key
+from reconciler.embedded.objects import check_arrived
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
 from reconciler.embedded.segments.pages import all_entries, entries_within
 from reconciler.embedded.segments.rewrites import Gain, Replacement
@@ -156,12 +157,15 @@ def publish(
 
     Raises:
         MissingObjectError: A page is not there.
+        UserError: An executor wrote it, and a store here is not shared with that.
         OwnershipLostError: The partition's remote part belongs to another cluster now.
         LostRaceError: Others were faster every time.
     """
     if rewritten.remote is None or remote is None:
         return publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     there: Gain | None = None
+    written = keys_of(key for one in rewritten.remote.replacements for key in one.written)
+    check_arrived(remote.storage, written, by=rewritten.by)
     try:
         there = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
