@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -88,6 +88,22 @@ def test_a_run_becomes_one_object_and_its_records_stay() -> None:
     assert (remote_rows(found), digest_of(found)) == (rows, digest)
     assert is_tidy(found)
     assert found.cluster.upkeep().merge() == MaintenanceResult()
+
+
+def test_what_an_executor_merged_in_a_copy_of_the_storage_replaces_nothing() -> None:
+    found = small()
+    before, rows = found.segments(), remote_rows(found)
+
+    def elsewhere(chores: Sequence[Any], task: Callable[[Sequence[Any]], Iterable[Any]]) -> Iterator[list[Any]]:
+        done = [replace(one, by="worker-7:4711") for one in task(chores)]
+        written = [key for one in done for each in one.remote.replacements for key in each.written]
+        found.storage.delete(written)
+        yield done
+
+    done = found.cluster.upkeep().merge(elsewhere)
+    assert done.failed == 1
+    assert "is not shared with the executor on worker-7" in done.errors[0].message
+    assert (found.segments(), remote_rows(found)) == (before, rows)
 
 
 def test_the_index_is_the_footer_of_the_object() -> None:
