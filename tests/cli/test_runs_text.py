@@ -471,6 +471,13 @@ def test_forgetting_what_lies_detached_says_where_its_records_stay(reason: Reaso
     assert f"its records stay in object storage: {LOCATION}" in text_of(action_lines(forget))
 
 
+def test_forgetting_a_topic_that_was_made_anew_does_not_say_that_it_is_gone() -> None:
+    forget = Forget(address=Address("topic/west/shop:eu:clicks"), reasons=(Reason.RECREATED,))
+    said = text_of(plan_text(replace(empty(), actions=(forget,))))
+    assert "created again outside the plans of this workspace; the new one stays\n" in said
+    assert "gone from the cluster" not in said
+
+
 def test_a_mount_is_explained_by_the_state_that_is_wanted() -> None:
     unmount, mount = actions()[0], actions()[2]
     assert "because    unmounted is wanted\n" in text_of(action_lines(unmount))

@@ -149,7 +149,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.ONLY_A_PREFIX:
             return "only its prefix is there; destroy deletes it with its rules"
         case Reason.RECREATED:
-            return _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
+            said = _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
+            return f"{said}; the new one stays" if isinstance(action, Forget) else said
         case (
             Reason.DECLARED
             | Reason.CHANGED

@@ -153,11 +153,12 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     elif _is_only_forgotten(address, last, before, situation):
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
         say_rules_stay(address, last, situation, decision)
-    elif before is None or is_another(last, before):
-        # What is there now under its name was made by another process: it is not ours to delete.
+    elif before is None:
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
-        if before is None:
-            say_own_rules_stay(address, last, situation, decision)
+        say_own_rules_stay(address, last, situation, decision)
+    elif is_another(last, before):
+        # What is there now under its name was made by another process: it is not ours to delete.
+        decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=kept))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         leave_to_link(address, before, situation, decision)
     elif is_on_its_way(before):
