@@ -113,6 +113,11 @@ def state_history(invocation: Invocation, select: Select, *, limit: int | None =
     pointer = current.lockfile.state if current else None
     kept = history(site.state)
     warn_of_outdated(site, current.lockfile if current else None, kept)
+    if pointer is not None and all(row.key != pointer.key for row in kept):
+        site.invocation.warn(
+            f"{site.state.url}/{pointer.key} is missing, and the lockfile names it: it is the current state. "
+            "Repair it with: reconciler state repair"
+        )
     shown = kept[:limit]
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="history") as threads:
         rows = threads.map(lambda row: _row(site, row, pointer.key if pointer else None), shown)

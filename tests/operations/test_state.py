@@ -59,6 +59,15 @@ def test_history_outlives_the_files_of_its_runs(applied: Bench) -> None:
     assert (row.serial, row.run, row.command) == (1, "019a0000-0000-7000-8000-000000000001", None)
 
 
+def test_history_says_where_the_current_state_is_missing(applied: Bench) -> None:
+    (current,) = (applied.folder / ".reconciler/state").iterdir()
+    current.unlink()
+    assert state_history(applied.invocation, Select()).rows == ()
+    (said,) = applied.warned
+    assert f"state/{current.name} is missing, and the lockfile names it: it is the current state" in said
+    assert said.endswith("Repair it with: reconciler state repair")
+
+
 @pytest.mark.parametrize("manifests", [{}, {"broken.yaml": "kind: [\n"}], ids=["gone", "broken"])
 def test_the_state_answers_while_manifests_are_not_there_or_broken(applied: Bench, manifests: dict[str, str]) -> None:
     for path in (applied.folder / "manifests").iterdir():
