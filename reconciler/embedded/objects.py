@@ -16,7 +16,7 @@ from reconciler.embedded.keys import CLUSTER, STORAGE
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.register import create, cut_off, is_cut_off
-from reconciler.runtime.effects import this_process
+from reconciler.runtime.effects import this_host, this_process
 
 T = TypeVar("T")
 
@@ -195,7 +195,9 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
         UserError: The topic is not found from here.
     """
     if not is_found:
-        message = f"{store.url} is not shared with this executor: topic {full_name} is not in what it finds there"
+        message = (
+            f"{store.url} is not shared with the executor on {this_host()}: it does not find topic {full_name} there"
+        )
         raise UserError(message, hint=_SHARE)
 
 
@@ -207,7 +209,9 @@ def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     """
     if not is_found and read_cluster_id(store) is not None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
-        raise UserError(message, hint=f"If it is there, this executor sees another cluster under that URL. {_SHARE}")
+        raise UserError(
+            message, hint=f"If it is there, the executor on {this_host()} sees another cluster under that URL. {_SHARE}"
+        )
     check_shared(store, full_name, is_found=is_found)
 
 

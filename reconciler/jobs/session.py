@@ -188,6 +188,14 @@ class RunningSpark:
             # Python's own call would miss a stage that is about to be submitted.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
+    @property
+    def has_executors(self) -> bool:
+        """Tell whether any process beside the driver runs tasks now; a Connect server and `local` always have one."""
+        if self._gateway is None:
+            return True
+        context: Any = self.session.sparkContext
+        return bool(context.master.startswith("local") or context._jsc.sc().getExecutorMemoryStatus().size() > 1)  # noqa: SLF001 - the driver is one of them
+
     def stop(self) -> None:
         """End the session, and the JVM with it."""
         with self._kept:

@@ -226,7 +226,7 @@ class _Applying:
             return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
         if not self._options.leaves_jobs:
             site = self._work
-            SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
+            SparkJobs(site.providers, site.spark, site.invocation).check(planned.plan.actions)
         self._confirm(planned)
         return self.run(Approved(planned.document), is_confirmed=True)
 

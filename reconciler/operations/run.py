@@ -59,7 +59,7 @@ def run_once(
     """
     names = _chosen(only)
     site = _opened(reach)
-    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, stop.ends(jobs.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.ends(jobs.stop):
         return _Pass(reach, site, jobs, _mirrors(site, jobs, report), names, report, stop).done(is_asked=True)
 
 
@@ -81,7 +81,7 @@ def run_every(
     """
     names = _chosen(only)
     site = _opened(reach)
-    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, stop.ends(jobs.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.ends(jobs.stop):
         mirrors = _mirrors(site, jobs, report)
         while not stop.is_requested:
             yield _Pass(reach, site, jobs, mirrors, names, report, stop).done(is_asked=bool(only))

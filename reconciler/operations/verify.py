@@ -135,7 +135,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: Comparing) -> 
             error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
     mirror = None if right is not None else _mirror(site, ours)
-    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, reading(jobs, how.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
         return _Verifying(site, jobs.engine(), how).logs(ours, right, mirror)
 
 
@@ -162,7 +162,7 @@ def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerifi
     verified: list[Verified] = []
     failed = [_lost(link, each) for each in links.lost(name)]
     lost: dict[str, ReconcilerError] = {}
-    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, reading(jobs, how.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
         verifying = _Verifying(site, jobs.engine(), how, seen, _all_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)

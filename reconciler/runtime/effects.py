@@ -51,9 +51,14 @@ class Effects(Protocol):
         ...
 
 
+def this_host() -> str:
+    """Return the name of this machine."""
+    return os.uname().nodename
+
+
 def this_process() -> str:
     """Return what tells this process from others, also of other machines."""
-    return f"{os.uname().nodename}:{os.getpid()}"
+    return f"{this_host()}:{os.getpid()}"
 
 
 # Notes for the process that looks at a run from outside: what was asked, how long it took, who won a race.

@@ -70,6 +70,15 @@ class Standalone:
 
 
 @contextmanager
+def master_alone(folder: Path) -> Iterator[str]:
+    """Start a master without any worker, and return its URL."""
+    with ExitStack() as stack:
+        yield _wait_for(
+            _process(stack, folder, "master.Master", "127.0.0.1"), r"Starting Spark master at (spark://\S+)"
+        )
+
+
+@contextmanager
 def standalone(folder: Path) -> Iterator[Standalone]:
     """Start a cluster of two workers with a core each, and a session on it that tries slow tasks a second time."""
     folder.mkdir(exist_ok=True)

@@ -243,7 +243,7 @@ def test_an_executor_that_does_not_see_the_cluster_ends_it(spark: SparkSession) 
     task = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "roll", 0)
     chore = Chore(Partition(TOPIC, cluster.topic(TOPIC).id, 0), 1)
     # A memory store is there in this process only.
-    with pytest.raises(UserError, match="not shared with this executor"):
+    with pytest.raises(UserError, match="not shared with the executor on"):
         list(spread(on(spark), [chore], task))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,12 +19,27 @@ from tests.jobs.doubles import (
     SlowTask,
 )
 from tests.jobs.every_job import JOBS, Scene, broker, mirror_is_the_same, upload_and_merge_keep_every_record
-from tests.jobs.standalone import Standalone, standalone
+from tests.jobs.standalone import Standalone, master_alone, standalone
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tests.jobs.conftest import OneSpark
+
+TELLS = """
+from queue import SimpleQueue
+from reconciler.operations.steps import jobs
+from reconciler.resources.workspace import SparkSpec
+jobs._NO_EXECUTOR_S = 1
+
+class Here:
+    environ, said = os.environ, SimpleQueue()
+    warn = said.put
+
+with jobs.SparkJobs({}, SparkSpec(master=sys.argv[1], conf={"spark.driver.host": "127.0.0.1"}), Here()) as running:
+    running.session()
+    print(Here.said.get())
+"""
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough, pytest.mark.xdist_group("standalone")]
 
@@ -94,3 +111,16 @@ def test_executors_run_the_package_that_was_sent(cluster: Standalone) -> None:
     rows = tasks.collect()  # a barrier: both run at the same time, so on both executors
     assert all("reconciler.zip" in row.file for row in rows)
     assert len({row.pid for row in rows}) == 2
+
+
+def test_a_master_without_workers_is_named_while_the_job_waits(tmp_path: Path) -> None:
+    with master_alone(tmp_path) as master:
+        told = subprocess.run(
+            [sys.executable, "-c", f"import os, sys\n{TELLS}", master],
+            env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+    assert f"Spark at {master} has given no executor for 1 s, and the job waits for one." in told

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +32,7 @@ from tests.engines import here
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.topic_log import EmbeddedLog
+    from tests.operations.conftest import Bench
 
 
 class Clock(ThreadEffects):
@@ -135,9 +136,11 @@ def test_a_copy_that_differs_from_its_source_is_refused_and_one_that_is_behind_i
     ("spark", "stored", "needs_java"),
     [({}, 0, False), ({}, 64 << 20, True), ({"inProcessBelow": 10}, 9, False), ({"engine": "spark"}, 0, True)],
 )
-def test_only_a_plan_with_a_job_on_spark_needs_java(spark: dict[str, Any], stored: int, *, needs_java: bool) -> None:
+def test_only_a_plan_with_a_job_on_spark_needs_java(
+    bench: Bench, spark: dict[str, Any], stored: int, *, needs_java: bool
+) -> None:
     nothing = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
-    jobs = SparkJobs({}, SparkSpec.model_validate(spark), nothing)
+    jobs = SparkJobs({}, SparkSpec.model_validate(spark), replace(bench.invocation, environ=nothing))
     jobs.check([])
     job = RunJob(
         address=Address("mirror/east/a"),
@@ -150,18 +153,18 @@ def test_only_a_plan_with_a_job_on_spark_needs_java(spark: dict[str, Any], store
         jobs.check([job])
 
 
-def test_upkeep_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_without_pyspark_says_what_to_install(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for loaded in ["pyspark", *(name for name in sys.modules if name.startswith("pyspark."))]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.delitem(sys.modules, "reconciler.jobs.compaction", raising=False)
-    jobs = SparkJobs({}, SparkSpec(engine="spark"), os.environ)
+    jobs = SparkJobs({}, SparkSpec(engine="spark"), bench.invocation)
     with pytest.raises(MissingSparkError, match="PySpark is not installed") as refused:
         list(jobs.spread([Chore(Partition("orders", "x", 0), 1)], list))
     assert refused.value.hint.startswith("Install it: pip install")
 
 
-def test_all_that_wait_for_spark_hear_that_they_were_stopped() -> None:
-    jobs = SparkJobs({}, SparkSpec(), {})
+def test_all_that_wait_for_spark_hear_that_they_were_stopped(bench: Bench) -> None:
+    jobs = SparkJobs({}, SparkSpec(), bench.invocation)
     jobs.stop()
     threads = Workers(4, name="waiting")
     for each in [threads.submit(jobs.session) for _ in range(4)]:

@@ -14,7 +14,7 @@ from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, read_bounds, 
 from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import EVERYTHING
 from reconciler.embedded.tiered.remote_reads import Piece, Tiers, first_since_of, read_pieces
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage_shared
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import MAX_OFFSET, Bounds, Digest, Extent, Isolation, LostOffsets, OffsetRange, Selection
@@ -58,7 +58,7 @@ class EmbeddedLog:
         check_there(self.store, self.full_name, is_found=found is not None)
         is_remote = found is not None and (found.tiering is not None or found.replica is not None)
         if self.remote is not None and is_remote and not self._tiers().is_hiding:
-            check_storage(self.remote.storage, catalog.cluster.storage_id)
+            check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.

@@ -15,7 +15,7 @@ from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
 from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.object_rewrites import Rewritten, rolled
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage_shared
 from reconciler.embedded.tiered.upload import Upload, Uploaded, reuploaded
 from reconciler.errors import ReconcilerError
 
@@ -140,7 +140,7 @@ class ChoreTask:
     def _shared_catalog(self) -> Catalog:
         catalog = self.catalog.read()
         if self.remote is not None:
-            check_storage(self.remote.storage, catalog.cluster.storage_id)
+            check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
         return catalog
 
     def _is_here(self) -> bool:

@@ -22,6 +22,7 @@ from reconciler.objectstore.register import create, is_cut_off
 from reconciler.objectstore.wrappers import WrappedStore
 from reconciler.resources.cluster import is_overlapping
 from reconciler.resources.cluster_properties import property_of
+from reconciler.runtime.effects import this_host
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import ClusterEntry
@@ -301,6 +302,20 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
         what = "holds nothing of it" if found is None else f"is object storage {found}"
         message = f"{storage.url} {what}: this cluster's topics lie in object storage {expected}"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
+
+
+def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
+    """Refuse another storage where an executor looks: perhaps it is only this machine that does not see the right one.
+
+    Raises:
+        UserError: It is another one.
+    """
+    try:
+        check_storage(storage, expected)
+    except UserError as error:
+        seen = f"If {storage.url} is as it was, the executor on {this_host()} does not see it"
+        error.hint = f"{seen}: put it on storage that every executor sees. Otherwise: {error.hint}"
+        raise
 
 
 def check_not_lost(storage: ObjectStore, expected: str | None) -> None:

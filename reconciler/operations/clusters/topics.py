@@ -486,7 +486,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     from reconciler.jobs.profile import profile  # noqa: PLC0415 - it imports pyspark, which is there now
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
-    with SparkJobs(site.providers, site.spark, reach.invocation.environ) as jobs, reading(jobs, stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, stop):
         profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
     engine = site.spark.name if profiled.counts.records else None
     return ProfiledTopic(found, profiled, retention_ms, engine)

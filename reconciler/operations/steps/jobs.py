@@ -37,11 +37,15 @@ from reconciler.resources.workspace import IN_PROCESS, SparkSpec
 if TYPE_CHECKING:
     from reconciler.jobs.session import RunningSpark
     from reconciler.jobs.stage import Engine
+    from reconciler.operations.steps.invocation import Invocation
     from reconciler.resources.mirrors import MirrorSeen
 
 
 _HURRIED_S: Final = 0.3
 """Whoever was asked to stop waits this long for Spark to end; its JVM ends with this process, when its input does."""
+
+_NO_EXECUTOR_S: Final = 15
+"""So long is waited for an executor before a warning."""
 
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
@@ -53,10 +57,12 @@ R = TypeVar("R")
 class SparkJobs:
     """The jobs of one command. Spark starts with the first of them and ends with the block."""
 
-    def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, environ: Mapping[str, str]) -> None:
+    def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers
         self._spec = spark
-        self._environ = environ
+        self._environ = invocation.environ
+        self._warn = invocation.warn
+        self._is_over = threading.Event()
         self._spark: RunningSpark | None = None
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -74,6 +80,7 @@ class SparkJobs:
     ) -> None:
         """End Spark, if it was started."""
         spark, self._spark = self._spark, None
+        self._is_over.set()
         if spark is not None:
             self._asked.put(None)
             self._end(spark)
@@ -301,11 +308,20 @@ class SparkJobs:
                 self._spark = self._started()
                 # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
                 threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
+                threading.Thread(target=self._watch, args=(self._spark,), name="executors", daemon=True).start()
             return self._spark
 
     def _cancel(self) -> None:
         while (spark := self._asked.get()) is not None:
             spark.cancel()
+
+    def _watch(self, spark: RunningSpark) -> None:
+        """Say it where Spark runs nothing: it waits for executors as long as it takes, without a word."""
+        if not self._is_over.wait(_NO_EXECUTOR_S) and not spark.has_executors:
+            self._warn(
+                f"Spark at {self._spec.master} has given no executor for {_NO_EXECUTOR_S} s, and the job waits for "
+                "one. Its workers may be gone, busy, or smaller than spec.spark.conf asks for"
+            )
 
     def _started(self) -> RunningSpark:
         from reconciler.jobs.session import start_session

@@ -187,7 +187,7 @@ def run_under_lease(
     effects = ThreadEffects(wish.options.parallelism)
     owning = _Owning(site)
     try:
-        with SparkJobs(site.providers, site.spark, site.invocation.environ) as jobs, stop.ends(effects.hurry):
+        with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.ends(effects.hurry):
             setting = Setting(
                 state=site.state,
                 providers=site.providers,
@@ -658,7 +658,7 @@ class Emergency:
 
     def _done_without(self, site: Site, actions: Sequence[Action]) -> Mapping[str, ReconcilerError]:
         undone: dict[str, ReconcilerError] = {}
-        with SparkJobs(site.providers, site.spark, self.invocation.environ) as jobs, self.stop.ends(jobs.stop):
+        with SparkJobs(site.providers, site.spark, self.invocation) as jobs, self.stop.ends(jobs.stop):
             jobs.check(actions)
             for batch in _batches(site, actions):
                 ready = [action for action in batch if not undone.keys() & set(action.depends_on)]

@@ -17,6 +17,7 @@ from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest, LostOffsets, OffsetRange
 from reconciler.resources.groups import ToTime
+from reconciler.runtime.effects import this_host
 from tests.embedded.samples import NOW, numbered, read, rows_of
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import (
@@ -238,6 +239,15 @@ def test_another_object_storage_than_the_cluster_was_bound_to_is_told_apart_from
     cluster.storage = MemoryStore()
     with pytest.raises(UserError, match="holds nothing of it: this cluster's topics lie in object storage"):
         read(cluster.log(TOPIC))
+
+
+def test_an_executor_that_does_not_see_the_object_storage_is_named_before_the_files_are_blamed() -> None:
+    cluster = half_remote()
+    cluster.storage = elsewhere = MemoryStore()
+    with pytest.raises(UserError, match="holds nothing of it") as raised:
+        cluster.log(TOPIC).check_shared()
+    seen = f"If {elsewhere.url} is as it was, the executor on {this_host()} does not see it"
+    assert raised.value.hint.startswith(f"{seen}: put it on storage that every executor sees. Otherwise: Set ")
 
 
 # -- what is gone
