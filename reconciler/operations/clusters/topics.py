@@ -411,9 +411,12 @@ def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
 
 def _named(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
     found: list[TopicStorage] = []
+    answering: set[str] = set()  # To know that a cluster is the recorded one, the state is read.
     for address in dict.fromkeys(map(topic_address, addresses)):
-        provider = provider_of(site, address)
-        reach.check_answers(site, cluster_of(address) or "")
+        provider, cluster = provider_of(site, address), cluster_of(address) or ""
+        if cluster not in answering:
+            reach.check_answers(site, cluster)
+            answering.add(cluster)
         there, _ = find_topic(provider, address)
         found += provider.storages([there])
     return found
