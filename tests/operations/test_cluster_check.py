@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 ORDERS = "topic/west/shop:orders"
 
 
-def checked(bench: Bench, name: str = "west", *, repair: bool = False, deep: bool = False) -> CheckedCluster:
-    return check(bench.invocation, Select(), name, repair=repair, deep=deep)
+def checked(
+    bench: Bench, name: str = "west", *, repair: bool = False, deep: bool = False, state: str | None = None
+) -> CheckedCluster:
+    reach = SiteOptions(invocation=bench.invocation, select=Select(), state_url=state)
+    return check(reach, name, repair=repair, deep=deep)
 
 
 @pytest.fixture
@@ -47,6 +50,16 @@ def test_a_cluster_that_is_well_has_no_verdict(fed: Bench) -> None:
     found = checked(fed, deep=True)
     assert (found.address, found.verdict, found.mended) == ("cluster/west", None, ())
     assert (found.checked.topics, found.checked.records) == (1, 1)
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_broken_files_do_not_stop_a_check_that_names_the_state(fed: Bench, *, repair: bool) -> None:
+    fed.write("manifests/orders.yaml", "kind: [\n")
+    with pytest.raises(UserError) as refused:
+        checked(fed, repair=repair)
+    assert refused.value.hint.endswith("To go on without the files: --state URL, as `spec.state` has it")
+    found = checked(fed, repair=repair, state="file://.reconciler")
+    assert (found.address, found.verdict, found.checked.records) == ("cluster/west", None, 1)
 
 
 def test_what_is_lost_is_the_verdict_also_after_a_repair(fed: Bench) -> None:

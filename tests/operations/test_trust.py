@@ -27,6 +27,7 @@ from reconciler.operations.clusters.cluster_check import check
 from reconciler.operations.manifest_files import fmt
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.invocation import Select, load_files, variables_of
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
 from reconciler.planning.plan import Plan
@@ -317,7 +318,7 @@ def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_i
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
         forked.plan()
     with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
-        check(forked.invocation, Select(), "far", repair=False, deep=False)
+        check(SiteOptions(invocation=forked.invocation, select=Select()), "far", repair=False, deep=False)
     workspace(forked, state=f"{{url: s3://bucket/x, endpoint: 'http://{stranger.address}'}}")
     with pytest.raises(BlockedError, match=r"spec\.state"):
         forked.plan()

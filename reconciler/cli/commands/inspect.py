@@ -220,6 +220,7 @@ def _verify_link(
 @bundled
 def check_command(
     files: Files,
+    from_state: FromState,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="The name of an embedded cluster.")],
     repair: Annotated[
@@ -233,6 +234,6 @@ def check_command(
     from reconciler.cli.text.topics_text import checked_text
     from reconciler.operations.clusters.cluster_check import check
 
-    checked = check(place.invocation(), files.select(), cluster, repair=repair, deep=deep)
+    checked = check(from_state.reach(files, place), cluster, repair=repair, deep=deep)
     present(form, lambda: checked_text(checked), lambda: CheckDocument.of(checked))
     raise_verdict(checked.verdict)

@@ -13,7 +13,7 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import MEND
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.workspace import Work, open_work, settings_of
+from reconciler.operations.steps.workspace import settings_of
 from reconciler.resources.address import Address, cluster_address
 from reconciler.runtime.text import counted
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.check.check import Checked
     from reconciler.embedded.check.mend import Mended
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.steps.invocation import Invocation, Select
+    from reconciler.operations.steps.runner import SiteOptions
+    from reconciler.operations.steps.workspace import Site
     from reconciler.state.snapshots import Snapshot
 
 
@@ -42,18 +43,18 @@ class CheckedCluster:
     verdict: ReconcilerError | None
 
 
-def check(invocation: Invocation, select: Select, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
     """Check one cluster; with `repair`, mend what can be mended without loss, and check again.
 
     Raises:
         UserError: There is no such cluster, it is not an embedded one, or another one answers in its place.
         RetryableError: It is recorded, and nothing is there.
     """
-    if invocation.principal is not None:
+    if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
-    work = open_work(invocation, select)
+    site = reach.site()
     try:
-        return _checked(work, name, repair=repair, deep=deep)
+        return _checked(site, name, repair=repair, deep=deep)
     except UserError as error:
         if MEND not in (error.hint or ""):
             raise
@@ -63,20 +64,20 @@ def check(invocation: Invocation, select: Select, name: str, *, repair: bool, de
         raise UserError(error.message, hint=hint) from error
 
 
-def _checked(work: Work, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+def _checked(site: Site, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
     from reconciler.embedded.check.check import check_cluster
 
-    store = _store(work, name)
-    snapshot = _state(work, is_needed=repair)
+    store = _store(site, name)
+    snapshot = _state(site, is_needed=repair)
     _check_there(store, name, snapshot)
-    storage = _storage(work, name)
+    storage = _storage(site, name)
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[Mended, ...] = ()
     if repair:
-        refuse_another = partial(refuse_another_cluster, work, name, snapshot)
+        refuse_another = partial(refuse_another_cluster, site, name, snapshot)
         look = partial(check_cluster, store, deep=deep, storage=storage)
         mended, checked = _put_back((store, storage), checked, look, refuse_another)
-        more = _mended(work, (store, storage), checked)
+        more = _mended(site, (store, storage), checked)
         mended, checked = (*mended, *more), look() if more else checked
     return CheckedCluster(
         cluster_address(name), store.url, checked, mended, _verdict(name, checked, is_repaired=repair)
@@ -106,7 +107,7 @@ def _put_back(
     return mended, checked
 
 
-def _mended(work: Work, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
+def _mended(site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
     from reconciler.embedded.check.mend import mend
     from reconciler.embedded.cluster import EmbeddedCluster
 
@@ -114,36 +115,36 @@ def _mended(work: Work, stores: tuple[ObjectStore, ObjectStore | None], checked:
         return ()
     store, storage = stores
     cluster = EmbeddedCluster(
-        store, checked.cluster_id, now_ms=work.edge.now_ms, new_id=work.edge.new_id, storage=storage
+        store, checked.cluster_id, now_ms=site.edge.now_ms, new_id=site.edge.new_id, storage=storage
     )
     return tuple(mend(cluster, checked))
 
 
-def _store(work: Work, name: str) -> ObjectStore:
-    declared = work.clusters.get(name)
+def _store(site: Site, name: str) -> ObjectStore:
+    declared = site.clusters.get(name)
     if declared is None:
-        known = ", ".join(sorted(work.clusters)) or "none"
+        known = ", ".join(sorted(site.clusters)) or "none"
         raise UserError(f"there is no cluster {name!r} in this workspace", hint=f"Clusters here: {known}.")
     if declared.spec.embedded is None:
         message = f"cluster {name} is not an embedded one"
         raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
-    work.trust.check(declared)
-    return open_store(settings_of(declared.spec.embedded.root, work.folder))
+    site.check_trusted(declared)
+    return open_store(settings_of(declared.spec.embedded.root, site.edge.folder))
 
 
-def _storage(work: Work, name: str) -> ObjectStore | None:
-    declared = work.clusters[name].spec.object_storage
-    return None if declared is None else open_store(settings_of(declared, work.folder))
+def _storage(site: Site, name: str) -> ObjectStore | None:
+    declared = site.clusters[name].spec.object_storage
+    return None if declared is None else open_store(settings_of(declared, site.edge.folder))
 
 
-def _state(work: Work, *, is_needed: bool) -> Snapshot | None:
+def _state(site: Site, *, is_needed: bool) -> Snapshot | None:
     """Return the state; a check goes on without one that cannot be read, a repair does not."""
     try:
-        return read_state(work)
+        return read_state(site)
     except ReconcilerError as error:
         if is_needed:
             raise
-        work.invocation.warn(
+        site.invocation.warn(
             f"the state cannot be read, so which cluster is expected here is not known: {error.message}"
         )
         return None

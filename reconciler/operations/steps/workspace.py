@@ -180,9 +180,9 @@ class Site:
     @cached_property
     def providers(self) -> Providers:
         """The providers of the clusters."""
-        return Providers(self.clusters, self.edge, self._check)
+        return Providers(self.clusters, self.edge, self.check_trusted)
 
-    def _check(self, cluster: Cluster) -> None:
+    def check_trusted(self, cluster: Cluster) -> None:
         """Let every cluster be opened: what was typed is meant."""
 
     def _check_state(self) -> None:
@@ -231,7 +231,8 @@ class Work(Site):
             return (Finding(None, None, message, error.hint, is_of_approval=True),)
         return () if base is None else tuple(lowered(self.loaded.workspace.spec.guards, base))
 
-    def _check(self, cluster: Cluster) -> None:
+    def check_trusted(self, cluster: Cluster) -> None:
+        """Return if the secrets of a cluster may go where the files say."""
         self.trust.check(cluster)
 
     def _check_state(self) -> None:
