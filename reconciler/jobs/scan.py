@@ -76,21 +76,23 @@ def ddl_of(options: Mapping[str, str]) -> str:
     names = list(COLUMNS) if given is None else [name.strip() for name in given.split(",")]
     if given is None and not truth_of(options, "includeHeaders", otherwise=True):
         names.remove("headers")
-    for name in names:
-        _check_column(name)
+    _check_columns(names)
     return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in names)
 
 
-def _check_column(name: str) -> None:
-    if name not in COLUMNS:
-        hint = did_you_mean(nearest(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
-        raise UserError(f"{NAME} has no column {name!r}", hint=hint)
+def _check_columns(names: Sequence[str]) -> None:
+    for index, name in enumerate(names):
+        if name not in COLUMNS:
+            hint = did_you_mean(nearest(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
+            raise UserError(f"{NAME} has no column {name!r}", hint=hint)
+        if name in names[:index]:
+            raise UserError(f"column {name} is asked for twice", hint="Name each column once.")
 
 
 def check_schema(schema: StructType) -> None:
     """Refuse a schema of the user's own that names other columns or types, or says `not null` of what may be null."""
+    _check_columns(schema.names)
     for each in schema:
-        _check_column(each.name)
         column = COLUMNS[each.name]
         found = each.dataType.simpleString()
         if found != column.type:

@@ -77,6 +77,13 @@ def test_times_are_points_in_time_whatever_a_session_calls_a_timestamp() -> None
         check_rows(local)
 
 
+def test_a_column_that_is_asked_for_twice_is_refused() -> None:
+    twice = StructType([StructField("key", BinaryType()), StructField("key", BinaryType())])
+    for asked in (lambda: ddl_of({"columns": "offset, key, key"}), lambda: check_schema(twice)):
+        with pytest.raises(UserError, match="column key is asked for twice"):
+            asked()
+
+
 def test_headers_may_be_left_out_as_sparks_kafka_source_leaves_them_out() -> None:
     everything, short = ddl_of({}), ddl_of({"includeheaders": "false"})
     assert ddl_of({"includeheaders": "true"}) == everything
