@@ -24,8 +24,7 @@ from reconciler.errors import (
     StoppedError,
     UnansweredError,
 )
-from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED
-from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT
+from reconciler.lifecycles import BY_JOBS, MIRROR, MOUNT, TWO_SIDED, UNMOUNT
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import after_action, after_refusal, learn

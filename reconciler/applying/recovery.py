@@ -20,7 +20,7 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.lifecycles.mirror import MIRROR
+from reconciler.lifecycles import MIRROR
 from reconciler.planning.actions import Action, ControlAction, Transition
 from reconciler.planning.settle import Settlement, scope_of, settle
 from reconciler.providers.protocol import Failed, Outcome, Scope

@@ -43,7 +43,7 @@ from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.embedded.tiered.remote_retention import TieredPartition
 from reconciler.embedded.tiered.remote_tier import check_given, remote_tier
 from reconciler.errors import ReconcilerError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.mirror_link import is_never_made, takes_name

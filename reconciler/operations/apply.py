@@ -11,7 +11,7 @@ from reconciler.applying.engine import RunResult, is_archived
 from reconciler.applying.events import Approval, Event
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
-from reconciler.lifecycles.mount import UNMOUNT
+from reconciler.lifecycles import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
     Decided,

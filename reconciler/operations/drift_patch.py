@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mirror import ROLES, InRole, MirrorStatus, Role, towards
+from reconciler.lifecycles import ROLES, InRole, MirrorStatus, Role, towards
 from reconciler.manifests.edit import UneditableError, yaml_text
 from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text

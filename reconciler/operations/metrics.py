@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from reconciler.errors import ReconcilerError
-from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.lifecycles import LinkStatus
 from reconciler.operations.drift import CLASSES, DriftClass, Drifted
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
 from reconciler.operations.steps.observe import stands

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.lifecycles.every import LIFECYCLES
+from reconciler.lifecycles import LIFECYCLES
 from reconciler.manifests.load import explain_origin
 from reconciler.operations.clusters.mounts import UnmountedTopic, unmounted_topics
 from reconciler.operations.plan import Decided, decide_unlocked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
 from reconciler.jobs.verify import verify as compare_logs
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event

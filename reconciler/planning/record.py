@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Protocol, TypeAlias, assert_never
 
-from reconciler.lifecycles.mount import MOUNT
+from reconciler.lifecycles import MOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.resolve.mirror_sources import peer_of, without_marks
 from reconciler.planning.situation import IMPLIED, mounted_by

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
-from reconciler.lifecycles.every import LIFECYCLES
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.lifecycles.mount import MOUNT, is_under_way
+from reconciler.lifecycles import LIFECYCLES, MIRROR, MOUNT, MirrorStatus, is_under_way
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update, Value
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.planning.fields import equal, fields_of

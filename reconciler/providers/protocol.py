@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import LinkStatus, MigrationState, MirrorStatus
 from reconciler.resources.address import Address, matches
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.mount import Direction, HandMigration, Migration, Mountable, Recoverable, Recoveries
@@ -20,7 +20,6 @@ from reconciler.resources.mount import Direction, HandMigration, Migration, Moun
 if TYPE_CHECKING:
     from reconciler.embedded.mounts.archive import ArchivedTopic
     from reconciler.embedded.tiered.topic_manifest import TopicManifest
-    from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.records.log import (

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, UserError
-from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
+from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import (

@@ -255,7 +255,7 @@ class Migration:
     id: int
     direction: Direction
     state: str
-    """A `lifecycles.mounting.MigrationState`; its table says what may be asked for then."""
+    """A `lifecycles.MigrationState`; its table says what may be asked for then."""
     topics: tuple[Migrant, ...]
     created_ms: int
     completed_ms: int | None = None

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.applying.engine import MIRRORS_AT_ONCE, is_in_doubt, is_job, lane_of
 from reconciler.errors import RetryableError
-from reconciler.lifecycles.mirror import TWO_SIDED
+from reconciler.lifecycles import TWO_SIDED
 from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.protocol import Failed
 from reconciler.resources.mirror_link import MirrorTopic

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.text.inventory_text import dot_text, mermaid_text
-from reconciler.lifecycles.every import LIFECYCLES
+from reconciler.lifecycles import LIFECYCLES
 from reconciler.operations.show import Arrow, Node, Picture, draw_lifecycle
 from tests.cli.sample_workspaces import follows
 

@@ -21,7 +21,7 @@ from reconciler.embedded.tiered.cache import ChunkCache, cache_levels, taken_of_
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.metrics import Measured, Metric, counted, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep

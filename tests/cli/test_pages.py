@@ -20,7 +20,7 @@ from reconciler.cli.git import Forge, forge_of
 from reconciler.cli.html.graph_svg import HEIGHT, layout, svg_text
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.lifecycles.every import LIFECYCLES
+from reconciler.lifecycles import LIFECYCLES
 from reconciler.operations.show import Arrow, Node, Picture, draw_lifecycle
 from reconciler.planning.saved_plan import to_document
 from reconciler.runtime.text import visible

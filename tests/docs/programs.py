@@ -12,7 +12,7 @@ from reconciler.cli.commands.manual import EXIT_CODES
 from reconciler.cli.explanations import EXPLANATIONS
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.metrics import PREFIX, Measured, Metric, drift_metrics, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.resources.address import Address

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.text.inventory_text import mermaid_text
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT
-from reconciler.lifecycles.table import Lifecycle
+from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle
 from reconciler.operations.show import draw_lifecycle
 from tests.docs import markdown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles import MIRROR, MirrorStatus
 from tests.lifecycles.mirror_states import BY_ITSELF, CELLS, STATES, VERBS, Cell
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from reconciler.lifecycles.mirror import MIRROR, ROLES, Ask, InRole, MirrorStatus, Refuse, Role, Wait, towards
+from reconciler.lifecycles import MIRROR, ROLES, Ask, InRole, MirrorStatus, Refuse, Role, Wait, towards
 
 WANTED = """
            |ACTIVE           |PAUSED                  |SOURCE_UNAVAILABLE|LINK_FAILED|FAILED  |STOPPED

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.every import LIFECYCLES
-from reconciler.lifecycles.mirror import LINK, LINK_IS_PAUSED, MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
-from reconciler.lifecycles.tiered import PARTITION_DELETION, SEGMENT, TIERING, TieringState
+from reconciler.lifecycles import (
+    LIFECYCLES,
+    LINK,
+    LINK_IS_PAUSED,
+    MIRROR,
+    MOUNT,
+    PARTITION_DELETION,
+    REVERSAL_SUSPENDED,
+    SEGMENT,
+    TIERING,
+    UNMOUNT,
+    Lifecycle,
+    LinkStatus,
+    MigrationState,
+    MirrorStatus,
+    TieringState,
+)
 from tests.lifecycles.mirror_states import as_lines
-
-if TYPE_CHECKING:
-    from reconciler.lifecycles.table import Lifecycle
 
 MIGRATION = """
 planned    | prepare=preparing delete=gone     |

@@ -12,7 +12,7 @@ from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, UserError
-from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.lifecycles import LinkStatus
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.invocation import Select

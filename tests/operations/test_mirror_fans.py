@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.errors import IncompleteError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select

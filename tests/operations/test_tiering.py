@@ -19,7 +19,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import BlockedError, StalePlanError, UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.manifests.positions import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions

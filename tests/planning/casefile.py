@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.lifecycles.mirror import ROLES
+from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Plan, PlanInput, Selection

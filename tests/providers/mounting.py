@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import LeaseError, ReconcilerError
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT
+from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, Upkept, go_on

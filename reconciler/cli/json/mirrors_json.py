@@ -9,7 +9,7 @@ from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.mounts_json import UnreadPart, unread_parts
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.operations.clusters.mounts import (
     DamagedRegister,
     MountableState,

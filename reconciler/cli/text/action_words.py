@@ -8,9 +8,7 @@ from typing import Final, assert_never
 from reconciler.cli.text.amounts import change_text, change_texts, configs_text, field_name, is_nested, value_text
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import SUPERSEDED, expiring_text, time_text
-from reconciler.lifecycles.mirror import MIRROR
-from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT
-from reconciler.lifecycles.tiered import TIERING
+from reconciler.lifecycles import BY_JOBS, MIRROR, TIERING, UNMOUNT
 from reconciler.planning.actions import (
     Action,
     Adopt,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.text.action_words import lag_text, role_notes
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.cli.text.topics_text import time_text
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.manifests.edit import yaml_text
 from reconciler.operations.mirrors.mirror_preview import LOSING, Ready
 from reconciler.operations.mirrors.mirror_views import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, text_of, width_of
 from reconciler.cli.text.topics_text import time_text
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.resources.address import split_name
 from reconciler.runtime.text import bytes_text, count_text, counted
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.embedded.catalog.model import DeletionEntry, HoldEntry, MigrantEntry, MigrationEntry, TieringEntry
 from reconciler.embedded.catalog.tables import (
@@ -26,15 +26,10 @@ from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
 from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import UserError
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
 from reconciler.resources.cluster_properties import ENABLED, property_of
 from reconciler.resources.mount import pinned
 from reconciler.resources.tiering_policy import RETAIN, switches_in
-
-if TYPE_CHECKING:
-    from reconciler.lifecycles.table import Lifecycle
-
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
 LOGGER.addHandler(logging.NullHandler())  # Where nobody listens, nothing is said on standard error.

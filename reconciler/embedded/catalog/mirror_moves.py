@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_served, check_unheld, link_named, topic_named
 from reconciler.errors import UserError
-from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.mirrors import (
     RESTORE,

@@ -134,7 +134,7 @@ class NamespaceEntry:
 
 @dataclass(frozen=True, slots=True)
 class TieringEntry:
-    """Where the tiering of a topic is (`lifecycles/tiered.py`); a topic that was never tiered has none.
+    """Where the tiering of a topic is (`reconciler/lifecycles.py`); a topic that was never tiered has none.
 
     `epoch` rises with every transition. `policy` is that of the last disabling: what became of the remote data.
     """
@@ -330,7 +330,7 @@ class MigrantEntry:
 
 @dataclass(frozen=True, slots=True)
 class MigrationEntry:
-    """Topics on their way into object storage (`outbound`) or from there (`inbound`): `lifecycles/mount.py`.
+    """Topics on their way into object storage (`outbound`) or from there (`inbound`): `reconciler/lifecycles.py`.
 
     `claim` is a mark of its own, by which what it wrote elsewhere is known again. Without `is_automatic` it moves on
     from planned, prepared and executed only when it is told to.

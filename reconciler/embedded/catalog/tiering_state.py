@@ -14,7 +14,7 @@ from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld
 from reconciler.embedded.catalog.topic_configs import CONFIGS, set_configs
 from reconciler.errors import UserError
-from reconciler.lifecycles.tiered import TIERING, TieringState
+from reconciler.lifecycles import TIERING, TieringState
 from reconciler.resources.cluster_properties import (
     ALIASES,
     EMBEDDED_PROPERTIES,

@@ -38,7 +38,7 @@ from reconciler.embedded.catalog.topic_configs import (
     set_configs,
 )
 from reconciler.errors import BlockedError, StalePlanError, UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.resources.address import check_namespace, split_name, tiers_of
 from reconciler.resources.cluster_properties import CREATION_DEFAULTS
 from reconciler.resources.tiering_policy import SWITCHES

@@ -20,7 +20,7 @@ from reconciler.embedded.segments.head import Head, hand_over, is_mirroring
 from reconciler.embedded.tiered.ownership import Ownership, Owning, ownership_at
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import UserError
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:

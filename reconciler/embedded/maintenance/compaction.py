@@ -26,7 +26,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     whole_or_gone,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, property_of
 

@@ -40,7 +40,7 @@ from reconciler.embedded.tiered.upload import (
     to_upload,
 )
 from reconciler.errors import OwnershipLostError, ReconcilerError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:

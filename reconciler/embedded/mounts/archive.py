@@ -46,7 +46,7 @@ from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over, read_topic_manifest
 from reconciler.errors import UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.tiering_policy import RETAIN, Targets
 from reconciler.runtime.threads import all_side_by_side, side_by_side

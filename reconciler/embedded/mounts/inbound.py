@@ -40,7 +40,7 @@ from reconciler.embedded.tiered.ownership import (
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.errors import OwnershipLostError
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.resources.address import split_name
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 

@@ -50,7 +50,7 @@ from reconciler.embedded.tiered.recoverable import located
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MigrationState
+from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MigrationState
 from reconciler.resources.base import format_duration
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from reconciler.embedded.tiered.topic_deletion import heads_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.embedded.tiered.upload import outdated
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.records.log import OffsetRange
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 

@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.catalog.topic_configs import CONFIGS, follows_starts, set_configs
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import entries_within, read_page, read_pages
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.tiering_policy import switches_in
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from reconciler.lifecycles.tiered import HOUSEKEEPING, HousekeepingState
+from reconciler.lifecycles import HOUSEKEEPING, HousekeepingState
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:

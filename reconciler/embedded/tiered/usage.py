@@ -20,7 +20,7 @@ from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy
 from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.objectstore.wrappers import NotedStore
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
 from reconciler.resources.measures import (

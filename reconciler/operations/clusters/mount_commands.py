@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.lifecycles.mount import is_under_way
+from reconciler.lifecycles import MirrorStatus, is_under_way
 from reconciler.operations.clusters.mounts import storage_of
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each

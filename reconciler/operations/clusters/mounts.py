@@ -17,7 +17,7 @@ from reconciler.errors import (
     UsageError,
     UserError,
 )
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState, is_under_way
+from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, is_under_way
 from reconciler.operations.steps.observe import AT_ONCE, stands, unreachable
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
@@ -38,7 +38,6 @@ from reconciler.runtime.text import counted, did_you_mean, nearest
 from reconciler.runtime.threads import settled
 
 if TYPE_CHECKING:
-    from reconciler.lifecycles.table import Lifecycle
     from reconciler.resources.inventory import Desired, Record
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
 from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation

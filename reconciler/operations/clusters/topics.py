@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import MissingSparkError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles.mount import is_under_way
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState, is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import look_over, measure

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.clusters.mounts import ask_each, verdict_on

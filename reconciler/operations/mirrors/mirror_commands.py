@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, ReconcilerError, UsageError, UserError
-from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.operations.mirrors.mirror_preview import ROLES, Ready, Readying, Verb
 from reconciler.operations.mirrors.mirror_selection import Chosen, MirrorChoice, check_typed, chosen
 from reconciler.operations.mirrors.mirror_views import (

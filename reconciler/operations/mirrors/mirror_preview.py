@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.operations.mirrors.mirror_views import (
     Named,
     PartitionLag,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.applying.events import NOWHERE, Ran
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_sides import learn_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.resources.address import Address, address_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.errors import UsageError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import Named, mirror_named
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
 from reconciler.operations.steps.transitions import is_both_ways

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Change, Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.planning.situation import is_replica

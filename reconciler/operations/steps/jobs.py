@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 from reconciler.applying.events import Progress, Ran
 from reconciler.applying.ports import DataAction, Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
-from reconciler.lifecycles.mount import UNMOUNT
+from reconciler.lifecycles import UNMOUNT
 from reconciler.objectstore.base import nonce
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier, note_refused

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import (
     LIVE,
     MISCONFIGURATION,

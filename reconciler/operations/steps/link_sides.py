@@ -20,7 +20,7 @@ from reconciler.errors import (
     SourceChangedError,
     UserError,
 )
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import (
     RECORDS_REFUSED,

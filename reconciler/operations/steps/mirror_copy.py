@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged, provider_named
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, LinkSeen, MirrorSeen, Trouble

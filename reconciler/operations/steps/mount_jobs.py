@@ -17,7 +17,7 @@ from reconciler.errors import (
     StalePlanError,
     UserError,
 )
-from reconciler.lifecycles.mount import MOUNT, MigrationState
+from reconciler.lifecycles import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
 from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, MountJob, Provider, StorageMoves
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.lifecycles.mount import is_under_way
+from reconciler.lifecycles import is_under_way
 from reconciler.operations.steps.invocation import quiet
 from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
 from reconciler.planning.resolve.cluster_values import is_one_storage

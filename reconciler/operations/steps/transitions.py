@@ -16,7 +16,7 @@ from reconciler.errors import (
     StalePlanError,
     UserError,
 )
-from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Action, Transition
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.lifecycles.mount import UNMOUNT
+from reconciler.lifecycles import UNMOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.fields import CONFIGS

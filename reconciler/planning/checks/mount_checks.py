@@ -8,8 +8,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mount import BY_JOBS, UNMOUNT, is_under_way
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
 from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable
 from reconciler.planning.findings import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now

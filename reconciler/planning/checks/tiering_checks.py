@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Estimate, Reason, Transition, Unreadable, Update
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
-from reconciler.lifecycles.tiered import TIERING, TieringState
+from reconciler.lifecycles import TIERING, TieringState
 from reconciler.planning.actions import (
     SEALED,
     Action,

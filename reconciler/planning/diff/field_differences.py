@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
 from reconciler.planning.plan import DriftFinding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.allowances import allowances, granted_by
 from reconciler.planning.diff.converge import (

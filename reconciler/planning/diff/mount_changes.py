@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mount import BY_JOBS, MOUNT, UNMOUNT, MigrationState, is_under_way
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT, MigrationState, TieringState, is_under_way
 from reconciler.planning.actions import (
     Action,
     Adopt,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT
+from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.diff.converge import (
     GOING,

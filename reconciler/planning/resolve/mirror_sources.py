@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.lifecycles.mirror import (
+from reconciler.lifecycles import (
     MIRROR,
     REVERSAL_SUSPENDED,
     Ask,

@@ -27,9 +27,7 @@ from reconciler.embedded.catalog.topics import (
 )
 from reconciler.embedded.tiered.replicas import make_replica
 from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import MIRROR
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT
-from reconciler.lifecycles.tiered import TIERING
+from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.embedded.recovery import asked_in, begin, ended, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of

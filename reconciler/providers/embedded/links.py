@@ -20,7 +20,7 @@ from reconciler.embedded.link_side import (
 )
 from reconciler.embedded.segments.head import position_of, read_heads
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_seen
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (

@@ -29,7 +29,7 @@ from reconciler.embedded.tiered.ownership import (
 )
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles.mount import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.migration_views import detached_in, given, goes_on_by_hand, releasable_in, released_in
 from reconciler.providers.protocol import Done, Failed, Outcome, go_on

@@ -24,7 +24,7 @@ from reconciler.embedded.tiered.remote_tier import (
     read_storage_id,
 )
 from reconciler.errors import RetryableError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import ROLES
+from reconciler.lifecycles import ROLES
 from reconciler.objectstore.settings import Patience
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import ControlAction, Create, Update, Value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, Place, newest_of, offsets_at, sizes_of
 from reconciler.providers.kafka.translate import Naming, is_internal
 from reconciler.resources.address import Address, address_of

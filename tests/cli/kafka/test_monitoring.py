@@ -19,7 +19,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.drift import CLASSES
 from tests.cli.conftest import Call
 from tests.cli.kafka.conftest import WORKSPACE

@@ -22,7 +22,7 @@ from reconciler.embedded.segments.gate import Gate, writer_of
 from reconciler.embedded.segments.groups import list_groups, read_group
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ReconcilerError, RetryableError
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.operations.steps import transitions
 from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver

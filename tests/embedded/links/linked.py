@@ -19,7 +19,7 @@ from reconciler.embedded.segments.retention import cleanup_policy, live_entries,
 from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.jobs.flows import missing
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.errors import BlockedError, UserError
-from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.providers.models import link_entry
 from reconciler.resources.mirrors import Trouble
 from tests.embedded.links.linked import LINK, ORDERS, WAYS, Linked, Placed, east_of, mirror_in, mirrored, pause_link

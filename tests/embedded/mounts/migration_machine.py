@@ -27,8 +27,7 @@ from reconciler.embedded.mounts.outbound import Flush, Outbound
 from reconciler.embedded.tiered import ownership
 from reconciler.embedded.tiered.ownership import ownership_register, read_ownership
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
-from reconciler.lifecycles.mount import UNMOUNT, MigrationState
-from reconciler.lifecycles.table import Move
+from reconciler.lifecycles import UNMOUNT, MigrationState, Move
 from tests.embedded.deaths import DAY_MS, Fault
 from tests.embedded.mounts.migrants import (
     drive,

@@ -18,7 +18,7 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.objectstore.directory import from_os_error
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore

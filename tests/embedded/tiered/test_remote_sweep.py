@@ -15,7 +15,7 @@ from reconciler.embedded.keys import index_key, location_prefix, topic_manifest_
 from reconciler.embedded.tiered.idle_work import Housekeeping, IdleLimits, Tidying
 from reconciler.embedded.tiered.manifest import Garbage, ManifestSwap, manifest_register
 from reconciler.errors import UserError
-from reconciler.lifecycles.tiered import HousekeepingState
+from reconciler.lifecycles import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter

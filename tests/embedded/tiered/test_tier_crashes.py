@@ -17,7 +17,7 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.lifecycles.tiered import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState
+from reconciler.lifecycles import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,

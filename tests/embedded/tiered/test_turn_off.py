@@ -20,7 +20,7 @@ from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.tiered.turn_off import finish_disablings
 from reconciler.errors import UserError
-from reconciler.lifecycles.tiered import TIERING, TieringState
+from reconciler.lifecycles import TIERING, TieringState
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, property_of
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, append_parts, copied, head_of, held

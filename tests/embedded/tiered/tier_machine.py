@@ -45,7 +45,7 @@ from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.embedded.tiered.turn_off import _Disabling
 from reconciler.embedded.tiered.upload import Upload, Uploaded, to_upload
 from reconciler.errors import RetryableError, UserError
-from reconciler.lifecycles.tiered import TieringState
+from reconciler.lifecycles import TieringState
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Bounds, OffsetRange
 from tests.embedded.deaths import DAY_MS, Fault, Fuse, MortalStore

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import IncompleteError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.providers.kafka.ledger import (
     COPIES,
     MAP,

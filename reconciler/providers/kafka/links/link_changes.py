@@ -57,7 +57,7 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.lifecycles.mirror import MirrorStatus
+    from reconciler.lifecycles import MirrorStatus
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.providers.kafka.metadata import TopicSeen

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, TOPIC, Changes, Entries, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import Binding, denial

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
 from reconciler.providers.kafka.ledger import (

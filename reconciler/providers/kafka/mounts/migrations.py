@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.mounts.archive import Archive, give_back
 from reconciler.embedded.tiered.recoverable import location_named, recoverable
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
-from reconciler.lifecycles.mount import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.admin import seen
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
 from reconciler.providers.kafka.mounts.mount_ledger import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from reconciler.lifecycles.mount import MigrationState
+from reconciler.lifecycles import MigrationState
 from reconciler.providers.protocol import MountJob
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.errors import IncompleteError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import Driver

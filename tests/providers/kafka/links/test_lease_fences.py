@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from reconciler.errors import LostRaceError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
 from reconciler.providers.kafka.ledger import PROGRESS, Ledger, writer_of

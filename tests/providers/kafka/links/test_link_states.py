@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
 from reconciler.operations.steps.link_sides import LinkSynced, Pace

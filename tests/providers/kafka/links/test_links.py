@@ -6,7 +6,7 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from reconciler.errors import BlockedError, UserError
-from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.providers.protocol import Failed
 from reconciler.resources.address import Address, address_of

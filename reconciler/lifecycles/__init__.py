@@ -1,1 +1,0 @@
-"""The state machines of the domain, as tables of legal moves."""
