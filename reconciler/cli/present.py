@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from reconciler.cli.html.report import Report
     from reconciler.cli.json.base import Document
     from reconciler.operations.manifest_files import Validated
-    from reconciler.planning.findings import Finding
-    from reconciler.planning.plan import Plan
+    from reconciler.planning.plan import Finding, Plan
 
 
 def present(

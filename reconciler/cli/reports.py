@@ -139,7 +139,7 @@ def problems_of(error: BaseException) -> Sequence[Problem]:
 def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
     """Yield every problem of the files; of any other error, that one."""
     from reconciler.cli.text.remarks import of_error, of_problem
-    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Finding
 
     problems = problems_of(error)
     yield from map(of_problem, problems)
@@ -166,7 +166,7 @@ def title_of(found: Remarks) -> str:
 def remarks_markdown(found: Remarks) -> str:
     """Return remarks as a comment, under the marker of the comment that it takes the place of."""
     from reconciler.cli.text.markdown import LIMIT, cell, code, row
-    from reconciler.forges.marker import Marker
+    from reconciler.forges.protocol import Marker
 
     name = f"{found.workspace} ({found.environment})" if found.environment else found.workspace
     title = title_of(found).format(code(name))

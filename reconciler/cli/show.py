@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
     from reconciler.operations.drift import Drifted
     from reconciler.operations.plan import Planned
-    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Finding
     from reconciler.planning.saved_plan import PlanDocument
 
 

@@ -8,8 +8,17 @@ from urllib.parse import quote
 
 from reconciler.forges.github import comment_of, issue_of, login_of, request_of, standing
 from reconciler.forges.http import Advice, Api
-from reconciler.forges.marker import folded_away, marker_of
-from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
+from reconciler.forges.protocol import (
+    Approval,
+    Comment,
+    ForgeSettings,
+    Issue,
+    Kind,
+    PullRequest,
+    folded_away,
+    marker_of,
+    ms_of,
+)
 
 _ADVICE: Final = Advice(
     "Gitea",

@@ -7,8 +7,17 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from reconciler.forges.http import Advice, Api
-from reconciler.forges.marker import folded_away, marker_of
-from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
+from reconciler.forges.protocol import (
+    Approval,
+    Comment,
+    ForgeSettings,
+    Issue,
+    Kind,
+    PullRequest,
+    folded_away,
+    marker_of,
+    ms_of,
+)
 
 _ADVICE: Final = Advice(
     "GitLab",

@@ -173,7 +173,7 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
     if options.approved_by:
         message = "--approved-by cannot be combined with --approved-in: only who approved the pull request counts"
         raise UsageError(message, hint="Leave --approved-by out, and unset RECONCILER_APPROVED_BY.")
-    from reconciler.operations.approved_request import approved_request  # noqa: PLC0415 - only who asks a forge pays
+    from reconciler.operations.comment import approved_request  # noqa: PLC0415 - only who asks a forge pays
 
     found = approved_request(
         work.invocation, work.loaded.workspace.metadata.name, work.select.environment, options.approved_in

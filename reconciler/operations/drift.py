@@ -24,7 +24,7 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
 from reconciler.planning.plan_rows import fingerprint, moves_of
 from reconciler.planning.resolve.mirror_sources import Commanded, commanded
 from reconciler.planning.situation import is_live, taken_over
@@ -43,7 +43,6 @@ from reconciler.state.lockfile import KEY, Lockfile
 if TYPE_CHECKING:
     from reconciler.manifests.load import Loaded
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.plan import DriftFinding, Plan, Waiting
     from reconciler.resources.owners import ResourceOwner
 
 

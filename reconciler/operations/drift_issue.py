@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
 from reconciler.forges.environment import Asked, open_forge
-from reconciler.forges.marker import Marker, fitted, owing_message
 from reconciler.forges.owners import owners_of, repository_of
+from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fitted, owing_message
 from reconciler.operations.comment import is_same, keep
 from reconciler.operations.drift_patch import Accepted, patch_for
 
 if TYPE_CHECKING:
-    from reconciler.forges.protocol import Forge, Issue, Kind
     from reconciler.operations.drift import Drifted
     from reconciler.operations.steps.invocation import Invocation
 

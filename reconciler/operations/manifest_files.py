@@ -36,7 +36,7 @@ from reconciler.operations.steps.invocation import (
 from reconciler.planning.checks.offline import check_offline
 
 if TYPE_CHECKING:
-    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Finding
 
 
 _HINT: Final = "Mend them first; nothing was changed"

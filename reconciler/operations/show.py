@@ -41,8 +41,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.planning.findings import Finding
-    from reconciler.planning.plan import DriftFinding, Waiting
+    from reconciler.planning.plan import DriftFinding, Finding, Waiting
 
 
 @dataclass(frozen=True, slots=True)

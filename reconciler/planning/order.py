@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.diff.moves import JOBS, MountOrder, moved_from, unmounted_by
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import namespace_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, source_of

@@ -24,8 +24,7 @@ from reconciler.planning.actions import (
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from reconciler.planning.findings import Finding
-    from reconciler.planning.plan import Plan
+    from reconciler.planning.plan import Finding, Plan
     from reconciler.resources.mirrors import Stretch
 
 

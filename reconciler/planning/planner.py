@@ -24,9 +24,8 @@ from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import say_under_way
 from reconciler.planning.diff.moves import with_implied_moves
 from reconciler.planning.diff.removals import decide_removed
-from reconciler.planning.findings import Finding
 from reconciler.planning.order import in_order
-from reconciler.planning.plan import Plan, PlanInput
+from reconciler.planning.plan import Finding, Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
 from reconciler.planning.resolve.mirror_sources import as_commanded, changed_by_roles

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Review, Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import (
     Address,

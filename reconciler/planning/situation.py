@@ -17,8 +17,7 @@ from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
-    from reconciler.planning.findings import Mark
-    from reconciler.planning.plan import PlanInput
+    from reconciler.planning.plan import Mark, PlanInput
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities, Desired, Inventory, Observed, Record, Recorded, Resource
     from reconciler.resources.measures import Measure

@@ -37,8 +37,7 @@ from reconciler.planning.actions import (
     Unreadable,
     Update,
 )
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
+from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Recorded

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.forges.marker import Marker, marker_of
+from reconciler.forges.protocol import Marker, marker_of
 from tests.cli.conftest import Call, Said
 from tests.servers.certificates import Authority
 from tests.servers.forge import BOT, KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, enter

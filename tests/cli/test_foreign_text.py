@@ -18,10 +18,9 @@ from reconciler.cli.errors import exit_code_of
 from reconciler.cli.text.lines import Span, aligned, line, text_of
 from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdown
 from reconciler.cli.text.plan_text import plan_text
-from reconciler.forges.marker import comment_safe
+from reconciler.forges.protocol import comment_safe
 from reconciler.planning.actions import Forget
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Plan
+from reconciler.planning.plan import Finding, Plan
 from reconciler.providers.kafka.faults import of_code
 from reconciler.resources.address import Address
 from reconciler.runtime.text import json_shown, one_line, visible, without_commands

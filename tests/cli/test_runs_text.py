@@ -46,8 +46,7 @@ from reconciler.operations.plan import verdict_of
 from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import DriftFinding, Plan, Waiting
+from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
 from reconciler.planning.plan_rows import plan_row
 from reconciler.planning.saved_plan import PlanDocument
 from reconciler.providers.protocol import Failed, Upkept

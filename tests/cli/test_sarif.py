@@ -21,8 +21,7 @@ from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.operations.drift import Drifted, DriftItem
 from reconciler.operations.plan import Header, Planned
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Plan
+from reconciler.planning.plan import Finding, Plan
 from reconciler.resources.address import Address
 from tests.cli import sample_results as sample_plans
 from tests.cli.test_foreign_text import HOSTILE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.forges.marker import Marker, fitted, folded_away, marker_of
+from reconciler.forges.protocol import Marker, fitted, folded_away, marker_of
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,16 @@ import pytest
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.importers.resources import compose
-from reconciler.importers.tools import read_files
 from reconciler.manifests.yaml_documents import parse
-from reconciler.operations.imports import Imported, ImportOptions, Surroundings, gather, import_files, targets_of
+from reconciler.operations.imports import (
+    Imported,
+    ImportOptions,
+    Surroundings,
+    gather,
+    import_files,
+    read_files,
+    targets_of,
+)
 from reconciler.operations.steps.invocation import Select
 from tests.importers.samples_of_tools import SAMPLES, TOOLS, invocation_in
 

@@ -10,8 +10,7 @@ import pytest
 from reconciler.planning.diff.converge import precondition
 from reconciler.planning.diff.retention_loss import Keeping, Loss, loss
 from reconciler.planning.fields import equal, fields_of
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Plan
+from reconciler.planning.plan import Finding, Plan
 from reconciler.planning.plan_rows import canonical, fingerprint
 from reconciler.planning.planner import to_measure
 from reconciler.planning.resolve.physical_names import physical_name

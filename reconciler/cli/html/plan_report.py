@@ -22,8 +22,7 @@ from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.checks_json import DriftDocument, FoundPart
-    from reconciler.planning.findings import Finding
-    from reconciler.planning.plan import Plan
+    from reconciler.planning.plan import Finding, Plan
     from reconciler.planning.saved_plan import ActionDocument, ChangeDocument, PlanDocument
 
 MOST_DRAWN: Final = 300

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.comment import Commented
     from reconciler.operations.manifest_files import Validated
-    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Finding
 
 
 class ProblemPart(Part):

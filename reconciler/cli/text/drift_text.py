@@ -22,7 +22,7 @@ from reconciler.cli.text.markdown import (
     row,
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
-from reconciler.forges.marker import Marker
+from reconciler.forges.protocol import Marker
 from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, Drifted, DriftItem
 from reconciler.runtime.text import count_text, counted, visible
 

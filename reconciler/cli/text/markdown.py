@@ -12,7 +12,7 @@ from reconciler.cli.text.action_words import mark, title
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
-from reconciler.forges.marker import Marker
+from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Risk
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of

@@ -17,8 +17,7 @@ from reconciler.runtime.text import visible, without_commands
 
 if TYPE_CHECKING:
     from reconciler.manifests.positions import Problem
-    from reconciler.planning.findings import Finding
-    from reconciler.planning.plan import DriftFinding, Plan, Waiting
+    from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
 
 
 Level: TypeAlias = Literal["error", "warning", "note"]

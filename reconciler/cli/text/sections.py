@@ -29,8 +29,7 @@ from reconciler.planning.actions import (
     Value,
     is_dangerous,
 )
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
+from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.base import NameOnly
 from reconciler.resources.inventory import RESOURCE, Resource

@@ -14,7 +14,7 @@ from reconciler.manifests.load import Loaded, load, load_workspace
 from reconciler.manifests.overlays import Variables
 
 if TYPE_CHECKING:
-    from reconciler.planning.findings import Finding
+    from reconciler.planning.plan import Finding
     from reconciler.resources.workspace import Workspace
 
 

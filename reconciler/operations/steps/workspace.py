@@ -28,8 +28,7 @@ from reconciler.operations.steps.invocation import (
 )
 from reconciler.operations.steps.trust import Trust, refuse_plaintext
 from reconciler.planning.checks.guards import lowered, with_base
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Selection
+from reconciler.planning.plan import Finding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches

@@ -37,7 +37,7 @@ from reconciler.planning.diff.drift import warnings_of_unmatched_rules
 from reconciler.planning.diff.mount_changes import check_recovery, check_replica, is_replaced
 from reconciler.planning.diff.removals import check_hidden
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.cluster_values import warnings_of_lost
 from reconciler.planning.resolve.limits import (
     beyond,

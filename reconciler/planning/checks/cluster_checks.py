@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.findings import Finding, Mark
+from reconciler.planning.plan import Finding, Mark, PlanInput
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
 from reconciler.resources.cluster_properties import (
@@ -24,7 +24,6 @@ from reconciler.resources.cluster_properties import (
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import PlanInput
     from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.inventory import (
         ClusterIdentity,

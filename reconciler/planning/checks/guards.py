@@ -24,7 +24,7 @@ from reconciler.planning.allowances import ADOPT, Allowed, allowances, granted_b
 from reconciler.planning.checks.offline import violations
 from reconciler.planning.diff.removals import Holding
 from reconciler.planning.fields import fields_of
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import Switched
 from reconciler.planning.resolve.limits import FIXED
 from reconciler.planning.situation import IMPLIED, Review, Situation, taken_over

@@ -11,7 +11,7 @@ from reconciler.lifecycles import UNMOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Review, Situation, mounted_by
 from reconciler.resources.address import (
     Address,

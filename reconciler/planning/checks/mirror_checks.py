@@ -10,7 +10,7 @@ from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mirror_sources import link_of, topics_on
 from reconciler.planning.selection import half_at, has_two_halves

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import UserError
 from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
 from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import is_same_place

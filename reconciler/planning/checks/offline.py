@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, judged_properties
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.cluster_values import compiled_cluster
 from reconciler.planning.resolve.limits import check_beside_replica
 from reconciler.planning.selection import labels_of

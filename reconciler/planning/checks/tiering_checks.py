@@ -12,7 +12,7 @@ from reconciler.planning.actions import Action, Estimate, Reason, Transition, Un
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.findings import Finding, Mark
+from reconciler.planning.plan import Finding, Mark
 from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Acting, ActingConfigs, Switched
 from reconciler.planning.resolve.limits import beyond

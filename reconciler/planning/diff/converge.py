@@ -22,8 +22,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
 from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
-from reconciler.planning.findings import Finding, Mark
-from reconciler.planning.plan import DriftFinding, Waiting
+from reconciler.planning.plan import DriftFinding, Finding, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes

@@ -22,7 +22,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.diff.converge import Decision, precondition
 from reconciler.planning.fields import fields_of
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.limits import check_changes
 from reconciler.planning.situation import Review, Situation, altered_paths
 from reconciler.resources.address import Address, cluster_of, matches

@@ -29,8 +29,7 @@ from reconciler.planning.diff.mirror_changes import (
     wait_for_end,
 )
 from reconciler.planning.diff.moves import moved_from, unmounted_by
-from reconciler.planning.findings import Finding
-from reconciler.planning.plan import Waiting
+from reconciler.planning.plan import Finding, Waiting
 from reconciler.planning.resolve.mirror_sources import is_left
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_live, mirror_at
 from reconciler.resources.address import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Situation, WantedResource, altered_paths, unset_paths
 from reconciler.resources.address import (
     Address,

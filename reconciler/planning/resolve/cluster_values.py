@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.mirror_sources import commanded
 from reconciler.planning.situation import Review, WantedResource
 from reconciler.resources.address import cluster_address

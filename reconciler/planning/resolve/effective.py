@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding, PlanInput
 from reconciler.planning.resolve.acting_configs import Inheritance, Layer
 from reconciler.planning.resolve.cluster_values import compiled_cluster
 from reconciler.planning.selection import half_at, half_of, has_two_halves
@@ -26,10 +26,6 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import OFF, TieringPolicy
 from reconciler.resources.topic import Topic
-
-if TYPE_CHECKING:
-    from reconciler.planning.plan import PlanInput
-
 
 NOTHING: Final[Inventory] = MappingProxyType({})
 

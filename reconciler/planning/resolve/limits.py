@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import READ_REPLICA
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
 from reconciler.resources.address import Address, full_name_of, split_name
 from reconciler.resources.namespace import Namespace

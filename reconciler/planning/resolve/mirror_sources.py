@@ -22,7 +22,7 @@ from reconciler.lifecycles import (
     Wait,
     towards,
 )
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.limits import beyond, check_configs
 from reconciler.planning.resolve.physical_names import physical_name, prefix_of
 from reconciler.planning.situation import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.findings import Finding
+from reconciler.planning.plan import Finding
 from reconciler.resources.address import (
     MAX_NAME,
     Address,
