@@ -15,11 +15,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NewType, Protocol
+from typing import Any, Final, Literal, NewType, Protocol, TypeAlias
 
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 
 Version = NewType("Version", str)
+Doing: TypeAlias = Literal["reach", "read", "write", "copy", "list", "delete"]
+"""What went wrong, for an error: it completes "cannot … URL"."""
 
 
 @dataclass(frozen=True, slots=True)

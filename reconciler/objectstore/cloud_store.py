@@ -26,8 +26,8 @@ from reconciler.objectstore.base import (
     refuse_key,
     rest_of,
 )
-from reconciler.objectstore.cloud_client import CloudClients
-from reconciler.objectstore.cloud_faults import (
+from reconciler.objectstore.cloud_client import (
+    CloudClients,
     cloud_faults,
     is_beyond,
     is_fault,

@@ -26,8 +26,16 @@ from reconciler.objectstore.base import (
     probe_conditions,
     rest_of,
 )
-from reconciler.objectstore.s3_client import Clients, ObjectName, copied_from, named
-from reconciler.objectstore.s3_faults import code_of, s3_faults, status_of, told
+from reconciler.objectstore.s3_client import (
+    Clients,
+    ObjectName,
+    code_of,
+    copied_from,
+    named,
+    s3_faults,
+    status_of,
+    told,
+)
 from reconciler.objectstore.settings import Place, StoreSettings
 from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
 
