@@ -22,8 +22,7 @@ from reconciler.providers.kafka.admin_requests import (
 )
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.metadata import TOPIC, ConfigSeen, TopicSeen, own_values
-from reconciler.providers.kafka.translate import Naming, placed
+from reconciler.providers.kafka.translate import TOPIC, ConfigSeen, Naming, TopicSeen, own_values, placed
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.acls import ACLS, rule_fields

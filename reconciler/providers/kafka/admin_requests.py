@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.kafka.client import KafkaClient, create_bindings, delete_bindings
+from reconciler.providers.kafka.client import KafkaClient, create_bindings, delete_bindings, in_rounds
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.metadata import BROKER, TOPIC, TopicSeen, own_values
-from reconciler.providers.kafka.patience import in_rounds
-from reconciler.providers.kafka.translate import Naming, bindings_of_topic
+from reconciler.providers.kafka.translate import BROKER, TOPIC, Naming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import go_on
 from reconciler.resources.acls import Binding, bindings_of_namespace, rule_at

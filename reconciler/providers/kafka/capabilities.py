@@ -13,7 +13,7 @@ from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
-from reconciler.providers.kafka.metadata import OWN, ClusterSeen, ConfigSeen
+from reconciler.providers.kafka.translate import OWN, ClusterSeen, ConfigSeen
 from reconciler.resources.acls import OPERATIONS, Binding, is_about_writing
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.inventory import Capabilities

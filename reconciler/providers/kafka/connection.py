@@ -26,9 +26,9 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka.protocol.api_header import RequestHeader
 
 from reconciler.providers.kafka.faults import translated
-from reconciler.providers.kafka.metadata import ConfigSeen
 from reconciler.providers.kafka.reachability import Route
 from reconciler.providers.kafka.security import CONNECT_MS, Tokens
+from reconciler.providers.kafka.translate import ConfigSeen
 from reconciler.providers.secrets import Secret
 
 _RECEIVED_BYTES: Final = 64 << 10
@@ -165,7 +165,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         super().__init__(net, **configs)
         self.route = route
         self.silent_since: float | None = None
-        """When a request failed for the first time since the last that did not (`patience.py`)."""
+        """When a request failed for the first time since the last that did not (`client.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
         """Return a connection; while none ever worked, raise what no other attempt can change."""
@@ -189,7 +189,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         try:
             return await self._made(node, timeout_at)
         except Exception as error:
-            error.is_unsent = True  # type: ignore[attr-defined]  # see patience.py
+            error.is_unsent = True  # type: ignore[attr-defined]  # see client.py
             raise
 
     async def _made(self, node: Any, timeout_at: float | None) -> Any:

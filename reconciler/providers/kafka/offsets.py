@@ -22,7 +22,7 @@ from reconciler.resources.mirrors import Position
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.translate import TopicSeen
     from reconciler.resources.address import Address
 
 

@@ -14,8 +14,17 @@ from reconciler.providers.kafka.admin_requests import reassigning, under_way
 from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
-from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen, own_values
-from reconciler.providers.kafka.translate import Models, Naming, Placed, is_internal, naming_of, placed
+from reconciler.providers.kafka.translate import (
+    ConfigSeen,
+    Models,
+    Naming,
+    Placed,
+    TopicSeen,
+    is_internal,
+    naming_of,
+    own_values,
+    placed,
+)
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import (
     Done,
@@ -50,8 +59,8 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.ledger import Entries, Ledger
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.mounts.migrations import KafkaMigrations, Mountings
-    from reconciler.providers.kafka.mounts.mount_ledger import Seal
+    from reconciler.providers.kafka.migrations import KafkaMigrations, Mountings
+    from reconciler.providers.kafka.mount_ledger import Seal
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import Binding
     from reconciler.resources.mirrors import SourceTopic
@@ -326,7 +335,7 @@ class KafkaProvider:
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - plans need none of it
-        from reconciler.providers.kafka.mounts.mounts import carried_out as left  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.mounts import carried_out as left  # noqa: PLC0415 - as above
 
         rest: list[ControlAction] = []
         for action in actions:
@@ -541,7 +550,7 @@ class KafkaProvider:
 
     @cached_property
     def _mountings(self) -> Mountings:
-        from reconciler.providers.kafka.mounts.migrations import Mountings  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.kafka.migrations import Mountings  # noqa: PLC0415 - only who mounts pays
 
         return Mountings(self._declared, self._edge, self._client, self._ledger)
 
@@ -573,7 +582,7 @@ class KafkaProvider:
             NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
         """
         from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster has none
-        from reconciler.providers.kafka.mounts.mount_ledger import SEALED, holding_seals  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.mount_ledger import SEALED, holding_seals  # noqa: PLC0415 - as above
 
         try:
             entries = self._ledger.read(*STATES, SEALED, OWNER, WORKSPACE)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UserError
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.metadata import TopicSeen, own_values
-from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, seal_key, seals_in
+from reconciler.providers.kafka.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
+from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, Place, newest_of, offsets_at, sizes_of
-from reconciler.providers.kafka.translate import Naming, is_internal
+from reconciler.providers.kafka.translate import Naming, TopicSeen, is_internal
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.links.links import KafkaLinks
-    from reconciler.providers.kafka.metadata import TopicSeen
 
 
 _LOOKS: Final = 2

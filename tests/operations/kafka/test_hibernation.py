@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.clusters.mounts import Underway
 from reconciler.providers.kafka.admin import configure
-from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
+from reconciler.providers.kafka.mounts import KafkaStorageMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import SITES, Site, read_all, unnumbered
@@ -197,7 +197,7 @@ def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
 # Killed between any two steps of a mount or unmount by jobs: the next apply goes on; nothing is lost or doubled.
 
 
-CLUSTER = "reconciler.providers.kafka.mounts.mounts"
+CLUSTER = "reconciler.providers.kafka.mounts"
 WRITING = "reconciler.embedded.mounts.archive"
 TAKING = "reconciler.embedded.mounts.archive"
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
-from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
+from reconciler.providers.kafka.mounts import KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after

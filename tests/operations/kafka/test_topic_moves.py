@@ -98,10 +98,10 @@ def unplaced(rows: object) -> list[dict[str, object]]:
     ("module", "name", "nth"),
     [
         ("reconciler.jobs.copy", "fill", 1),
-        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.begin", 1),
-        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.shut_out", 1),
-        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.switch_groups", 1),
-        ("reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.end", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.begin", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.shut_out", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.switch_groups", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1),
     ],
 )
 def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
@@ -119,7 +119,7 @@ def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site
     before = {file: file.read_text() for file in manifests.iterdir()}
     moves(site)
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts.topic_moves", "KafkaCopyMoves.shut_out", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.shut_out", 1, allow=allow)
     for file in manifests.iterdir():
         file.write_text(before[file]) if file in before else file.unlink()
     planned = site.plan().plan

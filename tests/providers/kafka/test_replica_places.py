@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from reconciler.providers.kafka.admin_requests import Moving, factor_of, target, under_way
-from reconciler.providers.kafka.metadata import TopicSeen
+from reconciler.providers.kafka.translate import TopicSeen
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b"}
 BARE = dict.fromkeys(RACKS)

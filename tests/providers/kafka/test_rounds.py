@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from reconciler.errors import LeaseError
-from reconciler.providers.kafka.patience import in_rounds
+from reconciler.providers.kafka.client import in_rounds
 
 
 class Brokers:

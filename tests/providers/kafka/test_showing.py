@@ -12,7 +12,7 @@ from reconciler.errors import RetryableError, StalePlanError
 from reconciler.planning.actions import Change, ControlAction
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingAction
-from reconciler.providers.kafka.metadata import OWN, ConfigSeen, TopicSeen
+from reconciler.providers.kafka.translate import OWN, ConfigSeen, TopicSeen
 from reconciler.providers.models import check_unmoved
 from reconciler.resources.address import Address
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS

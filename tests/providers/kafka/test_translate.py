@@ -11,7 +11,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.frame import KafkaBytes
 
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
-from reconciler.providers.kafka.metadata import ConfigSeen
+from reconciler.providers.kafka.translate import ConfigSeen
 
 TEXTS = st.text(max_size=5) | st.text(min_size=120, max_size=300)
 SMALL = st.integers(-1, 9)

@@ -45,8 +45,8 @@ from reconciler.resources.mirrors import (
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.seal import Seals
+    from reconciler.providers.kafka.translate import TopicSeen
     from reconciler.records.log import Bounds, TopicLog
 
 

@@ -35,7 +35,7 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
     taken_configs,
 )
-from reconciler.providers.kafka.mounts.mount_ledger import SEALED, seal_key
+from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from reconciler.lifecycles import MirrorStatus
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.translate import TopicSeen
 
 
 # Shutting copiers out: whoever holds one of these transactional ids commits nothing any more.

@@ -26,7 +26,7 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
 )
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.translate import bindings_of_topic, placed
+from reconciler.providers.kafka.translate import TopicSeen, bindings_of_topic, placed
 from reconciler.resources.acls import (
     EVERYONE,
     Binding,
@@ -49,7 +49,6 @@ from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_site import Site
-    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.offset_map import OffsetMap
 
 

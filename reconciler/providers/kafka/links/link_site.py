@@ -13,10 +13,10 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
 from reconciler.providers.kafka.ledger import REPLICAS, TOPIC, Ledger
 from reconciler.providers.kafka.links.link_states import States, states_of
-from reconciler.providers.kafka.mounts.mount_ledger import CONFIGS as SEAL
-from reconciler.providers.kafka.mounts.mount_ledger import SEALED, is_sealed, seals_in
+from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
+from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, seals_in
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
-from reconciler.providers.kafka.translate import Naming, is_internal
+from reconciler.providers.kafka.translate import ConfigSeen, Naming, TopicSeen, is_internal
 from reconciler.providers.protocol import Failed, Marked, Outcome
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace
@@ -26,7 +26,6 @@ from reconciler.resources.topic import Topic, TopicSpec
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen
     from reconciler.resources.inventory import Capabilities
 
 

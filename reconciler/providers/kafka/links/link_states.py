@@ -29,7 +29,7 @@ from reconciler.resources.mirrors import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.translate import TopicSeen
 
 
 CREATING: Final = "CREATING"

@@ -20,9 +20,9 @@ from reconciler.providers.kafka.links.link_states import (
     synced_keys,
     taken_configs,
 )
-from reconciler.providers.kafka.metadata import TopicSeen, own_values
 from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
+from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirror_link import is_never_made, takes_name
 from reconciler.resources.mirrors import (

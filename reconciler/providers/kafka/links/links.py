@@ -34,8 +34,8 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
     synced_keys,
 )
-from reconciler.providers.kafka.metadata import TopicSeen, own_values
 from reconciler.providers.kafka.offsets import bounds_of
+from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.models import declared_after, link_entry, link_seen, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, Outcome, go_on
 from reconciler.resources.acls import DENIED, rule_at

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.translate import TopicSeen
 
 
 _IDLE: Final = 16

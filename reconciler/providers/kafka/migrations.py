@@ -14,7 +14,7 @@ from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.admin import seen
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
-from reconciler.providers.kafka.mounts.mount_ledger import (
+from reconciler.providers.kafka.mount_ledger import (
     KINDS,
     SEALED,
     Seal,
@@ -23,8 +23,7 @@ from reconciler.providers.kafka.mounts.mount_ledger import (
     places_in,
     seals_in,
 )
-from reconciler.providers.kafka.mounts.mounts import KafkaStorageMoves
-from reconciler.providers.kafka.mounts.topic_moves import KafkaCopyMoves
+from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals, refusal
 from reconciler.providers.migration_views import (
     detached_in,

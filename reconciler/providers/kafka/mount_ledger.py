@@ -14,7 +14,7 @@ from reconciler.providers.protocol import MountJob
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Entries, Key, Value
-    from reconciler.providers.kafka.metadata import TopicSeen
+    from reconciler.providers.kafka.translate import TopicSeen
 
 
 MOUNTING: Final = "mounting"
