@@ -44,8 +44,7 @@ from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.embedded.tiered.remote_tier import RemoteTier, create_storage
-from reconciler.embedded.tiered.topic_deletion import finish_deletions
-from reconciler.embedded.tiered.turn_off import finish_disablings
+from reconciler.embedded.tiered.topic_deletion import finish_deletions, finish_disablings
 from reconciler.objectstore.base import ObjectStore, refuse_key
 
 if TYPE_CHECKING:

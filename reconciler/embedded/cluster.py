@@ -16,12 +16,11 @@ from reconciler.records.log import Isolation, LostOffsets, isolation_of
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.sweep import Swept
-    from reconciler.embedded.clients.append_sink import EmbeddedAppends
     from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
     from reconciler.embedded.clients.producer import Producer, SequencedProducer
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.topic_sink import EmbeddedSink
-    from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.clients.transactional_producer import EmbeddedAppends, TransactionalProducer
     from reconciler.embedded.link_side import Linking
     from reconciler.embedded.maintenance.passes import Upkeep
     from reconciler.embedded.mounts.mounts import Mounts
@@ -257,7 +256,7 @@ class EmbeddedCluster(Admin):
             NotAuthorizedError: It may not be written to.
             UserError: It does not exist, is a mirror, or takes no records now.
         """
-        from reconciler.embedded.clients.append_sink import EmbeddedAppends
+        from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
         return EmbeddedAppends.of(self.context, full_name)
 

@@ -19,13 +19,12 @@ from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
 from reconciler.embedded.tiered.cache import ChunkCache, cache_levels, taken_of_caches
 from reconciler.embedded.tiered.usage import CountingStore
-from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.metrics import Measured, Metric, counted, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
-from reconciler.providers.embedded.measures import report_of
+from reconciler.providers.embedded.measures import report_of, vitals_of
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.embedded import vitals as embedded_vitals
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import fields_of
+from reconciler.providers.embedded import measures as embedded_vitals
 from reconciler.providers.kafka import vitals as kafka_vitals
 from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
 from reconciler.providers.registry import open_provider

@@ -267,7 +267,7 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
     return finished
 
 
-# Ids of appends that many tasks stage (`append_sink`): one for each stream into a topic, and one for each other write.
+# Ids of appends that many tasks stage (`EmbeddedAppends`): one for each stream into a topic, one for each other write.
 
 
 _APPENDS: Final = "topic-log-"

@@ -76,10 +76,10 @@ from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage,
 from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, status_of
 
 if TYPE_CHECKING:
-    from reconciler.embedded.clients.append_sink import EmbeddedAppends
     from reconciler.embedded.clients.group_admin import Groups
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.topic_sink import EmbeddedSink
+    from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.embedded.links import EmbeddedLinks
     from reconciler.providers.embedded.maintenance import OneTopic
@@ -448,8 +448,7 @@ class EmbeddedProvider:
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
         from reconciler.embedded.tiered.cache import cache_levels  # noqa: PLC0415 - only who measures pays
-        from reconciler.embedded.vitals import vitals_of  # noqa: PLC0415 - as above
-        from reconciler.providers.embedded.measures import report_of  # noqa: PLC0415 - as above
+        from reconciler.providers.embedded.measures import report_of, vitals_of  # noqa: PLC0415 - as above
 
         cluster = self._cluster()
         found, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote

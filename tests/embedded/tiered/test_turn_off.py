@@ -18,7 +18,7 @@ from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, cre
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
-from reconciler.embedded.tiered.turn_off import finish_disablings
+from reconciler.embedded.tiered.topic_deletion import finish_disablings
 from reconciler.errors import UserError
 from reconciler.lifecycles import TIERING, TieringState
 from reconciler.objectstore.memory import MemoryStore

@@ -42,7 +42,7 @@ from reconciler.embedded.tiered.manifest import (
 )
 from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.embedded.tiered.turn_off import _Disabling
+from reconciler.embedded.tiered.topic_deletion import _Disabling
 from reconciler.embedded.tiered.upload import Upload, Uploaded, to_upload
 from reconciler.errors import RetryableError, UserError
 from reconciler.lifecycles import TieringState
