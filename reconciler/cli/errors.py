@@ -1,11 +1,12 @@
-"""Errors as text on standard error, and the exit code."""
+"""Errors as text on standard error, the exit code, and what is behind the likeliest ones."""
 
 from __future__ import annotations
 
 import re
 import sys
 import traceback
-from typing import Final
+from textwrap import fill
+from typing import Final, NamedTuple
 
 from typer import TyperException
 
@@ -135,8 +136,6 @@ def _say(screen: Screen, word: str, message: str, hint: str, code: str | None = 
 
 
 def _code_of(message: str) -> str | None:
-    from reconciler.cli.explanations import explanation_of  # only errors pay for it
-
     found = explanation_of(message)
     return None if found is None else found.code
 
@@ -147,3 +146,273 @@ def _first(word: str, message: str) -> Line:
 
 def _rest(message: str) -> list[Line]:
     return [line("  ", part) for part in message.split("\n")[1:]]
+
+
+# What is behind the likeliest errors: `reconciler explain E012` prints it, and each such error names its code.
+
+
+class Explanation(NamedTuple):
+    """One error: its code, how its message reads, and what to know about it."""
+
+    code: str
+    message: str
+    """Regular expression; the message of an error has it somewhere."""
+    title: str
+    text: str
+
+
+EXPLANATIONS: Final = (
+    Explanation(
+        "E001",
+        r"there is no reconciler\.yaml in",
+        "No workspace here",
+        "Commands look for `reconciler.yaml` in this folder, then in each folder above it. None was "
+        "found. Change into the workspace, name it with `--workspace DIR`, or begin one with `reconciler "
+        "init DIR`.",
+    ),
+    Explanation(
+        "E002",
+        r"the lease is held by",
+        "Another run is applying",
+        "One run at a time may change what a workspace declares. The message says who holds the lease "
+        "and since when. A run that is alive renews its lease every 15 seconds. A dead one's ends after "
+        "90 seconds, and a waiting apply takes over by itself. `--lock-timeout 10m` waits longer. To "
+        "free the lease of a run that you know is dead: `reconciler state unlock RUN`. What that run had "
+        "begun is looked up and finished by the next apply.",
+    ),
+    Explanation(
+        "E003",
+        r"the lease was taken over by|the lease could not be renewed|the lease is lost",
+        "This run lost its lease",
+        "The run could not write its state for a minute, or another run took over. It has stopped, and "
+        "nothing that it wrote since then counts. No work is lost: run `reconciler apply` again. It "
+        "reads the journal, looks at the clusters, and does what is missing. If this happens often, the "
+        "store of the state is slow or out of reach.",
+    ),
+    Explanation(
+        "E004",
+        r"no longer matches the plan that was approved",
+        "The saved plan is out of date",
+        "`apply FILE` plans again and does the same or less. Here it would do more, or something else, "
+        "so it did nothing. The lines above name what differs. Save a new plan with `reconciler plan "
+        "--out FILE` and have it approved.",
+    ),
+    Explanation(
+        "E005",
+        r"\bblocked$",
+        "A guard blocks the plan",
+        "Deletes of what holds records, data loss, more deletes than `guards.maxDeletes`, and broken "
+        "rules are not done unless they are allowed. Nothing at all was done. Either take the change "
+        "back, or allow it:\n"
+        "  once, on the command line:  --allow VERB:ADDRESS, as the last line of the plan writes it\n"
+        "  reviewed and with an end:   guards.allow in reconciler.yaml",
+    ),
+    Explanation(
+        "E006",
+        r"is recorded, but nothing is at",
+        "A cluster that was there is gone",
+        "The state says that this cluster existed, and its folder or bucket is empty now. It is not "
+        "created again, for that would hide a loss. Check that the disk is mounted and the location in "
+        "the manifest is right. If the cluster is gone for good: take it and all on it out of the files, "
+        "and apply. That only forgets them.",
+    ),
+    Explanation(
+        "E007",
+        r"is cluster .*, not |should be .*, but .* answers|cluster .* was .* when it was recorded",
+        "Another cluster answers",
+        "The cluster at this address has another id than the one that is declared or recorded. Nothing "
+        "was changed. Look at `bootstrapServers` or `root`: they may name another environment. If the "
+        "cluster was really replaced: take it out of the files, apply, declare it again, apply.",
+    ),
+    Explanation(
+        "E008",
+        r"refuses connections|does not answer in time|broker .* cannot be reached|no such host is known here",
+        "No broker answers",
+        "None of `bootstrapServers` could be reached, or they name brokers that cannot be reached from "
+        "here. Test the network: `nc -vz HOST PORT`. Where the first broker answers and others do not, "
+        "look at their `advertised.listeners`. To plan without this cluster: `--exclude '*/NAME/*'`.",
+    ),
+    Explanation(
+        "E009",
+        r"is a listener with(out)? |closes connections without login",
+        "The listener and the manifest disagree",
+        "The port speaks TLS or SASL and the manifest does not, or the other way round. Each listener of "
+        "a broker has one protocol. Set `spec.kafka.security.protocol` to that of the port, or name "
+        "another port.",
+    ),
+    Explanation(
+        "E010",
+        r"is not trusted:",
+        "The broker's certificate is not trusted",
+        "The certificate is not signed by an authority that this machine knows, has expired, or names "
+        "another host. Give the authority's certificate as `spec.kafka.security.caFile`, in PEM. Look at "
+        "what the broker shows: `openssl s_client -connect HOST:PORT -showcerts`.",
+    ),
+    Explanation(
+        "E011",
+        r"the principal of reconciler may not",
+        "The principal lacks a right",
+        "The message names the right and the resource. A plan needs DESCRIBE and DESCRIBE_CONFIGS on the "
+        "topics and on the cluster. An apply also needs what it does: CREATE, ALTER, ALTER_CONFIGS, "
+        "DELETE. A topic that the principal cannot see is never created, changed or forgotten.",
+    ),
+    Explanation(
+        "E012",
+        r"does not allow the reference",
+        "A secret that manifests may not name",
+        "Manifests name secrets by reference, and `spec.references.allow` in `reconciler.yaml` says "
+        "which names they may use; by default `env:RECONCILER_*`. In a pull request the list of the base "
+        "branch counts, so that a change cannot send your secrets elsewhere. Add the name there first, "
+        "on the base branch.",
+    ),
+    Explanation(
+        "E013",
+        r"the environment variable .* is not set|the secret .* is empty",
+        "A secret is missing",
+        "A manifest reads a secret from an environment variable that is not set here. Export it, or map "
+        "it into the job of the pipeline. Pull requests of forks get no secrets: validate those, and "
+        "plan after a review.",
+    ),
+    Explanation(
+        "E014",
+        r"the secret of .* would go to|which the base of this pull request does not know",
+        "A pull request sends a secret to a new address",
+        "The pull request changes where a secret would be sent. Nothing was sent. Review the address, "
+        "then allow it in the pipeline with `--allow connect:cluster/NAME`.",
+    ),
+    Explanation(
+        "E015",
+        r"namespace .* does not exist|is neither declared nor on cluster",
+        "The namespace does not exist",
+        "A namespace is not created because a topic names it; a typing error would make a second one. "
+        "Declare it with `kind: Namespace`, or correct `metadata.namespace`. Levels above it are created "
+        "with it.",
+    ),
+    Explanation(
+        "E016",
+        r"would be fewer",
+        "Partitions cannot be taken away",
+        "No platform takes partitions from a topic, since records lie in them. Set the number back. On "
+        "Kafka a topic of another name can have fewer: declare it with `movedFrom` naming the old one, "
+        "and the plan copies the records.",
+    ),
+    Explanation(
+        "E017",
+        r"lockfile\.json is gone",
+        "The state is lost",
+        "`lockfile.json` is missing while other files of the state are there. To begin with an empty state "
+        "would forget what you own, so nothing is done. Restore the file from a version of the bucket, or rebuild it "
+        "from the files beside it: `reconciler state repair`. It shows what it would do before it writes.",
+    ),
+    Explanation(
+        "E018",
+        r"is damaged: its sha256|lockfile\.json cannot be read",
+        "A file of the state is damaged",
+        "A file of the state is not what was written. Nothing was changed. Restore it from a version of "
+        "the bucket, or let `reconciler state repair` rebuild what it can from the journals of the runs.",
+    ),
+    Explanation(
+        "E019",
+        r"was written by a newer version|of a newer format",
+        "A newer version was here",
+        "A newer version of reconciler has written this file. This one does not guess what it means. Use "
+        "the same version everywhere: in pipelines, pin it.",
+    ),
+    Explanation(
+        "E020",
+        r": access denied",
+        "The bucket refuses these credentials",
+        "The credentials are valid and lack a right. The hint names it. The state needs reading, writing "
+        "and listing below its prefix; embedded clusters need deleting, too. `aws sts "
+        "get-caller-identity` shows who you are.",
+    ),
+    Explanation(
+        "E021",
+        r"there is no such bucket",
+        "The bucket does not exist",
+        "Reconciler never creates a bucket. Create it, correct its name, or correct `endpoint` and `region`.",
+    ),
+    Explanation(
+        "E022",
+        r"no credentials were found|the credentials are not accepted|the credentials have expired",
+        "No valid credentials for the bucket",
+        "Credentials come from the places that AWS's tools use: environment variables, the profile, the "
+        "role of the machine. Log in again, or set them. What was acknowledged before is not lost.",
+    ),
+    Explanation(
+        "E023",
+        r"does not keep the promises a state needs",
+        "The store cannot hold a state",
+        "A state needs writes that fail when the object has changed. This store ignores that condition, "
+        "so two runs could overwrite each other. Use S3 or a store with conditional writes, or a local "
+        "file system with locks.",
+    ),
+    Explanation(
+        "E024",
+        r"PySpark is not installed|which needs Java",
+        "Data jobs need Spark",
+        "Mirrors, copies and archives of records run on Spark, which needs PySpark and a Java runtime, "
+        "17 or newer. Install them with `pip install 'stream-reconciler[spark]'`; from a checkout: `pip "
+        "install '.[spark]'`. Plans without such jobs need neither. `reconciler apply --detach` does all "
+        "but the jobs.",
+    ),
+    Explanation(
+        "E025",
+        r"only its link writes to it",
+        "A mirror takes no records",
+        "A mirror is kept equal to its source, so only its link may write to it. Produce to the source. "
+        "When the source is lost: `reconciler mirror failover ADDRESS`, and it takes records at once.",
+    ),
+    Explanation(
+        "E026",
+        r"cannot be reversed",
+        "This mirror cannot swap roles",
+        "Roles are swapped over a link with `mode: bidirectional` and without a prefix, between clusters of one "
+        "platform. Else promote the mirror or fail it over, and declare a link the other way.",
+    ),
+    Explanation(
+        "E027",
+        r"takes and gives no records: migration",
+        "The topic is being mounted or unmounted",
+        "While a topic is attached or detached it takes and gives no records. `reconciler mount status` "
+        "says how far it is, and what may be asked of it. Where the process died, `reconciler run "
+        "--once` continues it.",
+    ),
+    Explanation(
+        "E028",
+        r"actions are in doubt since the last run|is under way since the last run",
+        "An earlier run left something open",
+        "A run ended before it knew how an action had ended. Before anything else is done, the next run "
+        "looks at the clusters to find out. Here it could not. The hint says what is missing, and how to "
+        "continue.",
+    ),
+    Explanation(
+        "E029",
+        r"there is no terminal to confirm on",
+        "There is no terminal to confirm on",
+        "`apply` asks before it changes anything, and there is no terminal. In scripts and pipelines "
+        "write `--yes`; guards still block what is dangerous.",
+    ),
+    Explanation(
+        "E030",
+        r"needs .*, not installed here|its client is not installed",
+        "An extra is not installed",
+        "Kafka, Spark and other parts are extras of the package, so that small installations stay small. "
+        "The hint names the one that is missing.",
+    ),
+)
+"""The likeliest errors. A code keeps its meaning for ever."""
+
+CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
+"""What `reconciler explain` takes for a code; no address looks like it."""
+
+
+def wrapped(text: str) -> str:
+    """Return a text in lines of at most 100 characters; what is indented keeps its line."""
+    return "\n".join(each if each.startswith(" ") else fill(each, 100) for each in text.split("\n"))
+
+
+def explanation_of(message: str) -> Explanation | None:
+    """Return the explanation of an error by its message; `None` where there is none."""
+    first = message.split("\n", 1)[0]
+    return next((each for each in EXPLANATIONS if re.search(each.message, first)), None)

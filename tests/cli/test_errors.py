@@ -15,8 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import errors
-from reconciler.cli.errors import exit_code_of
-from reconciler.cli.explanations import EXPLANATIONS, Explanation, explanation_of
+from reconciler.cli.errors import EXPLANATIONS, Explanation, exit_code_of, explanation_of
 from reconciler.cli.main import main
 from reconciler.errors import UserError
 from reconciler.manifests.positions import ManifestError, Problem, excerpt_of

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 from reconciler import errors
 from reconciler.cli.commands.manual import EXIT_CODES
-from reconciler.cli.explanations import EXPLANATIONS
+from reconciler.cli.errors import EXPLANATIONS
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus

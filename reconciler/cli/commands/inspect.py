@@ -81,7 +81,7 @@ def explain_command(
     form: TextOrJson = "text",
 ) -> None:
     """Say where each value of a resource comes from and why an action is planned, or what is behind an error."""
-    from reconciler.cli.explanations import CODE
+    from reconciler.cli.errors import CODE
 
     if CODE.fullmatch(address):
         _explain_code(address.upper(), form)
@@ -95,7 +95,7 @@ def explain_command(
 
 
 def _explain_code(code: str, form: str) -> None:
-    from reconciler.cli.explanations import EXPLANATIONS, wrapped
+    from reconciler.cli.errors import EXPLANATIONS, wrapped
 
     found = next((each for each in EXPLANATIONS if each.code == code), None)
     if found is None:
