@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.forges.github import comment_of, issue_of, login_of, request_of, standing
+from reconciler.forges.github import SharedApi, comment_of, issue_of, login_of, request_of, standing
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.protocol import (
     Approval,
@@ -29,7 +29,7 @@ _AT_ONCE: Final = 50
 _GONE: Final = 404
 
 
-class Gitea:
+class Gitea(SharedApi):
     """A repository on a Gitea or Forgejo.
 
     A comment is ours if its author is the user that `GET /user` names; the token of a workflow may ask that, too. There
@@ -43,9 +43,7 @@ class Gitea:
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
         """Connect to nothing yet."""
         headers = {"Authorization": f"token {settings.token}", "Accept": "application/json"}
-        self._api = Api(settings, headers, _ADVICE, now_ms)
-        self._repository = f"/repos/{quote(settings.repository)}"
-        self._issues = f"{self._repository}/issues"
+        super().__init__(Api(settings, headers, _ADVICE, now_ms), settings.repository)
         self._labels = f"{self._repository}/labels"
 
     def size(self, text: str) -> int:
@@ -60,21 +58,6 @@ class Gitea:
         me = self._api.get("/user", "see whose token this is").item()["id"]
         own = (comment_of(each) for each in found if (each.get("user") or {}).get("id") == me)
         return sorted(own, key=lambda each: each.id)
-
-    def post_comment(self, number: int, body: str) -> Comment:
-        """Write a new comment."""
-        path = f"{self._issues}/{number}/comments"
-        return comment_of(self._api.send("POST", path, "post a comment", body={"body": body}).item())
-
-    def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
-        """Give a comment another text; `None`: it is not there any more."""
-        path = f"{self._issues}/comments/{comment.id}"
-        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
-        return None if answer.status == _GONE else comment_of(answer.item())
-
-    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
-        """Delete a comment; that it is gone already is no error."""
-        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
         """Fold its text away."""
@@ -106,10 +89,6 @@ class Gitea:
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
         return None if answer.status == _GONE else issue_of(answer.item())
 
-    def pull_request(self, number: int) -> PullRequest:
-        """Return a pull request."""
-        return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
-
     def merged_with(self, commit: str) -> list[int]:
         """Return the number of the merged pull request that brought a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
@@ -128,10 +107,6 @@ class Gitea:
             for each in found
             if each.get("official")
         ]
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._api.close()
 
     def _comments(self, number: int) -> Iterator[dict[str, Any]]:
         return self._rows(f"{self._issues}/{number}/comments?", "list the comments")

@@ -53,7 +53,40 @@ _MINIMIZE: Final = (
 )
 
 
-class GitHub:
+class SharedApi:
+    """What the REST APIs of GitHub and Gitea have in common."""
+
+    def __init__(self, api: Api, repository: str) -> None:
+        """Connect to nothing yet."""
+        self._api = api
+        self._repository = f"/repos/{quote(repository)}"
+        self._issues = f"{self._repository}/issues"
+
+    def post_comment(self, number: int, body: str) -> Comment:
+        """Write a new comment."""
+        path = f"{self._issues}/{number}/comments"
+        return comment_of(self._api.send("POST", path, "post a comment", body={"body": body}).item())
+
+    def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
+        """Give a comment another text; `None`: it is not there any more."""
+        path = f"{self._issues}/comments/{comment.id}"
+        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
+        return None if answer.status == _GONE else comment_of(answer.item())
+
+    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
+        """Delete a comment; that it is gone already is no error."""
+        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request."""
+        return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+
+class GitHub(SharedApi):
     """A repository on github.com or a GitHub Enterprise Server.
 
     The token of a workflow cannot ask who it is (`GET /user`), and its name is not the same everywhere. GraphQL says of
@@ -72,11 +105,9 @@ class GitHub:
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": "2022-11-28",
         }
-        self._api = Api(settings, headers, _ADVICE, now_ms)
+        super().__init__(Api(settings, headers, _ADVICE, now_ms), settings.repository)
         # https://api.github.com/graphql, https://github.example.com/api/graphql
         self._graphql = f"{settings.api.removesuffix('/v3')}/graphql"
-        self._repository = f"/repos/{quote(settings.repository)}"
-        self._issues = f"{self._repository}/issues"
 
     def size(self, text: str) -> int:
         """Return the characters."""
@@ -87,22 +118,6 @@ class GitHub:
         found = [each for each in self._comments(number) if is_wanted(each.body)]
         own = self._own_and_shown([each.node for each in found])
         return sorted((each for each in found if each.node in own), key=lambda each: each.id)
-
-    def post_comment(self, number: int, body: str) -> Comment:
-        """Write a new comment."""
-        return _comment(
-            self._api.send("POST", f"{self._issues}/{number}/comments", "post a comment", body={"body": body})
-        )
-
-    def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
-        """Give a comment another text; `None`: it is not there any more."""
-        path = f"{self._issues}/comments/{comment.id}"
-        answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(404,))
-        return None if answer.status == _GONE else _comment(answer)
-
-    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
-        """Delete a comment; that it is gone already is no error."""
-        self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
     def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Hide a comment as outdated."""
@@ -131,10 +146,6 @@ class GitHub:
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
         return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
 
-    def pull_request(self, number: int) -> PullRequest:
-        """Return a pull request."""
-        return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())
-
     def merged_with(self, commit: str) -> list[int]:
         """Return the numbers of the merged pull requests that brought a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
@@ -155,10 +166,6 @@ class GitHub:
         path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
         answer = self._api.get(path, "see who may write", accepts=(_GONE,))
         return answer.status != _GONE and answer.part("permission") in {"admin", "write"}
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._api.close()
 
     def _comments(self, number: int) -> Iterator[Comment]:
         path = f"{self._issues}/{number}/comments?per_page={_AT_ONCE}"
@@ -254,7 +261,3 @@ def issue_of(found: Mapping[str, Any]) -> Issue:
         str(found.get("html_url") or ""),
         str(found.get("node_id") or ""),
     )
-
-
-def _comment(answer: Answer) -> Comment:
-    return comment_of(answer.item())
