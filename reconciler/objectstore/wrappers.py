@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from reconciler.errors import BrokenInvariantError, MendFirstError, ReconcilerError, StoreRefusedError
 from reconciler.objectstore.register import KeepsVersions
-from reconciler.runtime.effects import is_noted, ms_since, note, now
+from reconciler.runtime.effects import ms_since, note, now
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
@@ -218,7 +218,7 @@ LOGGER: Final = logging.getLogger("reconciler.objectstore")
 
 def noted(store: ObjectStore) -> ObjectStore:
     """Return a store as it is where nobody listens, else one that notes every request."""
-    return NotedStore(store) if is_noted(LOGGER) else store
+    return NotedStore(store) if LOGGER.isEnabledFor(logging.DEBUG) else store
 
 
 def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any = None, **kwargs: Any) -> None:

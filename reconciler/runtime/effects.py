@@ -70,11 +70,6 @@ def this_process() -> str:
 now = perf_counter
 
 
-def is_noted(logger: logging.Logger) -> bool:
-    """Tell whether anybody listens."""
-    return logger.isEnabledFor(logging.DEBUG)
-
-
 def note(logger: logging.Logger, message: str, /, **facts: object) -> None:
     """Note that something happened, and the facts of it."""
     if logger.isEnabledFor(logging.DEBUG):

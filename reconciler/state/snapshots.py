@@ -93,15 +93,13 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     return replace(found, lockfile=lockfile)
 
 
-def read_serial(
-    store: ObjectStore, serial: int, *, owner: Owner | None = None, current: Snapshot | None = None
-) -> Snapshot:
+def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
     """Return the state as it was committed under `serial`; `current` is the state as it is, where that was read.
 
     Raises:
         UserError: It is not kept, or damaged.
     """
-    current = current or read_snapshot(store, owner=owner)
+    current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
         return current
     rows = history(store)

@@ -17,7 +17,7 @@ from reconciler.embedded.check.check_owners import look_at_owners
 from reconciler.embedded.check.check_partitions import Looked, PartitionCheck, Topics, unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
-from reconciler.embedded.check.stored import IMMUTABLE, Contents, Headless, Heads, Stored, list_store
+from reconciler.embedded.check.stored import Contents, Headless, Heads, Stored, list_store
 from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.tiered.remote_tier import check_storage
@@ -178,7 +178,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         committed = look.groups(checked, ends)
         look.transactions(checked)
     checked.add(_of_foreign(contents))
-    found = unnamed_findings(store, stored, IMMUTABLE, look.headless(committed))
+    found = unnamed_findings(store, stored, look.headless(committed))
     checked.add(each for each in list(found) if checked.is_sure or each.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_order)
     return checked

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from reconciler.embedded.check.check_owners import judge_source, judge_writer
 from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.check.stored import IMMUTABLE, Heads, Stored
 from reconciler.embedded.keys import index_key, partition_of_head
 from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.head import Head, head_as_kept, head_register
@@ -27,7 +28,6 @@ from reconciler.records.log import Digest, OffsetRange
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.check.stored import Heads, Stored
     from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import Listed, ObjectStore
 
@@ -346,9 +346,7 @@ class _Folder:
     oldest_ms: int
 
 
-def unnamed_findings(
-    store: ObjectStore, stored: Stored, prefixes: Sequence[str], heads: Heads | None
-) -> Iterator[CheckFinding]:
+def unnamed_findings(store: ObjectStore, stored: Stored, heads: Heads | None) -> Iterator[CheckFinding]:
     """Yield one finding for each folder with objects that no process names: lists again only where there are any.
 
     What is left of partitions that have no head is told apart, where topics are known.
@@ -357,7 +355,7 @@ def unnamed_findings(
         return
     now_ms = store.clock_ms()
     folders: dict[str, _Folder] = {}
-    for prefix in prefixes:
+    for prefix in IMMUTABLE:
         for listed in stored.unnamed(store.list(prefix)):
             if heads is None or not heads.take(listed):
                 _count(folders, listed)
