@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.check.sweep import Swept
     from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
     from reconciler.embedded.clients.producer import Producer, SequencedProducer
-    from reconciler.embedded.clients.topic_log import EmbeddedLog
-    from reconciler.embedded.clients.topic_sink import EmbeddedSink
+    from reconciler.embedded.clients.topic_log import EmbeddedLog, EmbeddedSink
     from reconciler.embedded.clients.transactional_producer import EmbeddedAppends, TransactionalProducer
     from reconciler.embedded.link_side import Linking
     from reconciler.embedded.maintenance.passes import Upkeep
@@ -321,7 +320,7 @@ class EmbeddedCluster(Admin):
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
-        from reconciler.embedded.clients.topic_sink import EmbeddedSink
+        from reconciler.embedded.clients.topic_log import EmbeddedSink
         from reconciler.embedded.segments.admission import rules_of
         from reconciler.embedded.segments.gate import Gate, writer_of
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from reconciler.embedded.clients import topic_sink
+from reconciler.embedded.clients import topic_log
 from reconciler.embedded.segments import head
 from reconciler.jobs import stage
 from reconciler.jobs.verify import verify
@@ -34,7 +34,7 @@ _HOWS: tuple[Literal["dies before", "dies after", "refused", "no answer"], ...] 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The n-th write is the same one every time."""
-    for module in (threads, head, topic_sink, stage):
+    for module in (threads, head, topic_log, stage):
         monkeypatch.setattr(module, "ThreadPoolExecutor", Inline)
 
 

@@ -19,7 +19,7 @@ from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing,
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, topic_with_id
 from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, Gained, Producer, route, written
 from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
-from reconciler.embedded.clients.topic_sink import staged_parts
+from reconciler.embedded.clients.topic_log import staged_parts
 from reconciler.embedded.clients.transactions import (
     Batch,
     Offsets,

@@ -77,8 +77,7 @@ from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, st
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.group_admin import Groups
-    from reconciler.embedded.clients.topic_log import EmbeddedLog
-    from reconciler.embedded.clients.topic_sink import EmbeddedSink
+    from reconciler.embedded.clients.topic_log import EmbeddedLog, EmbeddedSink
     from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.embedded.links import EmbeddedLinks

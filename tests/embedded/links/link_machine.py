@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
 from reconciler.embedded.catalog.tables import topic_named
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Severity
-from reconciler.embedded.clients import topic_sink
+from reconciler.embedded.clients import topic_log
 from reconciler.embedded.link_side import Linking
 from reconciler.embedded.segments import gate
 from reconciler.embedded.segments.gate import Gate, writer_of
@@ -54,7 +54,7 @@ EVERYTHING = OffsetRange(0, 1 << 40)
 def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the n-th write be the same one every time."""
     without_threads(monkeypatch)
-    monkeypatch.setattr(topic_sink, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(topic_log, "ThreadPoolExecutor", Inline)
 
 
 def again(linked: Linked) -> Linked:
@@ -800,7 +800,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "the source is shut after the copy": Broken("append", ((Driver, "_synchronize", _joins_late),)),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_over", _forgets),)),
     "a mirror opens though its source was rescued": Broken("west rescued", ((transitions, "check_shut", _nothing),)),
-    "what was looked at long ago is published": Broken("late copy", ((topic_sink, "check_current", _nothing),)),
+    "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_copied", _all_fetched),)),
     "a first append is refused after it is there": Broken("first append", ((Gate, "_confirm", _confirms_nothing),)),
 }

@@ -20,7 +20,7 @@ from tests.embedded.samples import NOW, cluster_in, numbered, read
 from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
-    from reconciler.embedded.clients.topic_sink import EmbeddedSink
+    from reconciler.embedded.clients.topic_log import EmbeddedSink
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
 
