@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.structure.imports import depth, folders_of, median_lines, modules
 
-MOST_MODULES: Final = 382
-"""340 after the merge of November 2026, and room for what came since: raise it for new features only."""
+MOST_MODULES: Final = 363
+"""As many as there are: raise it for new features only."""
 LEAST_MEDIAN_LINES: Final = 150
 SMALL_LINES: Final = 60
 DEEPEST_FOLDER: Final = 2

@@ -13,14 +13,13 @@ from reconciler.cli.console import are_one, err, out
 from reconciler.cli.environment import speaks
 from reconciler.cli.options import AnyForm, AtForge, ByState, Chosen, Files, Place, Report, TextOrJson, bundled, seconds
 from reconciler.cli.present import blocked_above, present, raise_verdict
-from reconciler.cli.show import Doing, carry_out
+from reconciler.cli.show import Doing, Phases, carry_out
 from reconciler.cli.text.lines import line
 from reconciler.errors import BlockedError, UsageError, UserError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
-    from reconciler.cli.phases import Phases
     from reconciler.operations.apply import Applied, Hooks
     from reconciler.operations.drift import Drifted
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
@@ -55,9 +54,8 @@ def plan_command(
     from reconciler.cli.output_files import checked_output
 
     invocation = place.invocation()
-    from reconciler.cli.phases import phases
     from reconciler.cli.reports import plan_outcome, reports
-    from reconciler.cli.show import show_planned, warn_about
+    from reconciler.cli.show import phases, show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
     def found() -> Planned:
@@ -237,9 +235,8 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import checked_output
-    from reconciler.cli.phases import phases
     from reconciler.cli.reports import DriftReport, drift_outcome, reports
-    from reconciler.cli.show import show_drifted, warn_about_drift
+    from reconciler.cli.show import phases, show_drifted, warn_about_drift
     from reconciler.operations.drift import drift
 
     invocation = place.invocation()
