@@ -108,10 +108,11 @@ def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
             out().write_bytes(junit(found))
         case "sarif":
             from reconciler.cli.git import prefix_of
-            from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.sarif import SarifDocument
             from reconciler.operations.manifest_files import folder_of
 
-            out().write_bytes(sarif_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
+            out().write_bytes(document_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
         case "html":
             from reconciler.cli.html.state_report import remarks_report
             from reconciler.cli.present import show_page

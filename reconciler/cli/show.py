@@ -110,11 +110,12 @@ def show_planned(planned: Planned, form: Form) -> None:
             screen.write_bytes(junit(plan_remarks(planned.plan)))
         case "sarif":
             from reconciler.cli.git import prefix_of
-            from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.remarks import plan_remarks
 
             screen.write_bytes(
-                sarif_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
+                document_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
             )
         case _:
             assert_never(form)
@@ -204,11 +205,12 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
             screen.write_bytes(drift_junit(drifted))
         case "sarif":
             from reconciler.cli.git import prefix_of
-            from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+            from reconciler.cli.json.base import document_bytes
+            from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.drift_text import drift_remarks
 
             prefix = prefix_of(drifted.planned.folder, os.environ)
-            screen.write_bytes(sarif_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))
+            screen.write_bytes(document_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))
         case _:
             assert_never(form)
 

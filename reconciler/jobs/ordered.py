@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed
+from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed, mask
 from reconciler.jobs.comparison import (
     LEFT,
     RIGHT,
@@ -180,10 +180,10 @@ class _Missing:
         if not records.num_rows:
             return
         offsets = records.column("offset").to_numpy()
-        has_key = _mask(records.column("key").is_valid())
+        has_key = mask(records.column("key").is_valid())
         is_gone = has_key & (offsets < self.compacted_to)
         self._miss(offsets[~is_gone])
-        is_tombstone = _mask(records.column("value").is_null())
+        is_tombstone = mask(records.column("value").is_null())
         self.found += int((is_gone & is_tombstone).sum())
         is_sought = is_gone & ~is_tombstone
         if is_sought.any():
@@ -208,7 +208,7 @@ class _Missing:
         wanted.add_hashes(high, low, offsets)
         for batch in self._from(int(offsets.min()) + 1):
             has_key = batch.column("key").is_valid()
-            keyed = batch.column("offset").to_numpy()[_mask(has_key)]
+            keyed = batch.column("offset").to_numpy()[mask(has_key)]
             if len(keyed):
                 both = hashed(batch.column("key").filter(has_key))
                 is_wanted = wanted.of_hashes(*both) >= 0
@@ -274,11 +274,6 @@ def _only(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> pa.RecordBatch:
 
 def _earliest(*offsets: int | None) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
-
-
-def _mask(column: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
-    return found
 
 
 # A copy that numbers its records anew, read by the offsets of its source: so both are compared offset by offset.

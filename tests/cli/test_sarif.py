@@ -15,7 +15,8 @@ import jsonschema
 import pytest
 
 from reconciler.cli.json import sarif as sarif_module
-from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument, sarif_bytes
+from reconciler.cli.json.base import document_bytes
+from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument
 from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
 from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.operations.drift import Drifted, DriftItem
@@ -37,7 +38,7 @@ def tree(body: bytes) -> ET.Element:
 
 
 def results(plan: Plan, prefix: str = "") -> list[dict[str, Any]]:
-    printed = json.loads(sarif_bytes(SarifDocument.of(plan_remarks(plan), prefix)))
+    printed = json.loads(document_bytes(SarifDocument.of(plan_remarks(plan), prefix)))
     SCHEMA.validate(printed)
     found: list[dict[str, Any]] = printed["runs"][0]["results"]
     return found
@@ -163,7 +164,7 @@ def test_a_hostile_name_is_text_in_a_result_and_no_link(name: str) -> None:
 def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RESULTS == 25_000
     monkeypatch.setattr(sarif_module, "MOST_RESULTS", 1)
-    printed = json.loads(sarif_bytes(SarifDocument.of(plan_remarks(sample_plans.many(300)))))
+    printed = json.loads(document_bytes(SarifDocument.of(plan_remarks(sample_plans.many(300)))))
     SCHEMA.validate(printed)
     (run,) = printed["runs"]
     assert len(run["results"]) == 1
@@ -175,7 +176,7 @@ def test_more_results_than_a_file_may_hold_leave_out_the_mildest_and_say_so(monk
 def test_the_same_plan_gives_the_same_bytes() -> None:
     plan = sample_plans.everything()
     assert junit(plan_remarks(plan)) == junit(plan_remarks(plan))
-    assert sarif_bytes(SarifDocument.of(plan_remarks(plan))) == sarif_bytes(SarifDocument.of(plan_remarks(plan)))
+    assert document_bytes(SarifDocument.of(plan_remarks(plan))) == document_bytes(SarifDocument.of(plan_remarks(plan)))
 
 
 def drifted(count: int, name: str = "t") -> Drifted:
@@ -202,7 +203,7 @@ def drifted(count: int, name: str = "t") -> Drifted:
 def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipped() -> None:
     (suite,) = tree(drift_junit(drifted(2)))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
-    printed = json.loads(sarif_bytes(SarifDocument.of(drift_remarks(drifted(2)))))
+    printed = json.loads(document_bytes(SarifDocument.of(drift_remarks(drifted(2)))))
     SCHEMA.validate(printed)
     assert [each["level"] for each in printed["runs"][0]["results"]] == ["error", "error"]
     assert printed["runs"][0]["results"][0]["partialFingerprints"]["reconciler/v1"] == "sha256:0"
@@ -211,7 +212,7 @@ def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipp
 @pytest.mark.parametrize("name", NOT_IN_XML)
 def test_a_hostile_name_breaks_no_report_of_drift(name: str) -> None:
     tree(drift_junit(drifted(1, name)))
-    SCHEMA.validate(json.loads(sarif_bytes(SarifDocument.of(drift_remarks(drifted(1, name))))))
+    SCHEMA.validate(json.loads(document_bytes(SarifDocument.of(drift_remarks(drifted(1, name))))))
     drift_markdown(drifted(1, name)).encode()
 
 

@@ -16,7 +16,8 @@ import orjson
 import pytest
 
 from reconciler.cli.git import base_files, changed_since, commit_of, limit_of
-from reconciler.cli.json.sarif import SarifDocument, sarif_bytes
+from reconciler.cli.json.base import document_bytes
+from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.errors import BlockedError, ReconcilerError, UserError
@@ -606,7 +607,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         orjson.dumps([stored_action(action) for action in actions]),
         plan_markdown(plan).encode(),
         junit(plan_remarks(plan)),
-        sarif_bytes(SarifDocument.of(plan_remarks(plan))),
+        document_bytes(SarifDocument.of(plan_remarks(plan))),
     ]
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):

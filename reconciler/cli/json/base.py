@@ -40,7 +40,7 @@ class Document(Part):
     """A whole output; `format` names it and its version."""
 
 
-def document_bytes(document: Document) -> bytes:
+def document_bytes(document: Part) -> bytes:
     """Return a document as people and programs read it: the same bytes for the same content."""
     return json_shown(orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)) + b"\n"
 

@@ -9,13 +9,12 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
-import orjson
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from reconciler import __home__
 from reconciler.cli.json.base import Part
-from reconciler.runtime.text import counted, json_shown, visible
+from reconciler.runtime.text import counted, visible
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks
@@ -176,11 +175,6 @@ class SarifDocument(_Part):
             results=tuple(_result(row, index[row.rule], prefix) for row in kept),
         )
         return cls(runs=(run,))
-
-
-def sarif_bytes(document: SarifDocument) -> bytes:
-    """Return the document as a file."""
-    return json_shown(orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)) + b"\n"
 
 
 def _result(row: Remark, index: int, prefix: str) -> Result:
