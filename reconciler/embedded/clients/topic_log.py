@@ -18,7 +18,7 @@ from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, name_w
 from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.objects import check_arrived, check_there
 from reconciler.embedded.segments.entries import Entry
-from reconciler.embedded.segments.gate import Gate
+from reconciler.embedded.segments.gate import Gate, gone
 from reconciler.embedded.segments.head import (
     NEVER_WRITTEN,
     PRODUCERS,
@@ -451,7 +451,7 @@ class EmbeddedSink:
             name = name_with_id(catalog, self.gate.topic_id, self.gate.full_name)
             check_writing(self.permissions, catalog, name)
         if topic is None:
-            raise UserError(f"topic {self.gate.full_name} was deleted", hint="Nothing was written; create it again.")
+            raise gone(self.gate.full_name)
         return topic
 
 

@@ -466,8 +466,9 @@ def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     if last.rows not in {None, rows}:
         message = f"batch {batch.number} of stream {batch.stream} is written, and its rows were others than these"
         hint = (
-            "The checkpoint was set back, or the query gives other rows when it runs again, as with uuid(). Find where "
-            "to go on in the topic, and begin there with another checkpointLocation."
+            "The checkpoint was set back, or the query gives other rows when it runs again: as with uuid(), or because "
+            "its source was compacted or trimmed since. Find where to go on in the topic, and begin there with another "
+            "checkpointLocation."
         )
         raise UserError(message, hint=hint)
     return True

@@ -282,6 +282,28 @@ def appends_id(topic_id: str, stream: str | None) -> str:
     return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
+def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
+    """Return the last batch of every stream into a topic.
+
+    Raises:
+        UserError: The register of one is damaged.
+    """
+    prefix, found = f"{_APPENDS}{topic_id}-", {}
+    for listed in store.list(TRANSACTIONS):
+        name = transactional_id_of_key(listed.key) or ""
+        kept = read_transaction(store, name) if name.startswith(prefix) else None
+        if kept is not None and kept[0].batch is not None:
+            found[name.removeprefix(prefix)] = kept[0].batch
+    return found
+
+
+def bring_batch(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
+    """Let a stream into a topic go on after the batch that was its last one elsewhere, unless it has gone on here."""
+    fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
+    register = transaction_register(store, appends_id(topic_id, stream))
+    register.update(lambda held: fresh if held is None else None, mark=mark)
+
+
 def _delete_left(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[Listed]) -> None:
     """Delete registers of appends that nobody comes back to: the topic is gone, or the write was one that failed."""
     old_ms = store.clock_ms() - _LEFT_MS

@@ -15,6 +15,7 @@ from reconciler.embedded.catalog.migration_tables import LOGGER, Made, ask, crea
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.catalog.topic_configs import key_of
+from reconciler.embedded.clients.transactions import Batch, bring_batch
 from reconciler.embedded.mounts.handover import (
     Handing,
     MigrationContext,
@@ -184,7 +185,7 @@ class Inbound:
         unclaim_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
 
     def _take_over(self, topic: MigrantEntry) -> None:
-        """Make one topic ours: its register, its manifests and heads, its groups, and what storage says of it."""
+        """Make one topic ours: register, manifests and heads, groups and streams, and what storage says of it."""
         means, location = self.means, TopicLocation.parse(topic.location)
         means.may_go_on()
         settle_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
@@ -211,6 +212,9 @@ class Inbound:
         )
         self._check_here(topic.topic_id, there.partitions)
         staying_out = self._restore_groups(topic.topic_id, there)
+        for stream, last in there.streams.items():
+            means.may_go_on()
+            bring_batch(means.store, topic.topic_id, stream, Batch(*last), mark=f"mount-{self.migration.claim}")
         told = replace(TopicManifest.of(catalog, name, means.cluster_id), groups=staying_out)
         means.may_go_on()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.embedded.catalog.migration_tables import follow
 from reconciler.embedded.catalog.tables import name_with_id, names_by_id, sealed_by, topic_with_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.clients.transactions import abort, finish
+from reconciler.embedded.clients.transactions import abort, finish, stream_batches
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult, SurveyedPartition
 from reconciler.embedded.mounts.handover import Handing, MigrationContext, check_current, until_overtaken
@@ -369,6 +369,7 @@ class Outbound:
             name=location.topic,
             groups=self._groups(topic),
             ends={number: head.end for number, head in read_heads(means.store, topic.topic_id).items() if head.end},
+            streams=stream_batches(means.store, topic.topic_id),
         )
         means.may_go_on()
         hand_over(means.storage, location, lambda found: self._told(found, told), f"unmount-{self.migration.claim}")

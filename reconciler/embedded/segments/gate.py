@@ -345,8 +345,14 @@ class Gate:
         """Refuse a topic that is gone or belongs to another writer."""
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
-            raise UserError(f"topic {self.full_name} was deleted", hint="Nothing was written; create it again.")
+            raise gone(self.full_name)
         check_writer(self.full_name, topic, self.writer)
+
+
+def gone(full_name: str) -> UserError:
+    """Return the error for a topic that is not there any more and was to be written to."""
+    hint = "Nothing was written. See whether it lies detached: reconciler mount list"
+    return UserError(f"topic {full_name} was deleted or unmounted", hint=hint)
 
 
 class _Group:

@@ -42,6 +42,7 @@ _SHAPE: Final = {
     "tiered_epoch?": int,
     "groups?": {str: {str: {"offset": int, "metadata": str, "at_ms": (None, int)}}},
     "ends?": {str: int},
+    "streams?": {str: {"batch": int, "rows": (None, str)}},
 }
 
 
@@ -73,13 +74,16 @@ class TopicManifest:
     ends: Mapping[int, int] = field(default_factory=dict)
     """Where each partition that was ever written to ended, when it was detached; else nothing."""
 
+    streams: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
+    """The last batch of each stream into it, when it was detached: its number, and what tells its rows from others."""
+
     def says_the_same_as(self, other: TopicManifest) -> bool:
         """Tell whether they differ in nothing but when they were written."""
         return {**self.to_json(), "serial": 0} == {**other.to_json(), "serial": 0}
 
     def to_json(self) -> Json:
         """Return what the register keeps."""
-        return {
+        kept: Json = {
             "topic": self.location.topic,
             "cluster_id": self.location.cluster_id,
             "revision": self.location.revision,
@@ -98,6 +102,11 @@ class TopicManifest:
             },
             "ends": {str(number): end for number, end in sorted(self.ends.items())},
         }
+        if self.streams:
+            kept["streams"] = {
+                stream: {"batch": number, "rows": rows} for stream, (number, rows) in sorted(self.streams.items())
+            }
+        return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> TopicManifest:
@@ -118,6 +127,7 @@ class TopicManifest:
                 for group, offsets in kept.get("groups", {}).items()
             },
             {int(number): end for number, end in kept.get("ends", {}).items()},
+            {stream: (last["batch"], last["rows"]) for stream, last in kept.get("streams", {}).items()},
         )
 
     @classmethod

@@ -365,7 +365,7 @@ def test_a_deleted_topic_made_anew_is_empty_and_its_old_log_is_gone(cluster: Emb
     cluster.create_topic("orders")
     assert read(cluster.log("orders")) == []
     for look in (old.bounds, lambda: read(old)):
-        with pytest.raises(UserError, match="orders was deleted"):
+        with pytest.raises(UserError, match="orders was deleted or unmounted"):
             look()
 
 

@@ -117,7 +117,7 @@ def test_registers_of_appends_go_once_nobody_can_come_back_to_them(cluster: Embe
     sink = cluster.appends(TOPIC)
     staged = [sink.stage([values("a", partition=[0])], task=0)]
     cluster.delete_topic(TOPIC)
-    with pytest.raises(UserError, match="topic orders was deleted"):
+    with pytest.raises(UserError, match="topic orders was deleted or unmounted"):
         sink.publish(staged)
     assert len(list(cluster.store.list("transactions/"))) == 3
     finish_transactions(cluster.store, cluster.catalog, NOW)
@@ -303,7 +303,7 @@ def test_a_topic_that_was_created_again_meanwhile_gets_nothing(cluster: Embedded
     staged = [sink.stage([values("a", partition=[0])], task=0)]
     cluster.delete_topic(TOPIC)
     made(cluster)
-    with pytest.raises(UserError, match="topic orders was deleted"):
+    with pytest.raises(UserError, match="topic orders was deleted or unmounted"):
         sink.publish(staged, NumberedBatch(QUERY, 0))
     assert readable(cluster) == [[], []]
 

@@ -16,6 +16,7 @@ from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.embedded.segments.groups import Committed, Group, group_register
 from reconciler.embedded.tiered.recoverable import located
 from reconciler.errors import ProducerFencedError, UserError
+from reconciler.records.log import NumberedBatch
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
 from reconciler.resources.mount import pinned, told
 from reconciler.resources.tiering_policy import disable_policy_in, lay_over, switches_in, targets_in
@@ -28,7 +29,9 @@ from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
+    from reconciler.embedded.cluster import EmbeddedCluster
 
+QUERY = "5b0c1ae4-6c1f-4b0e-8c3c-0b7f4d0d2f11"
 Surroundings = tuple[dict[str, str], dict[str, str], dict[str, str]]
 
 pytestmark = pytest.mark.fact("F-R-103")
@@ -221,6 +224,30 @@ def test_whatever_is_said_around_it_here_and_there_its_tiering_and_its_limits_st
     assert {key: kept[key] for key in own} == own
     if told(before) == {key: value for key, (value, _) in before.items()}:
         assert pinned(laid(here, initial, {}), own, told(before)) == own
+
+
+# -- streams
+
+
+@pytest.mark.parametrize("there", ["west", "east"])
+def test_a_stream_whose_last_batch_is_repeated_after_a_mount_writes_nothing_twice(bucket: Bucket, there: str) -> None:
+    bucket.filled()
+
+    def publish(cluster: EmbeddedCluster, number: int, value: str) -> bool:
+        sink = cluster.appends(CLICKS)
+        return sink.publish([sink.stage([values(value)], task=0)], NumberedBatch(QUERY, number))
+
+    assert publish(bucket.west, 7, "seven")
+    bucket.mounted(bucket.unmounted(), cluster=there)
+    cluster = bucket.cluster(there)
+    before = seen(bucket, CLICKS, there)
+    assert not publish(cluster, 7, "seven")
+    for number, value in ((7, "others"), (6, "six")):
+        with pytest.raises(UserError, match="The checkpoint was set back"):
+            publish(cluster, number, value)
+    assert seen(bucket, CLICKS, there) == before
+    assert publish(cluster, 8, "eight")
+    assert seen(bucket, CLICKS, there) != before
 
 
 # -- groups
