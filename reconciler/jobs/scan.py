@@ -397,6 +397,11 @@ class Losses:
             _LOGGER.warning("%s, %s; the rest is read (failOnDataLoss is false)", self.topic, each)
 
 
+def starts_beyond(partition: int, start: int, end: int) -> str:
+    """Say that a start that is asked for is not written yet."""
+    return f"partition {partition}: it ends at offset {end}, before the start {start} that is asked for"
+
+
 def removed(partition: int, begin: int, stop: int) -> str:
     """Say that retention was faster."""
     return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
@@ -528,7 +533,7 @@ class TopicLogReader(DataSourceReader):
         if start is not None and start < bounds.start:
             yield removed(partition, start, bounds.start)
         if start is not None and start > bounds.end:
-            yield f"partition {partition}: it ends at offset {bounds.end}, before the start {start} that is asked for"
+            yield starts_beyond(partition, start, bounds.end)
         elif end > bounds.stable:
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 

@@ -5,12 +5,12 @@ What names the log (`cluster`, `topic`) is up to who registered the source.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -40,6 +40,7 @@ from reconciler.jobs.scan import (
     ddl_of,
     places_of,
     removed,
+    starts_beyond,
     topics_of,
     truth_of,
     whole_of,
@@ -129,7 +130,7 @@ class _TopicLogSource(DataSource):
         return _TopicLogStream(self._rows(topics[0], options, schema), topics[0], options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
-        return BatchWriter(*self._target(schema, overwrites=overwrite))
+        return BatchWriter(self._target(schema, overwrites=overwrite)[0])
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
         return StreamWriter(*self._target(schema, overwrites=overwrite))
@@ -174,7 +175,16 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
-        return self._position(self._start.resolve(self._rows.log.bounds()))
+        bounds = self._rows.log.bounds()
+        begins = self._start.resolve(bounds)
+        self._rows.losses.report(
+            [
+                starts_beyond(partition, begins[partition], found.end)
+                for partition, found in sorted(bounds.items())
+                if begins.get(partition, 0) > found.end
+            ]
+        )
+        return self._position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
@@ -225,7 +235,11 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._rows.log.topic_id
         if topic_id != found if topic_id is not None and found is not None else topic != self._topic:
             message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {found}"
-            hint = "It is another topic, or was created again. Use another checkpointLocation."
+            at = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
+            hint = (
+                "It is another topic, or was created or mounted again. Use another checkpointLocation. A topic that "
+                f"was mounted, or is the mirror of the other, has the same offsets: go on with startingOffsets {at}"
+            )
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
         return offsets
 
@@ -335,14 +349,8 @@ def check_rows(schema: StructType) -> None:
         raise UserError(message, hint="Select what is to be written as value; of null values it makes tombstones.")
 
 
-def _as_records(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    """Return rows as a producer takes records."""
-    if "topic" in rows.schema.names:
-        others = pc.fill_null(pc.not_equal(rows.column("topic"), topic), fill_value=False)
-        if pc.any(others).as_py():
-            other = rows.column("topic").filter(others)[0].as_py()
-            message = f"a row names the topic {other}, and what is written to is {topic}"
-            raise UserError(message, hint="Drop the column topic, or write the rows of each topic on their own.")
+def _as_records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a producer takes records: the option names the topic, whatever a column `topic` says."""
     kept = [name for name in rows.schema.names if name in _FIELDS]
     return pa.RecordBatch.from_arrays([rows.column(name) for name in kept], [_FIELDS[name] for name in kept])
 
@@ -370,13 +378,12 @@ class StagedBatch(StagedRows):
 class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of one `save`."""
 
-    def __init__(self, sink: AppendSink, topic: str) -> None:
+    def __init__(self, sink: AppendSink) -> None:
         self._sink = sink
-        self._topic = topic
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        return StagedRows(_stage(self._sink, self._topic, iterator))
+        return StagedRows(_stage(self._sink, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make the rows of all tasks readable."""
@@ -398,7 +405,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query is None:
             message = "Spark does not say which query this is"
             raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
-        return StagedBatch(_stage(self._sink, self._topic, iterator), query)
+        return StagedBatch(_stage(self._sink, iterator), query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Make the rows of all tasks readable, unless this batch was written before."""
@@ -416,11 +423,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise UserError(message, hint=hint) from error
 
 
-def _stage(sink: AppendSink, topic: str, rows: Iterator[pa.RecordBatch]) -> StagedAppend:
+def _stage(sink: AppendSink, rows: Iterator[pa.RecordBatch]) -> StagedAppend:
     sink.check_shared()
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    return sink.stage((_as_records(each, topic) for each in rows), task=task)
+    return sink.stage((_as_records(each) for each in rows), task=task)
 
 
 S = TypeVar("S", bound=StagedRows)

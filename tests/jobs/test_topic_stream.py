@@ -380,12 +380,21 @@ def test_an_end_that_was_cut_off_is_noticed(west: EmbeddedCluster) -> None:
     assert it.partitions(position(west, 9), position(west, 5)) == []
 
 
+def test_a_start_that_is_not_written_yet_is_no_loss(west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    with pytest.raises(
+        ReconcilerError, match="partition 0: it ends at offset 5, before the start 99 that is asked for"
+    ):
+        reader(west, start="99").initialOffset()
+    assert offsets_of(reader(west, start="99", failOnDataLoss="false").initialOffset()) == [5]
+
+
 @pytest.mark.parametrize(
     ("kept", "problem"),
     [
         (
             {"topic": TOPIC, "topic_id": "another", "offsets": {"0": 1}},
-            "the checkpoint is of topic orders with id another",
+            r'the checkpoint is of topic orders with id another.* go on with startingOffsets \{"orders": \{"0": 1\}\}',
         ),
         ({"index": 5}, "the checkpoint holds no position in a topic of topic-log"),
     ],

@@ -187,7 +187,7 @@ def test_a_deep_comparison_tells_how_far_it_is(west: EmbeddedCluster, east: Embe
 def test_a_topic_that_is_gone_is_said_so(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     log = west.log(TOPIC)
     west.delete_topic(TOPIC)
-    with pytest.raises(UserError, match="orders was deleted"):
+    with pytest.raises(UserError, match="orders was deleted or unmounted"):
         verify(here(), log, east.log(TOPIC))
 
 

@@ -208,7 +208,7 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
             said(FENCED), hint="Another process continues it; nothing of this transaction is committed."
         )
     if code in ABSENT:
-        return UserError(said(ABSENT), hint="It has gone since it was last looked at: plan again.")
+        return UserError(said(ABSENT), hint="It has gone since it was last looked at. To see the rest: reconciler plan")
     if code == SECURITY_DISABLED:
         unarmed = f"{what}: these brokers have no authorizer, so that access rules are not possible"
         return UserError(unarmed, hint="Set authorizer.class.name at the brokers, or take the rules out of the files.")
