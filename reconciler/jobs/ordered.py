@@ -288,6 +288,13 @@ def compacted_to(log: TopicLog, partition: int) -> int:
     return log.bounds([partition])[partition].compacted_to
 
 
+def bounds_as_compacted(log: TopicLog) -> Mapping[int, Bounds]:
+    """Return every partition's bounds, with below which offset it may lack what later records supersede."""
+    if isinstance(log, Compacting) and log.compacts():
+        return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.bounds().items()}
+    return log.bounds()
+
+
 def realigned(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:
     """Return a copy and its source along the map of both; `None`: there is none, or neither is ever compacted."""
     offsets, whole = spans.offsets, spans.right

@@ -23,7 +23,7 @@ from reconciler.jobs.comparison import (
     read_digest,
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
-from reconciler.jobs.ordered import explanations
+from reconciler.jobs.ordered import bounds_as_compacted, explanations
 from reconciler.jobs.progress import JobProgress, Report, unseen
 from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, TopicLog
@@ -195,7 +195,7 @@ def verify(
     """
     both = tuple(
         pair.since((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair
-        for pair in pairs(left.bounds(), right.bounds())
+        for pair in pairs(bounds_as_compacted(left), bounds_as_compacted(right))
     )
     if deep:
         readings = list(DeepReading(left, right, both, progress).readings(engine))

@@ -169,18 +169,28 @@ class Pair:
         return found
 
     def _thinned(self, topic: str, taken: Sequence[str | None]) -> Thinned:
-        log = self.place.log(topic)
-        return Thinned(log.topic, log.settings, log.admin, log.cluster, taken=frozenset(taken))
+        return thinned(self.place, topic, taken)
 
 
-def pair_of(place: Place, **configs: str) -> Pair:
-    source, target = place.create("state", **configs), place.create("copy", **configs)
+def thinned(place: Place, topic: str, taken: Sequence[str | None]) -> Thinned:
+    log = place.log(topic)
+    return Thinned(log.topic, log.settings, log.admin, log.cluster, taken=frozenset(taken))
+
+
+def state_of(place: Place, **configs: str) -> str:
+    """Return a topic that has the values of `KEYS`, each in a transaction of its own."""
+    source = place.create("state", **configs)
     producer = Producer({**place.settings, "transactional.id": source})
     producer.init_transactions(60)
     for key, value in zip(KEYS, VALUES, strict=True):
         producer.begin_transaction()
         producer.produce(source, value, key, partition=0)
         producer.commit_transaction(60)
+    return source
+
+
+def pair_of(place: Place, **configs: str) -> Pair:
+    source, target = state_of(place, **configs), place.create("copy", **configs)
     sink = place.sink(target)
     copied(place.log(source), sink)
     return Pair(place, source, target, sink.spans(place.log(source).bounds()))
@@ -221,6 +231,23 @@ def test_the_newest_record_of_a_key_must_be_in_both(
     found = pair.without(copy, source)
     assert found.differences
     assert found.first_difference == first
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_what_a_broker_compacted_after_an_embedded_cluster_had_copied_it_is_no_difference(
+    place: Place, east: EmbeddedCluster, *, is_deep: bool
+) -> None:
+    source = state_of(place, cleanup_policy="compact", min_cleanable_dirty_ratio="1", segment_ms="604800000")
+    east.create_topic(TOPIC)
+    mirror(here(), place.log(source), east.sink(TOPIC))
+
+    def compared(*taken: str | None) -> tuple[tuple[str, ...], int]:
+        (found,) = verify(here(), east.log(TOPIC), thinned(place, source, taken), deep=is_deep).partitions
+        return found.differences, found.superseded
+
+    assert compared() == ((), 0)
+    assert compared("0", "2", "1") == ((), 3)
+    assert compared("0", "7") == (("records", "digest"), 0)
 
 
 @pytest.mark.spark
