@@ -26,7 +26,7 @@ from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
 from reconciler.planning.plan_rows import fingerprint, moves_of
-from reconciler.planning.resolve.mirror_sources import Commanded, commanded
+from reconciler.planning.resolve.mirror_sources import Commanded, commanded, link_of
 from reconciler.planning.situation import is_live, taken_over
 from reconciler.resources.address import (
     Address,
@@ -34,9 +34,9 @@ from reconciler.resources.address import (
     cluster_address,
     cluster_of,
     full_name_of,
-    kind_of,
     matches,
 )
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.runtime.text import counted, first_few, plain
 from reconciler.state.lockfile import KEY, Lockfile
 
@@ -558,11 +558,14 @@ FOREIGN: Final = "records"
 
 
 def _foreign(work: Work, decided: Decided, select: Select) -> Iterator[DriftItem]:
-    """Yield mirrors to which other producers wrote, on platforms that let them."""
+    """Yield mirrors of ours to which other producers wrote, on platforms that let them."""
     is_chosen = _chosen(select)
+    ours = {*work.desired, *decided.recorded}
     clusters: dict[str, list[str]] = {}
     for address, seen in decided.seen.inventory.items():
-        if kind_of(address) == "mirror" and is_live(seen) and is_chosen(address):
+        if not isinstance(seen.resource, MirrorTopic) or not is_live(seen) or not is_chosen(address):
+            continue
+        if address in ours or link_of(seen.resource) in ours:
             clusters.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
     for cluster, names in sorted(clusters.items()):
         provider = work.providers[cluster]

@@ -18,7 +18,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
 from tests.cli.conftest import Call, Said
-from tests.cli.kafka.conftest import WORKSPACE
+from tests.cli.kafka.conftest import CLUSTER, WORKSPACE
 from tests.cli.kafka.mirrored import FILES, Pair
 from tests.jobs.kafka.copies import Place
 from tests.servers.kafka import Kafka
@@ -271,6 +271,11 @@ def test_what_others_wrote_to_a_mirror_is_named_by_drift_and_verify(demo: Demo, 
     assert (item["address"], item["path"]) == (demo.mirror, "records")
     accepted = demo.typed("drift", "--accept", demo.mirror)
     assert "there is nothing to accept" in accepted.err
+    Path("others/manifests").mkdir(parents=True)
+    Path("others/reconciler.yaml").write_text(WORKSPACE.replace("desk", "others"))
+    Path("others/manifests/east.yaml").write_text(CLUSTER.format(broker=kafka_broker.bootstrap()))
+    others = demo.typed("drift", "--workspace", "others")
+    assert (others.code, "another producer" in others.out) == (0, False)
     verified = demo.typed("verify", demo.mirror)
     assert verified.code == 1
     assert f"has 2 records ({told})" in verified.out + verified.err
