@@ -62,7 +62,8 @@ def test_a_namespace_is_made_listed_moved_to_and_deleted(workspace: Run) -> None
     listed = run("namespace", "list", "west", "org")
     assert [row.split()[0] for row in listed.stdout.splitlines()] == ["address", "namespace/west/org:apache"]
     moved = run("namespace", "move", "west", "shop", "org:apache", "--topic", "orders")
-    assert (moved.returncode, moved.stdout) == (0, "» topic/west/shop:orders → topic/west/org:apache:orders\n")
+    says = "» topic/west/shop:orders → topic/west/org:apache:orders, inherits retention.ms 30d → 1d\n"
+    assert (moved.returncode, moved.stdout) == (0, says)
     nested = run("namespace", "delete", "west", "org", "--yes")
     assert nested.returncode == 7
     assert "namespace org holds namespaces: org:apache; nothing was deleted" in nested.stderr
@@ -81,7 +82,10 @@ def test_the_same_as_json(workspace: Run) -> None:
     made = follows("namespace-creation", run("namespace", "create", "west", "a:b", "--format", "json"))
     assert made["created"] == ["namespace/west/a", "namespace/west/a:b"]
     moved = follows("topic-moves", run("namespace", "move", "west", "shop", "a:b", "--format", "json"))
-    assert moved["moves"] == [{"before": "topic/west/shop:orders", "after": "topic/west/a:b:orders"}]
+    inherits = [{"path": "configs.retention.ms", "before": "2592000000", "after": None}]
+    assert moved["moves"] == [
+        {"before": "topic/west/shop:orders", "after": "topic/west/a:b:orders", "changes": inherits}
+    ]
     follows("namespaces", run("namespace", "list", "west", "a", "--format", "json"))
     gone = follows(
         "namespace-deletion",

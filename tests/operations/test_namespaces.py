@@ -229,6 +229,25 @@ def test_a_move_by_which_nothing_expires_goes_on(applied: Bench) -> None:
     assert len(move(applied, "shop", "short").moves) == 1
 
 
+@pytest.mark.parametrize("no_state", [False, True])
+def test_a_tiered_topic_is_not_moved_to_where_nothing_says_whether_it_is_tiered(
+    applied: Bench, *, no_state: bool
+) -> None:
+    on = {"remote.write": "true", "remote.read": "true"}
+    for name, configs in {"tiered": on, "bare": {}, "off": dict.fromkeys(on, "false")}.items():
+        create_namespace(applied.acting(), "west", name, configs)
+    move(applied, "shop", "tiered", no_state=no_state)
+    with pytest.raises(
+        UserError, match="topic/west/tiered:orders: its tiered storage would be left to chance"
+    ) as error:
+        move(applied, "tiered", "bare", no_state=no_state)
+    assert "Give it or a namespace above it a tieringPolicy" in error.value.hint
+    assert list(cluster(applied).topics()) == ["tiered:orders"]
+    moved = move(applied, "tiered", "off", no_state=no_state)
+    inherited = moved.inherited["topic/west/off:orders"]
+    assert {change.path: change.after for change in inherited} == {f"configs.{key}": "false" for key in on}
+
+
 @pytest.mark.fact("F-K-010", "F-K-012")
 def test_deleting_stops_at_nested_namespaces_unless_it_is_recursive(applied: Bench) -> None:
     create_namespace(applied.acting(), "west", "shop:eu", {})

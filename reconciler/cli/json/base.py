@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from reconciler.runtime.text import json_shown
+from reconciler.runtime.text import json_shown, plain
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Change
 
 _CONSTANT: Final = frozenset({"format", "event"})
 """What a document says of itself, and no record does."""
@@ -34,6 +38,21 @@ class Part(BaseModel):
             if name not in stated and name not in _CONSTANT
         }
         return cls.model_validate(taken | stated)
+
+
+class MovedPart(Part):
+    """One value that differs; null where there is none."""
+
+    path: str
+    before: Any
+    after: Any
+
+    @classmethod
+    def of(cls, changes: Iterable[Change]) -> tuple[MovedPart, ...]:
+        """Say what differs."""
+        return tuple(
+            cls(path=change.path, before=plain(change.before), after=plain(change.after)) for change in changes
+        )
 
 
 class Document(Part):

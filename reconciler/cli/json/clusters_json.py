@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, MovedPart, Part
 from reconciler.resources.measures import Mode, PartitionStorage, RemoteHeld, TierUsage, TopicStorage
 
 if TYPE_CHECKING:
@@ -556,6 +556,7 @@ class TopicMovePart(Part):
 
     before: str
     after: str
+    changes: tuple[MovedPart, ...] = Field(description="The configs that it inherits otherwise from then on.")
 
 
 class TopicMovesDocument(Document):
@@ -568,7 +569,10 @@ class TopicMovesDocument(Document):
     @classmethod
     def of(cls, moved: Moved) -> TopicMovesDocument:
         """Say every move."""
-        moves = tuple(TopicMovePart(before=before, after=after) for before, after in moved.moves)
+        moves = tuple(
+            TopicMovePart(before=before, after=after, changes=MovedPart.of(moved.inherited.get(after, ())))
+            for before, after in moved.moves
+        )
         return cls(cluster=moved.cluster, moves=moves)
 
 

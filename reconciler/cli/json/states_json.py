@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, MovedPart, Part
 from reconciler.cli.json.inventory_json import RecordedPart
-from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from reconciler.operations.state_edit import Repaired
     from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
-    from reconciler.planning.actions import Change
     from reconciler.resources.inventory import Recorded
     from reconciler.state.repair import Unlocked
 
@@ -80,21 +78,6 @@ class StateHistoryDocument(Document):
     def of(cls, history: History) -> StateHistoryDocument:
         """Say what was asked for."""
         return cls(snapshots=tuple(map(SnapshotPart.from_record, history.rows)), older=history.older)
-
-
-class MovedPart(Part):
-    """One value that differs; null where there is none."""
-
-    path: str
-    before: Any
-    after: Any
-
-    @classmethod
-    def of(cls, changes: Iterable[Change]) -> tuple[MovedPart, ...]:
-        """Say what differs."""
-        return tuple(
-            cls(path=change.path, before=plain(change.before), after=plain(change.after)) for change in changes
-        )
 
 
 class DifferencePart(Part):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, assert_never
 
-from reconciler.cli.text.amounts import change_text, change_texts, configs_text, field_name, is_nested, value_text
+from reconciler.cli.text.amounts import (
+    change_text,
+    change_texts,
+    configs_text,
+    field_name,
+    inherits_text,
+    is_nested,
+    value_text,
+)
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import SUPERSEDED, expiring_text, time_text
 from reconciler.lifecycles import BY_JOBS, MIRROR, TIERING, UNMOUNT
@@ -562,7 +570,7 @@ def _move(action: Transition) -> str:
         entry = action.parameters.get("entry")
         return f"{action.verb}: {action.from_state} → {action.to_state}{f', for {entry}' if entry else ''}"
     parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))
-    return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}"
+    return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}{inherits_text(action.changes)}"
 
 
 def _switched(action: Transition) -> str:

@@ -229,6 +229,11 @@ def change_text(change: Change) -> str:
     return f"{field_name(change.path)} {moved_text(change.path, change.before, change.after)}"
 
 
+def inherits_text(changes: Sequence[Change]) -> str:
+    """Return what a topic that moves inherits otherwise where it goes, for the end of its line."""
+    return f", inherits {', '.join(map(change_text, changes))}" if changes else ""
+
+
 def _rule_text(change: Change) -> str:
     sides = [value_text(change.path, side) for side in (change.before, change.after) if side is not None]
     sign = "+" if change.before is None else "-" if change.after is None else ""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import configs_text, field_name, value_text
+from reconciler.cli.text.amounts import configs_text, field_name, inherits_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
@@ -535,7 +535,10 @@ def moved_text(moved: Moved) -> list[Line]:
     """Return what was moved, a topic a line."""
     if not moved.moves:
         return [line("There are no topics to move")]
-    return [line(Span("» ", Tone.MOVE), before, " → ", after) for before, after in moved.moves]
+    return [
+        line(Span("» ", Tone.MOVE), before, " → ", after, inherits_text(moved.inherited.get(after, ())))
+        for before, after in moved.moves
+    ]
 
 
 _RULES: Final = "access rule of others on these names stays", "access rules of others on these names stay"

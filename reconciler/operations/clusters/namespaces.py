@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerError, StalePlanError, UserError
@@ -14,11 +14,12 @@ from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over
 from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation
 from reconciler.operations.steps.workspace import check_allowance
-from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
+from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
 from reconciler.planning.checks.risks import Impact
-from reconciler.planning.diff.converge import going, precondition, rules_left, state_precondition
+from reconciler.planning.diff.converge import going, precondition, problems, rules_left, state_precondition
 from reconciler.planning.plan import PlanInput, Selection
+from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.situation import MOVED_BY_COMMAND, Situation, source_of
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
@@ -338,6 +339,8 @@ class Moved:
 
     cluster: str
     moves: tuple[tuple[Address, Address], ...]
+    inherited: Mapping[Address, tuple[Change, ...]] = field(default_factory=dict)
+    """What each inherits otherwise, by the address that it has now."""
 
 
 def move_topics(emergency: Emergency, cluster: str, source: str, target: str, topics: Sequence[str]) -> Moved:
@@ -345,7 +348,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
 
     Raises:
         InvalidNamespaceError: A namespace they would be in does not exist; none is made implicitly.
-        UserError: A topic is not there, cannot be moved, or is not owned.
+        UserError: A topic is not there, cannot be moved, or is not owned; or nothing would say whether it is tiered.
         BlockedError: Records would be lost by what the topics inherit there; nothing was moved.
     """
     site = emergency.site(cluster)
@@ -363,13 +366,17 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
         everything = provider.observe(Scope())
         chosen = _chosen(everything, cluster, source, topics)
-        moves = [_move(everything, cluster, old, _renamed(old, source, target), record) for old in chosen]
+        situation = _as_observed(everything, provider, cluster, emergency.invocation)
+        moves = [_move(situation, cluster, old, _renamed(old, source, target), record) for old in chosen]
         _check_homes(everything, cluster, [full_name_of(action.address) for action in moves])
-        _refuse_loss(moves, everything, provider, cluster, emergency.invocation)
+        for move in moves:
+            _refuse_untold(move, situation)
+        _refuse_loss(moves, situation, provider)
         return moves
 
-    done = emergency.carry_out(site, cluster, decide)
-    return Moved(cluster, tuple((Address(str(action.parameters["from"])), action.address) for action in done))  # type: ignore[union-attr]  # moves have parameters
+    done = [each for each in emergency.carry_out(site, cluster, decide) if isinstance(each, Transition)]
+    moves = tuple((Address(str(action.parameters["from"])), action.address) for action in done)
+    return Moved(cluster, moves, {action.address: action.changes for action in done})
 
 
 def _chosen(observed: Inventory, cluster: str, source: str, topics: Sequence[str]) -> list[Address]:
@@ -399,8 +406,9 @@ def _renamed(old: Address, source: str, target: str) -> str:
     return join_name(target, name[len(source) + 1 :] if source else name)
 
 
-def _move(observed: Inventory, cluster: str, old: Address, name: str, record: Record | None) -> Transition:
+def _move(situation: Situation, cluster: str, old: Address, name: str, record: Record | None) -> Transition:
     check_name(check_full_name, name, "shop:eu:orders")
+    observed = situation.observed
     address, before = address_of("topic", cluster, name), observed[old]
     resource = before.resource
     if not isinstance(resource, Topic):
@@ -424,6 +432,7 @@ def _move(observed: Inventory, cluster: str, old: Address, name: str, record: Re
         to_state=name,
         after=kept.model_copy(update={"metadata": metadata}),
         parameters={"from": old},
+        changes=tuple(changes_by_move(address, before, situation)),
         risk=Risk.DISRUPTIVE,
         reasons=(Reason.MOVED,),
         origins=_moved_by_command(last.origins if last is not None else {}, old, address),
@@ -438,14 +447,8 @@ def _moved_by_command(origins: Mapping[str, str], old: Address, new: Address) ->
     return kept if declared == new else {**kept, MOVED_BY_COMMAND: declared}
 
 
-def _refuse_loss(
-    moves: Sequence[Transition], observed: Inventory, provider: Provider, cluster: str, invocation: Invocation
-) -> None:
-    """Judge moves as a plan does, and refuse them all where one loses records: only a plan can be allowed to.
-
-    Raises:
-        BlockedError: Records would be lost, or that cannot be told.
-    """
+def _as_observed(observed: Inventory, provider: Provider, cluster: str, invocation: Invocation) -> Situation:
+    """Return what moves are judged by: the cluster as it is. What the files say of it is the next plan's affair."""
     given = PlanInput(
         workspace="",
         capabilities={cluster: provider.capabilities},
@@ -453,8 +456,7 @@ def _refuse_loss(
         today=invocation.today(),
         now_ms=invocation.now_ms(),
     )
-    # What the files and the record say of it is the next plan's affair.
-    situation = Situation(
+    return Situation(
         wanted={},
         recorded={},
         observed=observed,
@@ -464,6 +466,25 @@ def _refuse_loss(
         is_chosen=lambda _: True,
         ignored=lambda _address, _path: None,
     )
+
+
+def _refuse_untold(move: Transition, situation: Situation) -> None:
+    """Refuse a move after which nothing would say whether the topic is tiered, as a plan does.
+
+    Raises:
+        UserError: It is tiered by what it inherits, or its tiering is being switched off.
+    """
+    old = Address(str(move.parameters["from"]))
+    for message, hint in problems(move.address, situation.observed[old], move.changes, situation):
+        raise UserError(f"{old}: {message}; nothing was moved", hint=hint)
+
+
+def _refuse_loss(moves: Sequence[Transition], situation: Situation, provider: Provider) -> None:
+    """Judge moves as a plan does, and refuse them all where one loses records: only a plan can be allowed to.
+
+    Raises:
+        BlockedError: Records would be lost, or that cannot be told.
+    """
     unmeasured = Impact(situation, {}, moves)
     for move in moves:
         unmeasured.judge(move)

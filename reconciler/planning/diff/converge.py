@@ -183,6 +183,13 @@ def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[R
 
 _NAMED: Final = ("remote.write", "remote.read")
 _FEW: Final = 3
+_SWITCH_IT_OFF: Final = (
+    "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply."
+)
+_NAME_IT_THERE: Final = (
+    "Give it or a namespace above it a tieringPolicy: the one it had, or, to switch its tiering off, one with "
+    "remoteWrite: false and remoteRead: false."
+)
 
 
 def parted(
@@ -226,46 +233,54 @@ def is_disabling(before: Observed) -> bool:
 
 
 def problems(
-    sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation
+    address: Address, before: Observed, changes: tuple[Change, ...], situation: Situation
 ) -> Iterator[tuple[str, str]]:
-    """Yield why the tiering of a topic, or of those below a namespace, cannot change as it is wanted."""
+    """Yield why the tiering of a topic, or of those below a namespace, cannot change as it is wanted.
+
+    A topic that moves to the address has among its changes what it inherits otherwise there.
+    """
     switched = [change for change in changes if change.path in SWITCH_PATHS]
     if not switched or before.resource.cluster is None:
         return
-    concerned = list(_concerned(sides.address, before, situation))
-    busy = [address for address, seen in concerned if is_disabling(seen)]
+    concerned = list(_concerned(address, before, situation))
+    busy = [topic for topic, seen in concerned if is_disabling(seen)]
     if busy:
-        which = "its tiering" if busy == [sides.address] else f"the tiering of {first_few(busy, _FEW, grouping='')}"
+        which = "its tiering" if busy == [address] else f"the tiering of {first_few(busy, _FEW, grouping='')}"
         key = switched[0].path.removeprefix("configs.")
         yield (
             f"{which} is being switched off ({TieringState.DISABLING}): {key} cannot change until that is done",
             "`run` finishes it; then plan again.",
         )
-    yield from _left_to_chance(sides.address, switched, concerned, situation)
+    left = _left_to_chance(switched, concerned, situation)
+    if left is not None:
+        key, topics = left
+        whose = "its tiered storage"
+        if topics != [address]:
+            whose = f"the tiered storage of {first_few(topics, _FEW, grouping='')}"
+        where, hint = "any more", _SWITCH_IT_OFF
+        if before.resource.address != address:
+            where, hint = "where it moves", _NAME_IT_THERE
+        yield f"{whose} would be left to chance: nothing names {key} {where}, and it is on", hint
 
 
 def _left_to_chance(
-    address: Address, switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
-) -> Iterator[tuple[str, str]]:
-    """Say that nothing would name a switch any more that is on (F-K-075)."""
+    switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
+) -> tuple[str, list[Address]] | None:
+    """Return a switch that is on and that nothing would name any more, and of which topics (F-K-075)."""
     look = Switched(situation)
     for key in _NAMED:
         if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
             continue
         left = [topic for topic, seen in concerned if _is_left(look, key, topic, seen)]
         if left:
-            named = first_few(left, _FEW, grouping="")
-            whose = "its tiered storage" if left == [address] else f"the tiered storage of {named}"
-            yield (
-                f"{whose} would be left to chance: nothing names {key} any more, and it is on",
-                "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply.",
-            )
-            return
+            return key, left
+    return None
 
 
 def _is_left(look: Switched, key: str, topic: Address, seen: Observed) -> bool:
-    value, _ = look.now(topic, seen).get(key, ("", ""))
-    then = look.then(topic, seen)
+    place = seen.resource.address
+    value, _ = look.now(place, seen).get(key, ("", ""))
+    then = look.then(topic, seen, None if place == topic else place)
     return value == "true" and key not in then and "remote.storage.enable" not in then
 
 
@@ -569,7 +584,7 @@ def _refused(
     if is_disabling(before):
         decision.waiting.append(Waiting(sides.address, before.state or ""))
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
-    found = [*check_changes(changes, capabilities), *problems(sides, before, changes, situation)]
+    found = [*check_changes(changes, capabilities), *problems(sides.address, before, changes, situation)]
     for message, hint in found:
         decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_marks(sides, changes))
     return bool(found)

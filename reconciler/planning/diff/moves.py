@@ -28,6 +28,7 @@ from reconciler.planning.diff.converge import (
 from reconciler.planning.diff.field_differences import Differences, drifted
 from reconciler.planning.diff.mount_changes import mount_back
 from reconciler.planning.diff.retention_loss import Keeping, Side
+from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import address_before
@@ -278,7 +279,8 @@ def _move(sides: AddressView, old: Address, before: Observed, situation: Situati
     reasons = [*_obstacles(sides, old, situation)]
     found = Differences() if reasons else compare(moved, before, situation)
     reasons += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
-    reasons += problems(moved, before, found.changes, situation)
+    inherited = tuple(changes_by_move(sides.address, before, situation))
+    reasons += problems(sides.address, before, (*found.changes, *inherited), situation)
     for message, hint in reasons:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
     if reasons:
@@ -292,6 +294,7 @@ def _move(sides: AddressView, old: Address, before: Observed, situation: Situati
             to_state=full_name_of(sides.address),
             after=as_observed(sides.wanted, before) if found.changes else sides.wanted.resource,
             parameters={"from": old},
+            changes=inherited,
             risk=Risk.DISRUPTIVE,
             reasons=(Reason.MOVED,),
             source=sides.wanted.source,

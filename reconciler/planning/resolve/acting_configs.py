@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from reconciler.planning.actions import Change
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Situation, WantedResource, altered_paths, unset_paths
@@ -465,6 +466,21 @@ def configs_said_now(topic: Topic, initial: Mapping[str, str], situation: Situat
 def switches_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:
     """Return whether a topic that is there uploads to and fetches from object storage."""
     return switches_in(_said_now(topic, initial, situation))
+
+
+def changes_by_move(new: Address, before: Observed, situation: Situation) -> Iterator[Change]:
+    """Yield the configs that act on a topic otherwise once it has moved to an address, before it is changed there."""
+    topic = before.resource
+    if not isinstance(topic, Topic):
+        return
+    now = _said_now(topic, before.initial, situation)
+    then = ActingConfigs(situation).above(topic.cluster, split_name(full_name_of(new))[0], before.initial)
+    lay_over(then, topic.spec.configs, topic.address)
+    for key in sorted(now.keys() | then.keys()):
+        was, will = now.get(key, (None, CLUSTER)), then.get(key, (None, CLUSTER))
+        # What becomes of the cluster's own defaults is no matter of the move.
+        if was[0] != will[0] and {was[1], will[1]} != {CLUSTER}:
+            yield Change(CONFIGS + key, was[0], will[0], origin=None if will[1] == CLUSTER else will[1])
 
 
 def _said_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Configs:
