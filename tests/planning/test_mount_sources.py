@@ -97,6 +97,13 @@ class TestByName:
         said = refused(mounting(), there)
         assert f"what was called so last lies at {at('shop:old')}" in said
 
+    def test_a_name_that_a_topic_got_later_is_refused_with_its_location_while_a_mounting_unmounts_it(self) -> None:
+        leaving = Attached("west", "shop:clicks", at("shop:old"), Address("mounting/west/shop:clicks"))
+        said = refused(mounting(), lying(lies(at("shop:old"), "mounted"), attached=[leaving]))
+        assert f"the one that mounting/west/shop:clicks unmounts lies at {at('shop:old')}" in said
+        assert "Write that location as source" in said
+        assert taken(mounting(source=at("shop:old")), lying(attached=[leaving])).unmounts == leaving.leaves_by
+
     def test_a_name_that_nobody_knows_is_left_to_other_storages(self) -> None:
         assert found_source(mounting(), None, lying(lies(at("shop:orders")))) is None
         assert f"no detached topic shop:clicks lies in {URL}" in nothing_there(mounting(), URL).message

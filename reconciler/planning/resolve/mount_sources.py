@@ -192,6 +192,12 @@ def _named(full_name: str, storage: SharedStorage) -> MountSource | UserError | 
 
 def _called_otherwise(full_name: str, storage: SharedStorage) -> UserError | None:
     """Return where a topic lies that somebody may mean by a name that it was not made with."""
+    leaving = next((each for each in storage.attached if each.name == full_name and each.leaves_by is not None), None)
+    if leaving is not None:
+        message = (
+            f"no topic was made as {full_name}: the one that {leaving.leaves_by} unmounts lies at {leaving.location}"
+        )
+        return UserError(message, hint="Write that location as source: both can be applied at once.")
     free = [each for each in storage.mountables if each.state == "detached"]
     renamed = sorted(each.location for each in free if each.name == full_name)
     own = split_name(full_name)[1]
