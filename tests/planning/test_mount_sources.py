@@ -104,6 +104,17 @@ class TestByName:
         assert "Write that location as source" in said
         assert taken(mounting(source=at("shop:old")), lying(attached=[leaving])).unmounts == leaving.leaves_by
 
+    @pytest.mark.parametrize(
+        ("cluster", "name", "is_said"),
+        [("east", "shop:seen", True), ("west", "shop:seen", False), ("east", "seen", False)],
+    )
+    def test_what_its_own_cluster_has_under_another_name_may_stay_so(
+        self, cluster: str, name: str, *, is_said: bool
+    ) -> None:
+        said = refused(mounting(), lying(attached=[Attached(cluster, name, at("shop:clicks"))]))
+        assert f"is attached to cluster {cluster} as {name}" in said
+        assert ("To leave it there write as: seen. Unmount it there first" in said) is is_said
+
     def test_a_name_that_nobody_knows_is_left_to_other_storages(self) -> None:
         assert found_source(mounting(), None, lying(lies(at("shop:orders")))) is None
         assert f"no detached topic shop:clicks lies in {URL}" in nothing_there(mounting(), URL).message

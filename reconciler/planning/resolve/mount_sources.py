@@ -77,8 +77,8 @@ def found_source(mounting: Mounting, kept: str | None, storage: SharedStorage) -
     if source is None and kept is not None and _is_free(kept, storage):
         source = kept
     if source is not None and "/" in source:
-        return _at(source, storage)
-    return _named(wanted_name(mounting), storage)
+        return _at(mounting, source, storage)
+    return _named(mounting, storage)
 
 
 def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
@@ -159,11 +159,11 @@ def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None
     return UserError(message, hint=f"{_SEE}, or correct source.")
 
 
-def _at(location: str, storage: SharedStorage) -> MountSource | UserError | None:
+def _at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:
     attached, mountables = storage.at.get(_place(location), ((), ()))
     for leaving in attached:
         if is_same_place(location, leaving.location):
-            return _taken_from(leaving)
+            return _taken_from(mounting, leaving)
     for found in mountables:
         if is_same_place(location, found.location):
             return MountSource(found.location, None) if found.state == "detached" else _owned(found, storage)
@@ -173,7 +173,8 @@ def _at(location: str, storage: SharedStorage) -> MountSource | UserError | None
     return None
 
 
-def _named(full_name: str, storage: SharedStorage) -> MountSource | UserError | None:
+def _named(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
+    full_name = wanted_name(mounting)
     attached, called = storage.called.get(full_name, ((), ()))
     leaving = [each for each in attached if each.leaves_by is not None]
     free = [each.location for each in called if each.state == "detached"]
@@ -182,12 +183,12 @@ def _named(full_name: str, storage: SharedStorage) -> MountSource | UserError | 
         message = f"{len(found)} topics called {full_name} lie in {storage.url}: {_some(found)}"
         return UserError(message, hint="Write the location of the one that is meant as source.")
     if leaving:
-        return _taken_from(leaving[0])
+        return _taken_from(mounting, leaving[0])
     if free:
         return MountSource(free[0], None)
     if called:
         return _owned(called[0], storage)
-    return _taken_from(attached[0]) if attached else _called_otherwise(full_name, storage)
+    return _taken_from(mounting, attached[0]) if attached else _called_otherwise(full_name, storage)
 
 
 def _called_otherwise(full_name: str, storage: SharedStorage) -> UserError | None:
@@ -209,11 +210,14 @@ def _called_otherwise(full_name: str, storage: SharedStorage) -> UserError | Non
     return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 
-def _taken_from(attached: Attached) -> MountSource | UserError:
+def _taken_from(mounting: Mounting, attached: Attached) -> MountSource | UserError:
     if attached.leaves_by is not None:
         return MountSource(attached.location, None, attached.leaves_by)
     message = f"{attached.location} is attached to cluster {attached.cluster} as {attached.name}"
     hint = f"Unmount it there first: a Mounting of {attached.name} on {attached.cluster} with state: unmounted."
+    namespace, name = split_name(attached.name)
+    if (attached.cluster, namespace) == (mounting.cluster, mounting.metadata.namespace or ""):
+        hint = f"To leave it there write as: {name}. {hint}"
     return UserError(message, hint=hint)
 
 
