@@ -44,9 +44,18 @@ def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
-def missing_offsets(store: ObjectStore, key: str, first: int, last: int) -> MissingObjectError:
-    """Return the error for an object that is named and not there, and that records of these offsets lay in."""
-    error = missing(store, key, f"what lies at offsets {first} to {last}")
+def missing_offsets(
+    store: ObjectStore, key: str, first: int, last: int, *, end: int | None = None
+) -> MissingObjectError:
+    """Return the error for an object that is named and not there, and that records of these offsets lay in.
+
+    `end`: the object is a manifest, which is there and names nothing from that offset on.
+    """
+    what = f"what lies at offsets {first} to {last}"
+    error = missing(store, key, what)
+    if end is not None:
+        message = f"{what} cannot be read: {key} in {store.url} ends at offset {end}: it is an older copy"
+        error = MissingObjectError(message, hint=RESTORE_HINT)
     error.key, error.url, error.offsets = key, store.url, (first, last)
     return error
 

@@ -251,6 +251,17 @@ def agreed_in(head: Head, manifest: Manifest) -> int:
     return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
 
 
+def gave_up_remote(head: Head, manifest: Manifest) -> bool:
+    """Tell whether the source of a read replica has dropped all that was remote since (`onDisable: delete`).
+
+    Its manifest may end before the head then, also when uploads have begun again. The head of a replica keeps the
+    tiered epoch that it followed; an earlier version kept none, and then only an emptied manifest tells.
+    """
+    if head.tiered_epoch:
+        return manifest.tiered_epoch > head.tiered_epoch
+    return manifest.tiered_epoch > 1 and not manifest.segments
+
+
 def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
     """Return epochs without those that end before an offset: they are dropped sooner in one place than in another."""
     return [

@@ -29,7 +29,7 @@ from reconciler.embedded.segments.parts import (
 )
 from reconciler.embedded.tiered.cache import HeldBytes, Machine, Source, machine_of, name_in
 from reconciler.embedded.tiered.cache_files import Span, touched
-from reconciler.embedded.tiered.manifest import Manifest, agreed_in, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, agreed_in, gave_up_remote, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
 from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"PAR1"
 _TAIL: Final = 8
+_FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then read again."
 
 
 class OpenSegment:
@@ -462,15 +463,29 @@ class Tiers:
             # What the source of a read replica has let go of since is skipped, as by a reader of the source.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
-            self._check_end(partition, manifest, below)
+            self._check_end(partition, manifest, below, head)
         above = OffsetRange(max(wanted.start, head.local_start), wanted.stop)
         if above.length:
             yield from _pieces(self.store, head, above, since_ms, is_remote=False)
 
-    def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange) -> None:
-        if manifest.end < wanted.stop and self.remote is not None and self.location is not None:
-            key = remote_partition(self.location, partition).key
-            raise missing_offsets(self.remote.storage, key, max(wanted.start, manifest.end), wanted.stop - 1)
+    def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange, head: Head) -> None:
+        """Refuse to end before what is wanted does.
+
+        Raises:
+            MissingObjectError: The manifest ends before that: the head has moved on, or it is an older copy.
+            UserError: It is that of a read replica's source, which has dropped what was remote.
+        """
+        if manifest.end >= wanted.stop or self.remote is None or self.location is None:
+            return
+        if head.writer == REPLICA and gave_up_remote(head, manifest):
+            message = (
+                f"partition {partition}: its source {self.location} gave up what it had in object storage (onDisable: "
+                f"delete), and this read replica still shows {head.end} offsets of it"
+            )
+            raise UserError(message, hint=_FOLLOW_HINT)
+        key = remote_partition(self.location, partition).key
+        first = max(wanted.start, manifest.end)
+        raise missing_offsets(self.remote.storage, key, first, wanted.stop - 1, end=manifest.end)
 
     def _manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
         """Return what names the remote records of a range, and the object storage they lie in.
@@ -510,7 +525,7 @@ class Tiers:
                 f"partition {partition}: the source {self.location} was cut at offset {agreed} and goes on with other "
                 f"records; this read replica still shows {head.end} offsets of it"
             )
-            raise UserError(message, hint="`reconciler run --once --only replicas` follows it; then read again.")
+            raise UserError(message, hint=_FOLLOW_HINT)
 
 
 def _pieces(

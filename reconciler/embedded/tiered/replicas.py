@@ -18,7 +18,7 @@ from reconciler.embedded.catalog.topics import create_replica, follow_replica
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import REPLICA, Head, head_register, parse_head
-from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, agreed_in, read_manifest
+from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, agreed_in, gave_up_remote, read_manifest
 from reconciler.embedded.tiered.recoverable import located
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
@@ -167,11 +167,11 @@ def _followed(head: Head | None, manifest: Manifest | None, source: RemotePartit
     """Return the head that shows what a manifest says; `None`: it does already.
 
     Raises:
-        UserError: The manifest lacks what the head shows, and no cut of the source tells why.
+        UserError: The manifest lacks what the head shows, and neither a cut of the source nor its tiering tells why.
     """
     if manifest is None and head is None:
         return None  # Nothing was ever uploaded.
-    if manifest is None or (head is not None and manifest.end < head.end <= agreed_in(head, manifest)):
+    if manifest is None or (head is not None and _is_older_copy(head, manifest)):
         end = 0 if head is None else head.end
         found = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
         message = f"partition {source.number}: {source.key} {found}, and offsets below {end} were followed"
@@ -184,5 +184,10 @@ def _followed(head: Head | None, manifest: Manifest | None, source: RemotePartit
         epochs=manifest.epochs,
         compacted_to=min(manifest.compacted_to, manifest.end),
         uploaded_to=manifest.end,
+        tiered_epoch=manifest.tiered_epoch,
     )
     return None if after == head else after
+
+
+def _is_older_copy(head: Head, manifest: Manifest) -> bool:
+    return manifest.end < head.end <= agreed_in(head, manifest) and not gave_up_remote(head, manifest)

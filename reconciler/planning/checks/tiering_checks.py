@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -37,7 +38,7 @@ from reconciler.resources.tiering_policy import (
     without_effect,
 )
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation, WantedResource
@@ -159,6 +160,7 @@ class Switching:
             for switch in self._switches(action):
                 yield from self._hidden(switch, source)
                 yield from self._missing(switch, source)
+                yield from self._left_empty(switch, source)
                 yield from _too_late(switch, source)
 
     def _switches(self, action: Action) -> Iterator[_Switch]:
@@ -239,6 +241,28 @@ class Switching:
                 f"nothing was uploaded for a while: object storage will never have {what}",
                 f"Next time pause uploads without a gap: set the cluster's {UPLOADS}: false.",
             )
+
+    def _left_empty(self, switch: _Switch, source: str | None) -> Iterator[Finding]:
+        place = switch.seen.legacy
+        if not switch.deletes or place is None or place.location.partition("/")[2] not in self._replicas:
+            return
+        replicas = first_few(self._replicas[place.location.partition("/")[2]], _FEW)
+        yield Finding(
+            switch.topic,
+            source,
+            f"its read replicas show nothing once what it has in object storage is deleted: {replicas}",
+            "Keep it with onDisable: retain; or go on: they follow again once tiering is on again.",
+        )
+
+    @cached_property
+    def _replicas(self) -> Mapping[str, Sequence[Address]]:
+        """The declared read replicas by what they follow: cluster and revision, for names change."""
+        found: dict[str, list[Address]] = {}
+        for address, wanted in sorted(self._situation.wanted.items()):
+            topic = wanted.resource
+            if isinstance(topic, Topic) and topic.spec.read_replica_of is not None:
+                found.setdefault(topic.spec.read_replica_of.partition("/")[2], []).append(address)
+        return found
 
 
 def _too_late(switch: _Switch, source: str | None) -> Iterator[Finding]:

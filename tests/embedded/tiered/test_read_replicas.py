@@ -14,9 +14,10 @@ import pytest
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import HEADS, index_key, topic_manifest_key
-from reconciler.embedded.segments.head import REPLICA, read_heads
+from reconciler.embedded.segments.head import REPLICA, head_register, parse_head, read_heads
 from reconciler.embedded.tiered.manifest import ManifestSwap, manifest_register
 from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError, NotAuthorizedError, ReconcilerError, UserError
@@ -417,11 +418,56 @@ def test_an_older_copy_of_a_manifest_takes_nothing_back(quick: Pair) -> None:
     assert isinstance(found, UserError)
     assert "it is an older copy" in found.message
     assert quick.end() == end
-    with pytest.raises(MissingObjectError):
+    with pytest.raises(MissingObjectError, match=r"manifest\.json in .* ends at offset \d+: it is an older copy"):
         quick.offsets()
     quick.west.storage.put(register.key, newer.body)
     assert quick.follow() == 0
     assert quick.offsets() == list(range(end))
+
+
+OFF_WITH_DELETE = {"remote.write": "false", "remote.read": "false", "remote.log.disable.policy": "delete"}
+
+
+def test_a_source_that_gave_up_what_was_remote_is_followed_and_its_return_is_too(pair: Pair) -> None:
+    pair.upload(6)
+    pair.west.cluster.alter_cluster({"retention_local_target_capacity_bytes": "1"})
+    pair.west.cluster.upkeep().retain()
+    pair.upload(6)
+    pair.east.replicate_topic(COPY, pair.location)
+    shown, consumer = pair.end(), pair.east.consumer("audit", topics=[COPY])
+    assert len([record for fetched in consumer.poll() for record in fetched]) == shown
+    consumer.commit()
+    pair.west.cluster.alter_topic(TOPIC, OFF_WITH_DELETE)
+    emptied = pair.west.manifest()
+    assert 0 < emptied.start == emptied.end < shown
+    with pytest.raises(UserError, match=r"source .* gave up what it had in object storage") as given_up:
+        pair.offsets(start=emptied.end)
+    assert "run --once --only replicas" in given_up.value.hint
+    assert (pair.follow(), pair.follow()) == (1, 0)
+    assert (pair.end(), pair.offsets()) == (emptied.end, [])
+    findings = check_cluster(pair.east.store, deep=True, storage=pair.storage).findings
+    assert [finding.kind for finding in findings] == [Kind.GROUP_BEYOND]
+    pair.west.cluster.alter_topic(TOPIC, {"remote.write": "true", "remote.read": "true"})
+    for count in (0, 6):
+        pair.upload(count)
+        assert pair.follow() == 1
+        assert pair.offsets() == list(range(emptied.end, pair.end()))
+    assert [record.offset for fetched in consumer.poll() for record in fetched] == list(range(shown, pair.end()))
+    assert pair.written() == []
+
+
+def test_a_replica_of_an_earlier_version_follows_a_source_that_gave_up_what_was_remote(quick: Pair) -> None:
+    quick.upload(4)
+    quick.east.replicate_topic(COPY, quick.location)
+    topic_id = quick.east.topic(COPY).id
+    register = head_register(quick.east.store, topic_id, 0)
+    held = register.read()
+    assert held is not None
+    head = parse_head(quick.east.store, register.key, held.value)
+    register.swap(held, replace(head, tiered_epoch=0).to_json(), mark="earlier")
+    quick.west.cluster.alter_topic(TOPIC, OFF_WITH_DELETE)
+    assert quick.follow() == 1
+    assert quick.end() == quick.west.manifest().end == 0
 
 
 def cut(pair: Pair, at: int) -> None:
