@@ -208,6 +208,7 @@ def test_what_has_begun_can_be_cancelled_and_is_as_before(shop: Shop, state: str
     unasked = shop.typed("mount", "cancel", str(number))
     assert unasked.code == 64
     assert f"migration {number} of {cluster}: {kind}, {state}" in unasked.out
+    assert "Once cancelled: " in unasked.out
     assert "no terminal to confirm on, so nothing was done" in unasked.err
     printed = follows("migration", shop.typed("mount", "cancel", str(number), "--yes", "--format", "json"))
     assert (printed["migration"]["state"], printed["migration"]["legal"]) == ("cancelled", ["delete"])
@@ -257,7 +258,7 @@ def test_elsewhere_a_verb_is_refused_with_what_is_legal(
 def test_what_is_only_planned_is_deleted_and_its_topic_is_free(shop: Shop) -> None:
     number = shop.unmounting()
     asked = shop.said("mount", "delete", str(number), "--yes")
-    assert "nothing was done yet; the topic as now" in asked
+    assert "Once deleted: nothing was done yet; the topic as now" in asked
     shop.said("topic", "alter", f"topic/west/{ORDERS}", "--set", "retention.ms=9d")
     number = shop.mounting(shop.unmounted())
     shop.said("mount", "delete", str(number), "--yes")

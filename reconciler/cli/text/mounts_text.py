@@ -155,12 +155,12 @@ def _meaning(underway: Underway, verb: str) -> str:
     if verb == "delete":
         what = "the topics" if several else "the topic"
         is_begun = underway.state is not MigrationState.PLANNED
-        return f"Deleted: {'the record alone goes' if is_begun else 'nothing was done yet'}; {what} as now"
+        return f"Once deleted: {'the record alone goes' if is_begun else 'nothing was done yet'}; {what} as now"
     if underway.migration.direction == "inbound":
         leaves = "the topics leave" if several else "the topic leaves"
-        return f"Cancelled: {leaves} the cluster, mountable as before, here and elsewhere"
+        return f"Once cancelled: {leaves} the cluster, mountable as before, here and elsewhere"
     stays = "the topics stay, taking and giving" if several else "the topic stays, taking and giving"
-    return f"Cancelled: {stays} records as before"
+    return f"Once cancelled: {stays} records as before"
 
 
 def cancelled_text(underway: Underway) -> list[Line]:
