@@ -86,6 +86,8 @@ class Upkeep:
     """Asked before each round is published; may raise, and that job breaks off."""
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
     """How large the disk under a store is; `None`: there is none."""
+    lost: set[str] = field(default_factory=set)
+    """Topics that belong to another cluster now, by full name: the first job that finds one tells it."""
 
     @property
     def remote(self) -> RemoteTier | None:
@@ -94,7 +96,7 @@ class Upkeep:
 
     def retain(self) -> MaintenanceResult:
         """Delete what has expired, on both tiers; let leave the local one what is uploaded and takes too much."""
-        tended = MaintenanceResult()
+        tended = MaintenanceResult(lost=self.lost)
         retaining = Retaining(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, retaining.look):
             tended.count(records=found.records, stored=found.bytes)
@@ -110,7 +112,7 @@ class Upkeep:
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
-        tended, remote = MaintenanceResult(), self.remote
+        tended, remote = MaintenanceResult(lost=self.lost), self.remote
         if remote is None:
             return tended
 
@@ -148,7 +150,11 @@ class Upkeep:
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
         """Make one object of small neighbours in object storage; `spread` as in `roll`."""
-        properties, tended, remote = self.catalog.read().cluster.properties, MaintenanceResult(), self.remote
+        properties, tended, remote = (
+            self.catalog.read().cluster.properties,
+            MaintenanceResult(lost=self.lost),
+            self.remote,
+        )
         if remote is None:
             return tended
         merges = Merges(remote)
@@ -210,7 +216,7 @@ class Upkeep:
     def _rewritten(
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]
     ) -> MaintenanceResult:
-        tended = MaintenanceResult()
+        tended = MaintenanceResult(lost=self.lost)
         chores = [found for _, found in self._looked(job, tended, asks, look)]
         self._spread(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
@@ -370,7 +376,7 @@ def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
 
     What could not be mended is an error of its partition; `records` and `bytes` are of what was put again.
     """
-    tended, catalog = MaintenanceResult(), upkeep.catalog.read()
+    tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
     if remote is None or property_of(remote.properties, ENABLED) != "true":
         return tended

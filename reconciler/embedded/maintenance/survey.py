@@ -200,10 +200,10 @@ class MaintenanceResult:
     """What it did with object storage, by the names of `resources.vitals.COUNTED`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
     """What holds after it, by the names of `resources.vitals.LEVELS`."""
+    lost: set[str] = field(default_factory=set, repr=False, compare=False)
+    """Topics that are not ours any more, and were told: by the jobs of a pass that share it, once."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
-    _lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Topics that are not ours any more."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
@@ -217,7 +217,7 @@ class MaintenanceResult:
     def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
         """Count a partition, or something else, that could not be tended. Safe from any thread.
 
-        A topic that is not this cluster's any more counts once, with all of its partitions.
+        A topic that is not this cluster's any more counts once, with all of its partitions, whichever job finds it.
         """
         is_lost = isinstance(error, OwnershipLostError)
         where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
@@ -225,10 +225,10 @@ class MaintenanceResult:
             error.message = f"{where}: {error.message}"
         with self._lock:
             self._failed.add(tended)
-            if is_lost and where in self._lost:
+            if is_lost and where in self.lost:
                 return
             if is_lost:
-                self._lost.add(where)
+                self.lost.add(where)
             self.failed += 1
             if len(self.errors) < _NAMED:
                 self.errors.append(error)

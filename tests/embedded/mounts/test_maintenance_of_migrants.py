@@ -244,6 +244,18 @@ def test_the_jobs_of_who_lost_a_topic_say_so_once_and_change_nothing_of_it(
     assert contents(bucket.storage) == before
 
 
+def test_a_pass_says_once_that_a_topic_is_lost_whichever_job_finds_it_and_the_next_pass_says_it_again(
+    bucket: Bucket,
+) -> None:
+    released(bucket, EXPIRING, is_mounted=True)
+    for _ in range(2):
+        bucket.clock.now_ms += 10 * OLD_MS
+        upkeep = bucket.west.upkeep()
+        done = [job(upkeep) for job in JOBS.values()]
+        assert [type(error) for each in done for error in each.errors] == [OwnershipLostError]
+        assert sum(each.failed for each in done) == 1
+
+
 def test_a_deletion_of_what_belongs_to_another_deletes_here_alone(bucket: Bucket) -> None:
     released(bucket, {**SMALL, "remote.delete": "true"}, is_mounted=True)
     before, values = contents(bucket.storage), bucket.values(cluster="east")
