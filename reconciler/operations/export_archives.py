@@ -48,6 +48,8 @@ class GroupReturn:
     """Of these, those that are set back to the end of what was uploaded."""
     lost: tuple[Address, ...] = ()
     """Topics that come back without the records its offsets are about."""
+    waiting: tuple[Address, ...] = ()
+    """Topics that were mounted: its offsets travel on with each, once it is released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +165,8 @@ class _Restoring:
             if seen is None or place in self._done or place in unusable or address in self.inventory:
                 continue
             source = self._kept.recovering.get(address)
-            if source is None and not place.startswith(f"topics/{self._kept.cluster_id}/"):
-                continue  # Another cluster made it: it is mounted, not made.
+            if source is None and self._is_mounted(place):
+                continue
             try:
                 declared = self._declared(_nothing_of(seen, source), seen)
             except ValueError as error:
@@ -192,9 +194,21 @@ class _Restoring:
                 clamped.setdefault(each.group, []).append((address, each))
         for group, offsets in sorted(self._kept.groups.items()):
             comes = {place: found for place, found in offsets.items() if place in self._taken_at}
-            lost = {self._kept.places[place] for place in offsets.keys() - comes.keys() if place in self._kept.places}
+            left = {place: self._kept.places[place] for place in offsets if place in self._kept.places.keys() - comes}
+            waiting = {address for place, address in left.items() if self._is_mounted(place)}
+            lost = set(left.values()) - waiting
             lost -= {address for address in lost if kind_of(address) == "mirror" and address in self.inventory}
-            yield GroupReturn(group, sum(map(len, comes.values())), tuple(clamped.get(group, ())), tuple(sorted(lost)))
+            yield GroupReturn(
+                group,
+                sum(map(len, comes.values())),
+                tuple(clamped.get(group, ())),
+                tuple(sorted(lost)),
+                tuple(sorted(waiting)),
+            )
+
+    def _is_mounted(self, place: str) -> bool:
+        """Tell whether a topic was mounted: another cluster made it."""
+        return not place.startswith(f"topics/{self._kept.cluster_id}/")
 
     def _offsets_at(self, place: str) -> dict[str, Mapping[int, int]]:
         return {group: found[place] for group, found in self._kept.groups.items() if place in found}

@@ -254,6 +254,24 @@ def test_elsewhere_a_verb_is_refused_with_what_is_legal(
     assert printed["state"] == state
 
 
+def test_offsets_of_what_a_lost_cluster_had_mounted_wait_for_its_release_and_are_not_lost(shop: Shop) -> None:
+    location = shop.unmounted()
+    shop.mounted(location)
+    east = shop.cluster("east")
+    consumer = east.consumer("audit", topics=[ORDERS])
+    assert [record for fetched in consumer.poll() for record in fetched]
+    consumer.commit()
+    shop.said("run", "--once", "--only", "metadata")
+    shutil.rmtree(shop.folder / ".clusters" / "east")
+    export = ("export", "east", "--from-object-storage", "--cluster-id", east.cluster_id, "-o")
+    printed = follows("export", shop.typed(*export, "a", "--format", "json"), code=8)
+    (group,) = printed["metadata"]["groups"]
+    assert (group["lost"], group["waiting"]) == ([], [f"topic/east/{ORDERS}"])
+    text = shop.typed(*export, "b").out
+    assert "Consumer groups: 0 of 1 go on where they were, 1 waits for the release of a mounted topic." in text
+    assert f"audit: its offsets of topic/east/{ORDERS} travel on with the topic, once it is released" in text
+
+
 @pytest.mark.fact("F-R-122")
 def test_what_is_only_planned_is_deleted_and_its_topic_is_free(shop: Shop) -> None:
     number = shop.unmounting()

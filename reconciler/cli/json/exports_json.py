@@ -89,6 +89,9 @@ class ReturningGroupPart(Part):
     offsets: int = Field(description="Partitions that it goes on with, once their topics are recovered.")
     clamped: tuple[ClampedPart, ...] = Field(description="Of these, those set back to the end of what was uploaded.")
     lost: tuple[str, ...] = Field(description="Topics that come back without the records its offsets are about.")
+    waiting: tuple[str, ...] = Field(
+        default=(), description="Topics that were mounted: its offsets travel on with each, once it is released."
+    )
 
 
 class KeptMetadataPart(Part):

@@ -72,7 +72,10 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
     lost = [(group.group, address) for group in archives.groups for address in group.lost]
     for name, address in lost[:_SHOWN]:
         yield line(Span("! ", Tone.CHANGE), f"{name}: its offsets of {address} are lost with the records")
-    more = max(0, len(clamped) - _SHOWN) + max(0, len(lost) - _SHOWN)
+    waiting = [(group.group, address) for group in archives.groups for address in group.waiting]
+    for name, address in waiting[:_SHOWN]:
+        yield line(f"  {name}: its offsets of {address} travel on with the topic, once it is released")
+    more = sum(max(0, len(each) - _SHOWN) for each in (clamped, lost, waiting))
     if more:
         yield line(f"and {more:,} more (--format json has all)")
     yield line("Never kept, and lost:")
@@ -82,9 +85,13 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
 def _groups(groups: Sequence[GroupReturn]) -> str:
     """Say how many groups miss no record and read none twice, and what becomes of the others."""
     back = sum(bool(group.clamped) for group in groups)
-    empty = sum(not group.offsets for group in groups)
-    going_on = len(groups) - back - empty
+    waiting = sum(not group.offsets and bool(group.waiting) for group in groups)
+    empty = sum(not group.offsets for group in groups) - waiting
+    going_on = len(groups) - back - waiting - empty
     others = [f"{back:,} {'is' if back == 1 else 'are'} set back"] if back else []
+    others += (
+        [f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for the release of a mounted topic"] if waiting else []
+    )
     others += [f"{empty:,} {'has' if empty == 1 else 'have'} lost all offsets"] if empty else []
     return f"Consumer groups: {', '.join([f'{going_on:,} of {len(groups):,} go on where they were', *others])}."
 
