@@ -2,7 +2,8 @@
 
 A row of the shuffle is not a record. It is what one batch of the source has for one partition of the target, packed as
 Arrow has it, so records stay in columns on their way through the JVM. Each partition of the target is written by one
-task, in the order of its sources: by source partition and offset. The sink knows how far it came with each of them.
+task, all its sources side by side, each in the order of its offsets. So a group that lags a little goes on a little
+before the end. The sink knows how far it came with each of them.
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-Row: TypeAlias = "tuple[int, int, int, pa.RecordBatch]"
-"""Partition of the target, partition of the source, first offset there, and records."""
-_COLUMNS: Final = "target int, source int, offset bigint, records binary"
+Row: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
+"""Partition of the target, place in the round, partition of the source, first offset there, and records.
+
+The place is the share of what the round reads of its source that ends with it.
+"""
+_COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
+_ROW_RECORDS: Final = 500
+"""More in a row are read again by a group that lags a little; fewer cost more to write."""
 _ROWS_A_BATCH: Final = 32
 """Rows that Spark hands to a task at once; its own number is meant for rows of single records."""
 _HERE: Final = 64 * MIB
@@ -96,11 +102,14 @@ class _Rekeying:
         return missing(bounds, ends, self.until)
 
     def _pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Return the pieces of all partitions, side by side: what was written about the same time lies together."""
+        """Return the pieces of all partitions, side by side: what was written about the same time lies together.
+
+        Their ends come last: a group that lags a little in a short partition reads no earlier round again.
+        """
         found: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
             pieces = list(pieces_of(number, offsets, self.source.extents(number, offsets)))
-            found += [(index / len(pieces), piece) for index, piece in enumerate(pieces)]
+            found += [(index / len(pieces), piece) for index, piece in enumerate(pieces, 1)]
         return [piece for _, piece in sorted(found, key=itemgetter(0))]
 
     def _round(self, tasks: stage.Tasks, pieces: Sequence[Piece]) -> LostRaceError | None:
@@ -161,12 +170,13 @@ def _stopped() -> IncompleteError:
 
 def packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
     """Read pieces of the source, a task each, and return their records by the partition that they go to."""
+    within = _within(pieces)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source.check_shared()
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                for rows in _rows_of(source, pieces[index], targets):
+                for rows in _rows_of(source, pieces[index], targets, within):
                     yield _as_batch(rows)
 
     return session.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _COLUMNS)
@@ -174,13 +184,13 @@ def packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], tar
 
 def with_every_target(rows: DataFrame, targets: int) -> DataFrame:
     """Add an empty row for each partition of the target: what gets no record has to know how far it came as well."""
-    empty = ["cast(id as int) target", "-1 source", "-1L offset", "cast('' as binary) records"]
+    empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 
 
 def in_order(rows: DataFrame, targets: int) -> DataFrame:
-    """Bring what goes to a partition to one task, in the order of its sources."""
-    return rows.repartition(targets, "target").sortWithinPartitions("target", "source", "offset")
+    """Bring what goes to a partition to one task, its sources side by side."""
+    return rows.repartition(targets, "target").sortWithinPartitions("target", "place", "source", "offset")
 
 
 def written(rows: DataFrame, sink: RekeySink, through: Mapping[int, int]) -> DataFrame:
@@ -207,14 +217,15 @@ def written_here(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
 ) -> list[Written | stage.Refused]:
     """Do the same in threads of this process, for what fits in its memory."""
+    within = _within(pieces)
     by_target: dict[int, list[Row]] = {target: [] for target in range(sink.partitions)}
     for piece in pieces:
-        for rows in _rows_of(source, piece, sink.partitions):
+        for rows in _rows_of(source, piece, sink.partitions, within):
             for row in rows:
                 by_target[row[0]].append(row)
 
     def write(target: int) -> list[Written | stage.Refused]:
-        records = (row[3] for row in sorted(by_target[target], key=itemgetter(1, 2)))
+        records = (row[4] for row in sorted(by_target[target], key=itemgetter(1, 2, 3)))
         return list(_write(sink, target, records, through))
 
     with ThreadPoolExecutor(min(_AT_ONCE, len(by_target)), thread_name_prefix="rekey") as threads:
@@ -234,13 +245,26 @@ def _write(
 # Records by where they go.
 
 
-def _rows_of(source: TopicLog, piece: Piece, targets: int) -> Iterator[list[Row]]:
+def _within(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
+    """Return what a round reads of each partition."""
+    found: dict[int, OffsetRange] = {}
+    for piece in pieces:
+        before = found.get(piece.partition, piece.offsets)
+        start, stop = min(before.start, piece.offsets.start), max(before.stop, piece.offsets.stop)
+        found[piece.partition] = OffsetRange(start, stop)
+    return found
+
+
+def _rows_of(source: TopicLog, piece: Piece, targets: int, within: Mapping[int, OffsetRange]) -> Iterator[list[Row]]:
     for batch in source.read(piece.partition, piece.offsets):
-        yield list(split(batch, piece.partition, targets))
+        yield list(split(batch, piece.partition, targets, within[piece.partition]))
 
 
-def split(batch: pa.RecordBatch, partition: int, targets: int) -> Iterator[Row]:
-    """Yield the records of a batch by the partition they go to: those without a key go on lying together."""
+def split(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[Row]:
+    """Yield the records of a batch by the partition they go to: those without a key go on lying together.
+
+    `within` is what the round reads of their partition.
+    """
     keys = batch.column("key")
     chosen = places_of(keys, targets)
     if keys.null_count:
@@ -248,18 +272,21 @@ def split(batch: pa.RecordBatch, partition: int, targets: int) -> Iterator[Row]:
     order = np.argsort(chosen, kind="stable")
     sorted_by_target = batch.take(pa.array(order))
     borders = np.searchsorted(chosen[order], np.arange(targets + 1)).tolist()
-    most = max(1, _ROW_BYTES * batch.num_rows // max(1, batch.nbytes))
+    most = min(_ROW_RECORDS, max(1, _ROW_BYTES * batch.num_rows // max(1, batch.nbytes)))
     for target, (start, stop) in enumerate(pairwise(borders)):
         for at in range(start, stop, most):
             records = sorted_by_target.slice(at, min(most, stop - at))
-            yield target, partition, records.column("offset")[0].as_py(), records
+            offsets = records.column("offset")
+            place = (offsets[-1].as_py() + 1 - within.start) / within.length
+            yield target, place, partition, offsets[0].as_py(), records
 
 
 def _as_batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    targets, sources, offsets, records = zip(*rows, strict=True)
-    columns = [pa.array(targets, pa.int32()), pa.array(sources, pa.int32()), pa.array(offsets, pa.int64())]
+    targets, places, sources, offsets, records = zip(*rows, strict=True)
+    numbers = [pa.array(targets, pa.int32()), pa.array(places, pa.float64()), pa.array(sources, pa.int32())]
     content = pa.array([each.serialize().to_pybytes() for each in records], pa.binary())
-    return pa.RecordBatch.from_arrays([*columns, content], names=["target", "source", "offset", "records"])
+    columns = [*numbers, pa.array(offsets, pa.int64()), content]
+    return pa.RecordBatch.from_arrays(columns, names=["target", "place", "source", "offset", "records"])
 
 
 def _unpacked(records: Any) -> pa.RecordBatch | None:

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from pyspark import cloudpickle
 
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UserError
+from reconciler.jobs import rekey as rekey_job
 from reconciler.jobs.copy import Moving, fill
 from reconciler.jobs.rekey import rekey
 from reconciler.providers.kafka.ledger import REKEYED, Ledger, message
@@ -219,17 +220,34 @@ def test_a_copy_that_is_stopped_says_so(place: Place, source: TopicLog) -> None:
         rekey(here(is_stopped=lambda: True), source, sink_of(place, source, target), until=ends_of(source))
 
 
-def test_a_group_finds_a_place_that_skips_nothing(place: Place, source: TopicLog) -> None:
+def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
+    place: Place, source: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rekey_job, "_ROW_RECORDS", 4)
     target = place.create("copy", TARGETS)
-    sink = sink_of(place, source, target)
+    sink = replace(sink_of(place, source, target), target=place.sink(target).target)  # One transaction a partition.
     rekey(here(), source, sink, until=ends_of(source))
     ids = source.topic_id, place.log(target).topic_id
     rows = Rekeyed.of(Ledger(place.settings, "east").read(REKEYED), target, ids)
     before, after = rows_in(source), rows_in(place.log(target))
     ends = ends_of(place.log(target))
-    committed = {0: before[0][100]["offset"], 1: before[1][-1]["offset"] + 1}
-    places = rows.place(committed, ends)
-    unread = {content(row) for row in [*before[0][100:], *before[2]]}
-    read_on = {content(row) for number in after for row in after[number] if row["offset"] >= places[number]}
-    assert unread <= read_on
+
+    def read_again(read: Mapping[int, int]) -> int:
+        """See that nothing is skipped after so many records of each partition; return how many are read again."""
+        committed = {number: before[number][many - 1]["offset"] + 1 for number, many in read.items() if many}
+        places = rows.place(committed, ends)
+        unread = {content(row) for number, found in before.items() for row in found[read.get(number, 0) :]}
+        read_on = {content(row) for number in after for row in after[number] if row["offset"] >= places[number]}
+        assert unread <= read_on
+        return len(read_on - unread)
+
+    all_read = {number: len(found) for number, found in before.items()}
+    few = TARGETS * SOURCES * 4
+    assert read_again(all_read) == 0
+    assert read_again({}) == 0
+    for lag in range(1, 20, 3):
+        for number, many in all_read.items():
+            assert read_again({**all_read, number: many - lag}) <= few + lag * SOURCES
+        assert read_again({number: many * lag // 20 for number, many in all_read.items()}) <= few
+    read_again({0: 100, 1: all_read[1]})
     assert rows.place(ends_of(source), ends) == ends

@@ -1,12 +1,13 @@
 """Write a topic anew in another number of partitions.
 
 One task writes one partition of the target, in one transaction after the other. Each leaves in the ledger how far it
-came in every partition of the source, and where it began to write what is of which: so the next task goes on there, and
-groups find their places.
+came in every partition of the source, and which stretches of it begin where: so the next task goes on there, and groups
+find their places.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -81,6 +82,8 @@ class Reached:
 
 
 _NOTHING: Final = Reached()
+_STRETCHES: Final = 100
+"""A transaction keeps about so many: a group that lags reads less than one of each source again."""
 
 
 @dataclass
@@ -178,8 +181,8 @@ class _Writing:
             yield from self.take(batch)
             return
         self._transactions.take(rows)
-        self._begins.setdefault(number, self._digest.records)
         self._through[number] = rows[-1][4] + 1
+        self._taken_from.setdefault(number, []).append((self._through[number], self._digest.records))
         self._digest += digest_of(batch, base=0)
         self._taken += batch.nbytes
         limits = self._sink.target.limits
@@ -214,7 +217,7 @@ class _Writing:
 
     def _begin(self) -> None:
         self._through = dict(self._reached.through)
-        self._begins: dict[int, int] = {}
+        self._taken_from: dict[int, list[tuple[int, int]]] = {}
         self._digest, self._taken, self._began = Digest(), 0, monotonic()
 
     def _check(self) -> None:
@@ -250,47 +253,68 @@ class _Writing:
             number: Followed(self._sink.source_id, bounds.get(number, Bounds(0, 0, 0, 0))).epochs_below(to)
             for number, to in sorted(changed.items())
         }
+        stretches = {
+            str(number): [(to, int(targets[at])) for to, at in found]
+            for number, found in sorted(thinned(self._taken_from).items())
+        }
         return {
             "source_id": self._sink.source_id,
             "copy_id": self._sink.target.topic_id,
             "through": {str(number): to for number, to in sorted(changed.items())},
             "epochs": {str(number): [list(epoch) for epoch in found] for number, found in followed.items()},
-            "firsts": {str(number): int(targets[at]) for number, at in sorted(self._begins.items())},
+            "firsts": {number: found[0][1] for number, found in stretches.items()},
+            "stretches": stretches,
             "records": self._digest.records,
             "total": f"{self._digest.total:032x}",
         }
+
+
+def thinned(found: Mapping[int, list[tuple[int, int]]], most: int = _STRETCHES) -> dict[int, list[tuple[int, int]]]:
+    """Join neighbouring stretches of each source, so that about so many are left; each is its end and its beginning."""
+    step = max(1, -(-sum(map(len, found.values())) // most))
+    return {
+        number: [(some[min(at + step, len(some)) - 1][0], some[at][1]) for at in range(0, len(some), step)]
+        for number, some in found.items()
+    }
 
 
 @dataclass(frozen=True)
 class Rekeyed:
     """What was written by key into one topic, as the ledger has it."""
 
-    rows: Mapping[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    """By partition of the source: where a transaction ended there, which partition it wrote, and where it began."""
+    stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
+    """By partition of the source and of the target: where stretches of the one end, and where they begin in the other.
+
+    Both only grow.
+    """
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
     def of(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> Rekeyed:
         """Read it from entries of the kind `REKEYED`; `ids` are those of the source and of the topic."""
-        rows: dict[int, list[tuple[int, int, int]]] = {}
+        stretches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
             found = entries[key]
             if not is_of(found, ids, topic):
                 continue
             for number, first in found["firsts"].items():
-                rows.setdefault(int(number), []).append((int(found["through"][number]), int(key[2]), int(first)))
+                ends, begins = stretches.setdefault((int(number), int(key[2])), ([], []))
+                # Earlier versions kept one of a transaction.
+                for to, begin in found.get("stretches", {}).get(number, [(found["through"][number], first)]):
+                    ends.append(int(to))
+                    begins.append(int(begin))
             digest += Digest(int(found["records"]), int(found["total"], 16))
-        return cls(rows, digest)
+        return cls(stretches, digest)
 
     def place(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return where a group goes on that nothing is skipped: at the earliest record that it may not have read.
+        """Return where a group goes on that nothing is skipped: at the earliest stretch that it may not have read.
 
         What it never committed it has not read. Where it has read all, it goes on at the end of the target.
         """
         found = dict(ends)
-        for partition, rows in self.rows.items():
-            for to, number, first in rows:
-                if to > committed.get(partition, 0):
-                    found[number] = min(first, found.get(number, first))
+        for (source, number), (stops, begins) in self.stretches.items():
+            at = bisect_right(stops, committed.get(source, 0))
+            if at < len(stops):
+                found[number] = min(begins[at], found.get(number, begins[at]))
         return found
