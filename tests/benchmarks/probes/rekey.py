@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCES, TARGETS = 6, 12
+GROUP = 5_000
 AS_IT_COMES = {"spark.driver.extraJavaOptions": ""}
 """Ours are meant for programs that leave nothing to the JVM; the floor leaves all to it."""
 
@@ -59,9 +60,9 @@ class Files:
         place.mkdir(parents=True, exist_ok=True)
         path, count = place / f"{len(list(place.iterdir()))}.parquet", 0
         with pq.ParquetWriter(path, RECORD_SCHEMA, compression="none", use_dictionary=False) as writer:
-            for batch in records:
-                writer.write_batch(batch)
-                count += batch.num_rows
+            for table in gathered(records):
+                writer.write_table(table)
+                count += table.num_rows
         (place / "through.json").write_text(json.dumps({**self._through(partition), **through}), encoding="utf-8")
         yield Written(partition, count, path.stat().st_size)
 
@@ -73,6 +74,18 @@ class Files:
         if not path.exists():
             return {}
         return {int(number): offset for number, offset in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def gathered(records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join batches: one alone is small for a group of rows of a file."""
+    held: list[pa.RecordBatch] = []
+    for batch in records:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= GROUP:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def main() -> None:
