@@ -440,7 +440,7 @@ def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_
 def test_a_topic_on_its_way_may_wait_for_a_hand_and_its_status_says_so() -> None:
     topic = Address("topic/west/shop:eu:clicks")
     said = text_of(plan_text(replace(empty(), waiting=(Waiting(topic, "MIGRATING"),))))
-    assert "migrating: `run` finishes it, unless it waits to be told: reconciler mount status\n" in said
+    assert "migrating: how far it is, and what finishes it: reconciler mount status\n" in said
 
 
 def test_a_topic_that_lies_detached_is_not_said_to_be_made_again() -> None:

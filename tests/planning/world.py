@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import (
+    SEALED,
+    Action,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    RunJob,
+    Transition,
+    Update,
+)
 from reconciler.planning.fields import OBJECT_STORAGE
 from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import Draft, decide, judge
@@ -84,7 +95,10 @@ class World:
             case Update():
                 seen = observed[action.address]
                 observed[action.address] = replace(
-                    seen, resource=_changed(seen.resource, action.changes), storage=_bound(seen.storage, action.changes)
+                    seen,
+                    resource=_changed(seen.resource, action.changes),
+                    storage=_bound(seen.storage, action.changes),
+                    is_sealed=seen.is_sealed and all(change.path != SEALED for change in action.changes),
                 )
                 incarnation = seen.incarnation or ""
             case Delete():

@@ -131,7 +131,7 @@ def waiting_text(each: Waiting) -> str:
     # Of a role that changes hands both sides are shut: whoever reads this at night must not have to know that.
     shut = "takes no records until then, " if each.is_shut else ""
     if each.state == MIGRATING:
-        return f"{each.state.lower()}: `run` finishes it, unless it waits to be told: reconciler mount status"
+        return f"{each.state.lower()}: how far it is, and what finishes it: reconciler mount status"
     return f"{each.state.lower()}: {shut}`run` finishes it"
 
 

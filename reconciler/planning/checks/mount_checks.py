@@ -80,7 +80,8 @@ def sealed(observed: Inventory) -> Iterator[Finding]:
             message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
             hint = (
                 "`reconciler apply` goes on where that was broken off, or lets producers in again where the files no "
-                "longer want it. An unmount can be cancelled (reconciler mount status, reconciler mount cancel)."
+                "longer want it. What a command began, it finishes with --finish; an unmount can be cancelled. See: "
+                "reconciler mount status"
             )
             yield Finding(address, None, message, hint)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
-from reconciler.lifecycles import TIERING, TieringState
+from reconciler.lifecycles import TIERING, TieringState, is_under_way
 from reconciler.planning.actions import (
     SEALED,
     Action,
@@ -26,6 +26,7 @@ from reconciler.planning.plan import DriftFinding, Finding, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
+from reconciler.planning.situation import mounted_by
 from reconciler.resources.acls import TopicAcl, rule_fields, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -544,10 +545,21 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
         hiding=hiding(situation, sides.wanted, sides.last, before),
     )
     found = differences(sides.address, sides.wanted, sides.last, before, how)
-    if not before.is_sealed or before.resource.address != sides.address:
+    if not before.is_sealed or before.resource.address != sides.address or _is_unmounting(sides.address, situation):
         return found
     reasons = (*found.reasons, Reason.DRIFTED)
     return replace(found, changes=(*found.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _is_unmounting(topic: Address, situation: Situation) -> bool:
+    """Tell whether an unmount of a topic is under way that a command or a declared Mounting brings to its end."""
+    return any(
+        isinstance(seen.resource, Mounting)
+        and (mounted_by(seen.resource), seen.resource.spec.state) == (topic, "unmounted")
+        and is_under_way(seen.state)
+        and (seen.is_by_hand or address in situation.wanted)
+        for address, seen in situation.observed.items()
+    )
 
 
 def is_another(last: Recorded, before: Observed) -> bool:

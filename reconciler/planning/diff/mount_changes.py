@@ -206,13 +206,17 @@ def _is_on_its_way(
     if isinstance(there, Mounting) and there.spec.state != mounting.spec.state and running in set(MigrationState):
         machine = MOUNT if there.spec.state == "mounted" else UNMOUNT
         legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
+        ends = "Wait until it is done, and plan again (`reconciler run` goes on with it)"
+        if is_by_jobs and sides.before is not None and sides.before.is_by_hand:
+            ends = f"To let it end: reconciler topic {machine.name} --finish {mounted_by(there)}"
+        elif is_by_jobs:
+            ends = f"To let it end: `state: {there.spec.state}` in the Mounting, and reconciler apply"
         decision.refuse(
             sides.address,
             sides.wanted.source,
             f"a migration is under way by which it is {there.spec.state} ({running}), "
             f"and {mounting.spec.state} is wanted",
-            f"Wait until it is done, and plan again (`reconciler run` goes on with it). Legal from {running}: {legal}; "
-            "see: reconciler mount status",
+            f"{ends}. Legal from {running}: {legal}; see: reconciler mount status",
         )
     elif is_by_jobs and isinstance(there, Mounting):
         decision.actions.append(_gone_on(sides, mounting, there, running or ""))
@@ -414,10 +418,7 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
     if changes:
         paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
         message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
-        hint = (
-            "Plan again when it is done: `reconciler run` finishes it, unless it waits to be told. See how far it is, "
-            "and what it waits for: reconciler mount status"
-        )
+        hint = "Plan again when it is done. How far it is, and what finishes it: reconciler mount status"
         decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 

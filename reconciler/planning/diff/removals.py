@@ -167,7 +167,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     elif before.state == MIGRATING:
         decision.waiting.append(Waiting(address, MIGRATING))
         message = f"it is being mounted or unmounted ({MIGRATING}), and cannot be deleted until that is done"
-        hint = "`reconciler run` finishes it, unless it waits to be told. See how far it is: reconciler mount status"
+        hint = "Plan again when it is done. How far it is, and what finishes it: reconciler mount status"
         decision.refuse(address, None, message, hint)
     else:
         are_rules = situation.capabilities(cluster_of(address) or "").namespaces_are_rules

@@ -163,7 +163,7 @@ def mountings_in(
     for move in moves:
         address = address_of("mounting", cluster, move.mounting)
         if is_wanted is None or is_wanted(address):
-            yield address, Observed(_mounting(cluster, move), state=str(move.state))
+            yield address, Observed(_mounting(cluster, move), state=str(move.state), is_by_hand=move.by_hand)
 
 
 def _mounting(cluster: str, move: MountJob) -> Mounting:
