@@ -164,7 +164,7 @@ def _meaning(underway: Underway, verb: str) -> str:
 
 
 def cancelled_text(underway: Underway) -> list[Line]:
-    """Return that it was cancelled, what is as before, and what is left of it."""
+    """Return that it was cancelled, what is as before, and what is left of it; of one by jobs nothing is."""
     found = underway.migration
     names = ", ".join(topic.full_name for topic in found.topics)
     if found.direction == "inbound":
@@ -172,11 +172,8 @@ def cancelled_text(underway: Underway) -> list[Line]:
     else:
         after = f"{names}: on {underway.cluster}, taking and giving records as before"
     delete = f"reconciler mount delete {found.id} --cluster {underway.cluster}"
-    return [
-        line(f"Cancelled migration {found.id} of {underway.cluster}"),
-        line("  ", after),
-        line("  ", Span("Its record stays until: ", Tone.QUIET), delete),
-    ]
+    kept = [] if found.by_jobs else [line("  ", Span("Its record stays until: ", Tone.QUIET), delete)]
+    return [line(f"Cancelled migration {found.id} of {underway.cluster}"), line("  ", after), *kept]
 
 
 def deleted_text(underway: Underway) -> list[Line]:

@@ -6,13 +6,13 @@ been done in any other way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus, is_under_way
-from reconciler.operations.clusters.mounts import storage_of
+from reconciler.operations.clusters.mounts import Underway, ask_each, cluster_ids, storage_of
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Site, clusters_meant
@@ -30,7 +30,7 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.resources.mount import Direction, Phase, Recoverable
+from reconciler.resources.mount import Direction, Mountable, Phase, Recoverable
 from reconciler.resources.topic import Topic
 from reconciler.runtime.threads import side_by_side
 
@@ -77,8 +77,8 @@ class Moving:
     bytes: int | None = None
     groups: tuple[str, ...] = ()
     """Those that are reading it."""
-    held: str | None = None
-    """Why it cannot be mounted: another cluster has it. `None`: it is free."""
+    held: Mountable | None = None
+    """Why it cannot be mounted: a cluster has it, or is taking it. `None`: it is free."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -254,7 +254,7 @@ class _Mounting:
                     partitions=each.partitions,
                     records=each.records,
                     bytes=each.bytes,
-                    held=None if each.state == "detached" else _HELD[each.state].format(each.owner, each.name),
+                    held=None if each.state == "detached" else each,
                 )
                 for each in self.site.providers[cluster].mountable()
             ]
@@ -331,11 +331,45 @@ class _Mounting:
         if not found:
             message = f"{address}: nothing of that name or place can be mounted"
             return UserError(message, hint="See what can: reconciler mount list")
-        if len(found) == 1:
-            return UserError(f"{address}: {found[0].held}", hint="Unmount it there: a topic is mounted once.")
+        if len(found) == 1 and found[0].held is not None:
+            return self._held(address, found[0].held)
         places = ", ".join(each.location for each in found)
         hint = f"Name the place of the one that is meant: {address_of('topic', cluster, found[0].location)}"
         return UserError(f"{address}: several topics of that name can be mounted: {places}", hint=hint)
+
+    def _held(self, address: Address, there: Mountable) -> UserError:
+        """Return that a cluster has a topic, or is taking it, and what ends that."""
+        here = cluster_of(address) or ""
+        identity = self.site.providers[here].identify()
+        is_here = identity is not None and identity.cluster_id == there.owner
+        names = [here] if is_here else sorted(self.site.clusters)  # Others may be away, and waited for.
+        taking = self._taking(there.location, names) if there.state == "claimed" else None
+        owner = cluster_ids(self.site, names).get(there.owner or "") if taking is None else taking.cluster
+        if taking is not None:
+            one = f"{taking.migration.id} --cluster {taking.cluster}"
+            is_by_hand = all(topic.mounting is None for topic in taking.migration.topics)
+            finish = f"topic mount --finish {address_of('topic', taking.cluster, there.name)}"
+            hint = f"Go on with it: reconciler {finish if is_by_hand else f'mount status {one}'}"
+            if "cancel" in taking.legal:
+                hint += f". Or give it up: reconciler mount cancel {one}"
+        elif owner is None or there.state == "claimed":
+            hint = "Unmount it there: a topic is mounted once."
+        elif is_here:
+            hint = "It is on that cluster already: a topic is mounted once."
+        else:
+            hint = f"Unmount it there: reconciler topic unmount {address_of('topic', owner, there.name)}"
+        return UserError(f"{address}: {_HELD[there.state].format(owner or there.owner, there.name)}", hint=hint)
+
+    def _taking(self, location: str, clusters: Iterable[str]) -> Underway | None:
+        """Return the migration of one of these clusters that mounts a topic; `None`: none that answers has it."""
+        names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
+        found, _ = ask_each(names, lambda name: self.site.providers[name].migrations.under_way(is_measured=False))
+        for name in sorted(found):
+            for each in found[name]:
+                is_mount = each.direction == "inbound" and is_under_way(each.state)
+                if is_mount and location in {topic.location for topic in each.topics}:
+                    return Underway(name, each)
+        return None
 
     def _call_otherwise(self) -> None:
         """Give the one topic that is mounted the name that it is to have."""

@@ -105,7 +105,7 @@ class KafkaMigrations:
             raise UserError(message, hint="The next apply brings it to its end; before that it can be cancelled.")
         may_go_on()
         self._undo(move, may_go_on)
-        return _migration(replace(move, state=MigrationState.CANCELLED))
+        return replace(_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
         """Return why topics cannot be moved: one that is gone, a name that is taken, a move that is under way."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.mounts_text import cancelled_text
 from reconciler.errors import PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, migrate_topics
@@ -203,12 +205,34 @@ def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
 def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
     home.done("unmount", home.address("carts"), phase="prepare")
     (found,) = mount_status(home.reach, cluster=home.cluster).migrations
-    ask_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=Stop())
+    stop = Stop()
+    after = ask_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
+    is_kept = bool(mount_status(home.reach, cluster=home.cluster).migrations)
+    assert ("reconciler mount delete" in text_of(cancelled_text(after))) is is_kept
     home.write("carts", "after")
     assert home.read("carts") == ["after", "carts-1", "carts-2"]
     assert home.bench.plan().plan.errors == ()
     with pytest.raises(UserError, match="no unmount of it that a command began is under way"):
         raise home.asked("unmount", home.address("carts"), phase="finish").verdict or AssertionError
+
+
+def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_way(home: Home) -> None:
+    home.done("unmount", home.address("carts"))
+    home.done("mount", home.address("carts"), phase="prepare")
+    if home.cluster == "live":  # An embedded cluster claims a topic once it is told to go on.
+        (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+        taken = home.asked("mount", home.address("carts")).verdict
+        assert isinstance(taken, UserError)
+        assert f"it is being mounted on cluster {home.cluster} as {home.prefix}:carts" in taken.message
+        assert taken.hint == (
+            f"Go on with it: reconciler topic mount --finish {home.address('carts')}. "
+            f"Or give it up: reconciler mount cancel {found.migration.id} --cluster {home.cluster}"
+        )
+    home.done("mount", home.address("carts"), phase="finish")
+    held = home.asked("mount", home.address("carts")).verdict
+    assert isinstance(held, UserError)
+    assert f"it is mounted on cluster {home.cluster} as {home.prefix}:carts" in held.message
+    assert held.hint == "It is on that cluster already: a topic is mounted once."
 
 
 def test_one_that_cannot_go_stops_no_other_and_a_pattern_of_none_is_an_error(home: Home) -> None:
