@@ -47,6 +47,12 @@ kind: Topic
 metadata: {{name: {name}, namespace: {prefix}, cluster: {cluster}}}
 spec: {{partitions: 2, replicationFactor: 1, configs: {{retention.ms: -1{configs}}}}}
 """
+MOUNTED: Final = """\
+apiVersion: reconciler/v1
+kind: Mounting
+metadata: {{name: {name}, namespace: {prefix}, cluster: {cluster}}}
+spec: {{state: mounted}}
+"""
 TIERED: Final = ", remote.write: true, remote.read: true"
 
 
@@ -279,6 +285,11 @@ def test_one_whose_finish_is_killed_goes_on_where_it_was(home: Home) -> None:
     home.write("carts", "late")
     module, name, nth = _KILLED[home.cluster]
     home.killed(module, name, nth, "topic", "unmount", "--finish", home.address("carts"), "--yes")
+    if home.cluster == "live":  # On an embedded cluster `run` goes on with it.
+        home.bench.write("manifests/kept.yaml", MOUNTED.format(name="carts", prefix=home.prefix, cluster=home.cluster))
+        (refused,) = home.bench.plan().plan.errors
+        assert f"To let it end: reconciler topic unmount --finish {home.address('carts')}." in refused.hint
+        (home.bench.folder / "manifests/kept.yaml").unlink()
     home.done("unmount", home.address("carts"), phase="finish")
     assert home.listed("mountable") == [("carts", "mountable")]
     home.done("mount", home.address("carts"))
