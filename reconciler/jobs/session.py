@@ -194,7 +194,10 @@ class RunningSpark:
         if self._gateway is None:
             return True
         context: Any = self.session.sparkContext
-        return bool(context.master.startswith("local") or context._jsc.sc().getExecutorMemoryStatus().size() > 1)  # noqa: SLF001 - the driver is one of them
+        if context.master.startswith("local"):
+            return True
+        known = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - Python is told of no executors
+        return bool(known.size() > 1)  # The driver is one of them.
 
     def stop(self) -> None:
         """End the session, and the JVM with it."""

@@ -177,13 +177,8 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         bounds = self._rows.log.bounds()
         begins = self._start.resolve(bounds)
-        self._rows.losses.report(
-            [
-                starts_beyond(partition, begins[partition], found.end)
-                for partition, found in sorted(bounds.items())
-                if begins.get(partition, 0) > found.end
-            ]
-        )
+        beyond = [number for number, begin in begins.items() if begin > bounds[number].end]
+        self._rows.losses.report([starts_beyond(number, begins[number], bounds[number].end) for number in beyond])
         return self._position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

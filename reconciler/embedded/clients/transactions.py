@@ -289,10 +289,10 @@ def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
         UserError: The register of one is damaged.
     """
     prefix, found = f"{_APPENDS}{topic_id}-", {}
-    for listed in store.list(TRANSACTIONS):
-        name = transactional_id_of_key(listed.key) or ""
-        kept = read_transaction(store, name) if name.startswith(prefix) else None
-        if kept is not None and kept[0].batch is not None:
+    for listed in store.list(transaction_key(prefix).removesuffix(".json")):
+        name = transactional_id_of_key(listed.key)
+        kept = None if name is None else read_transaction(store, name)
+        if name is not None and kept is not None and kept[0].batch is not None:
             found[name.removeprefix(prefix)] = kept[0].batch
     return found
 

@@ -150,11 +150,8 @@ class Upkeep:
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
         """Make one object of small neighbours in object storage; `spread` as in `roll`."""
-        properties, tended, remote = (
-            self.catalog.read().cluster.properties,
-            MaintenanceResult(lost=self.lost),
-            self.remote,
-        )
+        tended, remote = MaintenanceResult(lost=self.lost), self.remote
+        properties = self.catalog.read().cluster.properties
         if remote is None:
             return tended
         merges = Merges(remote)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from queue import SimpleQueue
@@ -308,7 +309,8 @@ class SparkJobs:
                 self._spark = self._started()
                 # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
                 threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
-                threading.Thread(target=self._watch, args=(self._spark,), name="executors", daemon=True).start()
+                if not self._spark.has_executors:
+                    threading.Thread(target=self._watch, args=(self._spark,), name="executors", daemon=True).start()
             return self._spark
 
     def _cancel(self) -> None:
@@ -317,11 +319,14 @@ class SparkJobs:
 
     def _watch(self, spark: RunningSpark) -> None:
         """Say it where Spark runs nothing: it waits for executors as long as it takes, without a word."""
-        if not self._is_over.wait(_NO_EXECUTOR_S) and not spark.has_executors:
-            self._warn(
-                f"Spark at {self._spec.master} has given no executor for {_NO_EXECUTOR_S} s, and the job waits for "
-                "one. Its workers may be gone, busy, or smaller than spec.spark.conf asks for"
-            )
+        if self._is_over.wait(_NO_EXECUTOR_S):
+            return
+        with suppress(Exception):  # It may end while it is asked: then nobody waits for it.
+            if not spark.has_executors:
+                self._warn(
+                    f"Spark at {self._spec.master} has given no executor for {_NO_EXECUTOR_S} s, and the job waits "
+                    "for one. Its workers may be gone, busy, or smaller than spec.spark.conf asks for"
+                )
 
     def _started(self) -> RunningSpark:
         from reconciler.jobs.session import start_session
