@@ -289,9 +289,9 @@ class KafkaProvider:
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
         links, sealed, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, None)
-        for name, seal in sealed.items():
-            if name in configs:
-                configs[name] = seal.opened(configs[name])
+        for topic, seal in sealed.items():
+            if topic in configs:
+                configs[topic] = seal.opened(configs[topic])
         every, _ = look.bindings
         bindings = self._not_ours(every, links)
         inventory: dict[Address, Observed] = {}

@@ -8,6 +8,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import Failed
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import Trouble
@@ -47,6 +48,17 @@ def test_the_ledger_is_internal_and_no_mirror_is_a_topic(linked: Linked) -> None
     assert (seen.state, seen.physical_name, seen.first_copy_done) == (_M.ACTIVE, linked.mirror, False)
     assert seen.becomes is not None
     assert seen.becomes.kind == "Topic"
+
+
+def test_links_and_mirrors_are_observed_while_another_topic_is_sealed(linked: Linked) -> None:
+    linked.make_mirror()
+    before = linked.observe()
+    moving, seals = linked.site.seen()[linked.topic], Seals(linked.site.client, linked.site.ledger)
+    seals.put(moving.name, moving.id, lambda: None)
+    observed = linked.observe()
+    seals.take_off(moving.id)
+    assert {linked.resource.address, linked.address} <= before.keys()
+    assert observed.keys() == before.keys()
 
 
 def test_a_mirror_alone_is_observed_by_its_name(linked: Linked) -> None:
