@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TextIO, cast
 
 from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import lines_again
@@ -139,24 +140,26 @@ def err() -> Screen:
 
 
 def prepare_streams() -> None:
-    """Let no locale turn a plan into an encoding error, and write to nowhere where a stream was closed beforehand."""
+    """Let no locale turn a plan into an encoding error; a stream that was closed beforehand leads nowhere."""
+    if sys.stdin is None:
+        sys.stdin = _nowhere("r")
     if sys.stdout is None:
-        sys.stdout = _nowhere()
+        sys.stdout = _nowhere("w")
     if sys.stderr is None:
-        sys.stderr = _nowhere()
+        sys.stderr = _nowhere("w")
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
 
 
-def _nowhere() -> TextIO:
-    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+def _nowhere(mode: Literal["r", "w"]) -> TextIO:
+    return Path(os.devnull).open(mode, encoding="utf-8")
 
 
 def stdin_is_terminal() -> bool:
     """Tell whether somebody can be asked."""
-    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+    return not sys.stdin.closed and sys.stdin.isatty()
 
 
 def binary_stdin() -> BinaryIO:

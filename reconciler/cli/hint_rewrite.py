@@ -16,13 +16,14 @@ from typing import Final, Protocol, runtime_checkable
 from reconciler.cli.text.lines import Line, Span
 
 _COMMAND: Final = re.compile(
-    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|run|verify"
-    r"|(?:state|mount|mirror|link|topic|group|namespace) [a-z-]+))\b"
+    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|run|verify|show|export"
+    r"|(?:cluster|state|mount|mirror|link|topic|group|namespace) [a-z-]+))\b"
     r"(?P<more>(?! --help)(?: --resume| [\w./]\S*)?)"
 )
 _OF_PART: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
 """What these act on is chosen by a part of the workspace."""
-_OF_STATE: Final = "reconciler state "
+_OF_FILES: Final = ("reconciler state ", "reconciler show", "reconciler export")
+"""What takes no `--state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class TypedOptions:
     def after(self, command: str, more: str) -> tuple[str, ...]:
         """Return what belongs behind a command; `more` is what follows it."""
         if command not in _OF_PART:
-            state = () if command.startswith(_OF_STATE) else self.state
+            state = () if command.startswith(_OF_FILES) else self.state
             return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
             return (*self.place, *self.environment)  # the open run brings the rest

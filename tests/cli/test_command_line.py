@@ -227,6 +227,14 @@ def test_an_encoding_that_has_no_such_sign_is_no_error(run: Run) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_an_input_that_was_closed_beforehand_has_nothing_in_it(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("reconciler")
+    produce = f'"{program}" topic produce topic/west/shop:orders --input-format jsonl --input - <&-'
+    command = f'"{program}" init && "{program}" apply --yes && {produce}'
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "Produced 0 records" in done.stdout
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_an_output_that_was_closed_beforehand_is_no_error(closed: str, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("reconciler")

@@ -62,6 +62,9 @@ def test_the_last_line_of_a_run_as_json_says_it_too(call: Call) -> None:
         ),
         ("reconciler mount list", "reconciler mount list PLACE -e prod --var a=b"),
         ("reconciler topic list", "reconciler topic list PLACE -e prod --var a=b"),
+        ("reconciler cluster check west --repair", "reconciler cluster check PLACE -e prod --var a=b west --repair"),
+        ("with: reconciler show", "with: reconciler show PLACE -e prod --var a=b"),
+        ("reconciler export CLUSTER --out FOLDER", "reconciler export PLACE -e prod --var a=b CLUSTER --out FOLDER"),
         ("reconciler run --once", "reconciler run PLACE -e prod --var a=b --once"),
         ("See `reconciler plan --help`", "See `reconciler plan --help`"),
         ("reconciler init", "reconciler init"),
@@ -79,6 +82,8 @@ def test_each_command_gets_what_it_takes(text: str, expected: str) -> None:
     [
         ("reconciler topic list", "reconciler topic list --state s3://ops/shop"),
         ("reconciler state repair", "reconciler state repair"),
+        ("reconciler cluster check west", "reconciler cluster check --state s3://ops/shop west"),
+        ("reconciler show", "reconciler show"),
     ],
 )
 def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) -> None:
