@@ -126,9 +126,8 @@ def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
 def said(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint; of a list of problems only its heading."""
     if not isinstance(error, ReconcilerError):
-        code, message, hint = unexpected(error)
-        return code, message, typed_again(hint)
-    return error.exit_code, error.message.partition("\n")[0], typed_again(error.hint)
+        return unexpected(error)
+    return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
 def problems_of(error: BaseException) -> Sequence[Problem]:
@@ -146,7 +145,7 @@ def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
     yield from map(of_problem, problems)
     if not problems:
         _, message, hint = said(error)
-        yield of_error(Finding(None, None, message, hint), command)
+        yield of_error(Finding(None, None, message, typed_again(hint)), command)
 
 
 def validated_remarks(validated: Validated, tool: str, environment: str | None) -> Remarks:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
+from reconciler.cli.json.runs_json import ErrorPart
 from reconciler.cli.options import Chosen, FromState, Place
 from tests.cli.conftest import Call
 from tests.cli.test_drift import grow
@@ -75,6 +76,12 @@ def test_each_command_gets_what_it_takes(text: str, expected: str) -> None:
     assert typed_again(text) == expected.replace("PLACE", "--workspace 'my shop'")
     forget_typed()
     assert typed_again(text) == text
+
+
+def test_hints_in_json_say_it_too() -> None:
+    remember_typed([Chosen(environment="prod")])
+    assert ErrorPart(error="It is gone", hint="Then: reconciler plan").hint == "Then: reconciler plan -e prod"
+    forget_typed()
 
 
 @pytest.mark.parametrize(

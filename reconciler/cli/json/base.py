@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 import orjson
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from reconciler.cli.hint_rewrite import typed_again
 from reconciler.runtime.text import json_shown, plain
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _CONSTANT: Final = frozenset({"format", "event"})
 """What a document says of itself, and no record does."""
+Hint: TypeAlias = Annotated[str, AfterValidator(typed_again)]
+"""What to do. The commands in it act, typed as they stand there, on what this one acted on."""
 
 
 class Part(BaseModel):

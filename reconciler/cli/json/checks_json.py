@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.hint_rewrite import typed_again
+from reconciler.cli.json.base import Document, Hint, Part
 from reconciler.operations.drift import CLASSES, Drifted, DriftItem
 from reconciler.runtime.text import plain
 
@@ -27,7 +28,7 @@ class ProblemPart(Part):
     field: str | None = Field(default=None, description="The field it is about.")
     address: str | None = Field(default=None, description="The resource it is about.")
     message: str
-    hint: str
+    hint: Hint
 
     @classmethod
     def of_problem(cls, problem: Problem) -> ProblemPart:
@@ -104,7 +105,7 @@ class ErrorDocument(Document):
     format: Literal["reconciler.error/1"] = "reconciler.error/1"
     exit_code: int = Field(description="The code the command leaves with.")
     error: str
-    hint: str
+    hint: Hint
     problems: tuple[ProblemPart, ...] = Field(description="What is wrong with the files, one by one.")
 
     @classmethod
@@ -174,7 +175,7 @@ class DriftDocument(Document):
             environment=plan.environment,
             summary=DriftSummary(**counts),
             findings=findings,
-            errors=tuple(f"{error.message}. {error.hint}" for error in drifted.errors),
+            errors=tuple(f"{error.message}. {typed_again(error.hint)}" for error in drifted.errors),
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, Hint, Part
 from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class LeftOutPart(Part):
 
     place: str = Field(description="Its key in object storage, its address, or the access rule.")
     message: str
-    hint: str
+    hint: Hint
 
 
 class KeptPart(Part):
@@ -217,7 +217,7 @@ class LostPart(Part):
     subject: str = Field(description="What it is about, such as `topic orders`.")
     field: str = Field(description="Which field of it; empty where all of it is meant.")
     message: str = Field(validation_alias="why")
-    hint: str
+    hint: Hint
 
 
 class ImportDocument(Document):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, Hint, Part
 from reconciler.cli.json.mounts_json import UnreadPart, unread_parts
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 
@@ -164,7 +164,7 @@ class MirrorAnswerPart(Part):
     before: MirrorStatus | None = Field(description="Null: it was not there, or not looked at.")
     after: MirrorStatus | None = Field(description="Null: it is not known.")
     error_message: str | None = Field(description="Null: it is done.")
-    hint: str | None
+    hint: Hint | None
     is_left: bool = Field(
         default=False, description="Named by a pattern or a link, and as the verb would leave it: nothing was done."
     )
@@ -299,7 +299,7 @@ class LinkAnswerPart(Part):
     before: LinkStatus | None = Field(description="Null: it was not there, or not looked at.")
     after: LinkStatus | None = Field(description="Null: it is not known.")
     error_message: str | None = Field(description="Null: it is done.")
-    hint: str | None
+    hint: Hint | None
     is_left: bool = Field(description="Named by a pattern, and as the verb would leave it: nothing was done.")
     mirrors: Mapping[MirrorStatus, int] = Field(description="How many of its mirrors were in which state.")
     notes: tuple[str, ...] = Field(description="What else there is to know: of the files, its mirrors, its other half.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, Hint, Part
 from reconciler.lifecycles import MigrationState
 from reconciler.operations.clusters.mounts import (
     DamagedRegister,
@@ -210,7 +210,7 @@ class MountAnswerPart(Part):
     groups: tuple[str, ...] = Field(description="Those that were reading it.")
     notes: tuple[str, ...] = Field(description="What the files of this workspace have to do with it.")
     error_message: str | None = Field(description="Null: it is done.")
-    hint: str | None
+    hint: Hint | None
 
     @classmethod
     def of(cls, answer: MountAnswer) -> MountAnswerPart:

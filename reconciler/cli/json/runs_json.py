@@ -24,8 +24,7 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.errors import unexpected
-from reconciler.cli.hint_rewrite import typed_again
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, Hint, Part
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
@@ -126,7 +125,7 @@ class ErrorEvent(Document):
     event: Literal["error"] = "error"
     exit_code: int
     error: str
-    hint: str
+    hint: Hint
     stale: StalePart | None = Field(description="With exit code 6: what was approved, and what would happen now.")
 
     @classmethod
@@ -134,10 +133,10 @@ class ErrorEvent(Document):
         """Say an error as `reconciler.cli.errors` says it to people."""
         if not isinstance(error, ReconcilerError):
             code, message, hint = unexpected(error)
-            return cls(exit_code=code, error=message, hint=typed_again(hint), stale=None)
+            return cls(exit_code=code, error=message, hint=hint, stale=None)
         held = error.held if isinstance(error, ChangedPlanError) else None
         stale = None if held is None else StalePart.of(held)
-        return cls(exit_code=error.exit_code, error=error.message, hint=typed_again(error.hint), stale=stale)
+        return cls(exit_code=error.exit_code, error=error.message, hint=error.hint, stale=stale)
 
 
 class _Event(Document):
@@ -210,7 +209,7 @@ class ActionFailedEvent(_Event):
     id: str
     address: str
     error: str
-    hint: str
+    hint: Hint
 
 
 class RecoveredEvent(_Event):
@@ -245,7 +244,7 @@ class FailuresPart(Document):
     """Actions that failed for one reason."""
 
     error: str = Field(description="Where there are several actions, … stands for their names.")
-    hint: str
+    hint: Hint
     ids: tuple[str, ...]
 
 
@@ -351,7 +350,7 @@ class SyncedPart(Part):
     bytes: int
     seconds: float
     error: str | None
-    hint: str | None
+    hint: Hint | None
 
     @classmethod
     def of(cls, synced: Synced) -> SyncedPart:
@@ -368,7 +367,7 @@ class ErrorPart(Part):
     """What failed, and what to do."""
 
     error: str
-    hint: str
+    hint: Hint
 
 
 class JobPart(Part):
@@ -524,12 +523,12 @@ class NotComparedPart(Part):
 
     mirror: str
     error: str
-    hint: str
+    hint: Hint
 
     @classmethod
     def of(cls, failed: NotCompared) -> NotComparedPart:
         """Say why."""
-        return cls(mirror=failed.mirror, error=failed.error.message, hint=typed_again(failed.error.hint))
+        return cls(mirror=failed.mirror, error=failed.error.message, hint=failed.error.hint)
 
 
 class LinkVerificationDocument(Document):
