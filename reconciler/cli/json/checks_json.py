@@ -166,7 +166,8 @@ class DriftDocument(Document):
     @classmethod
     def of(cls, drifted: Drifted) -> DriftDocument:
         """Say all differences."""
-        findings = tuple(FoundPart.of(found, fails=found in drifted.failing) for found in drifted.findings)
+        failing = {found.fingerprint for found in drifted.failing}
+        findings = tuple(FoundPart.of(found, fails=found.fingerprint in failing) for found in drifted.findings)
         counts = {kind.replace(" ", "_"): sum(each.kind == kind for each in findings) for kind in CLASSES}
         counts["ignored"] = sum(each.ignored is not None for each in findings)
         plan = drifted.planned.plan
