@@ -97,10 +97,15 @@ def messages_of(
 
 
 def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
-    """Return the map of a partition from the ledger's entries of the kinds `PROGRESS` and `MAP`."""
-    chunks = [chunk_of(int(key[3]), value) for key, value in entries.items() if key[:3] == (MAP, topic, partition)]
-    through = entries.get(progress_key(topic, partition), {}).get("through", 0)
-    return OffsetMap(chunks, through)
+    """Return the map of a partition from the ledger's entries of the kinds `PROGRESS` and `MAP`.
+
+    Chunks behind the last one that the progress names are of a topic that had the name before.
+    """
+    known = entries.get(progress_key(topic, partition), {})
+    last = known.get("chunk", -1)
+    kept = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
+    chunks = [chunk_of(number, value) for number, value in kept.items() if number <= last]
+    return OffsetMap(chunks, known.get("through", 0))
 
 
 @dataclass
@@ -168,7 +173,11 @@ class Ledgers:
                 self._last.pop(number, None)
             else:
                 self._progress[number] = json.loads(value)
-        elif value is not None:
+        elif value is None:
+            # A mirror that is restored begins a new map: nothing may be added to a chunk of the one before.
+            if number in self._last and self._last[number].number == int(key[3]):
+                del self._last[number]
+        else:
             # The open one is always written last.
             self._last[number] = chunk_of(int(key[3]), json.loads(value))
 
