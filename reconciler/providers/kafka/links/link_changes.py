@@ -55,6 +55,7 @@ from reconciler.resources.mirrors import (
     is_done,
     synced_configs,
 )
+from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
     from reconciler.lifecycles import MirrorStatus
@@ -66,8 +67,11 @@ if TYPE_CHECKING:
 # Shutting copiers out: whoever holds one of these transactional ids commits nothing any more.
 
 
-_AGAIN: Final = frozenset({14, 15, 16, 51})
-"""The coordinator loads, moves, or still ends a transaction of the one that is fenced."""
+_MOVED: Final = frozenset({14, 15, 16})
+"""The coordinator loads, or is another broker by now."""
+_AGAIN: Final = _MOVED | {51}
+"""The same, or it still ends a transaction of the one that is fenced."""
+_PAUSE_S: Final = 0.05
 
 
 def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
@@ -88,6 +92,8 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
         if left and monotonic() > until:
             message = f"{len(left)} copiers of cluster {client.name} could not be fenced, such as {left[0]}"
             raise RetryableError(message, hint="Its transaction coordinator does not answer: try again.")
+        if left:
+            pause(_PAUSE_S)
 
 
 def _initialised(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
@@ -106,6 +112,8 @@ def _initialised(client: KafkaClient, transactional_ids: list[str]) -> dict[str,
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
             found[name] = (await connections.send(request, node_id=node)).error_code
+            if found[name] in _MOVED:  # The library keeps a coordinator for ever, also when it moves.
+                connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return found
 
     return dict(connections.run(asked))
