@@ -389,7 +389,10 @@ class Making:
             return {**link_changes(name, None), **_forgotten(entries, gone)}
 
         self.may_go_on()
-        _lift(self.site, lambda topic, kept: kept.link == name and ids.get(topic) != kept.topic_id)
+        # Of one that was announced no id is known, and its topic may never have been made.
+        _lift(
+            self.site, lambda topic, kept: kept.link == name and not (kept.topic_id and kept.topic_id == ids.get(topic))
+        )
         self.site.ledger.change(writer_of(name), decide, *_ALL)
 
     def _announced(

@@ -11,6 +11,7 @@ from reconciler.errors import UserError
 from reconciler.planning.actions import Change, Delete, Update
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.ledger import writer_of
+from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import mirror_changes, states_of
 from reconciler.providers.kafka.security import principal_of
 from reconciler.resources.acls import Binding, denial, denial_path
@@ -188,6 +189,23 @@ def test_a_new_mirror_is_protected_before_its_topic_is_there(kafka_broker: Kafka
     linked.done(replace(creation, after=after))
     guarded.settle({guarded.user("app")})
     linked.done(linked.deletion())
+    guarded.settle(set())
+
+
+def test_a_mirror_whose_topic_was_never_made_leaves_no_rule_behind_its_link(
+    kafka_broker: Kafka, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = Linked.of(kafka_broker, kafka_prefix, protect="acl")
+    guarded = Guarded(linked, kafka_prefix)
+    creation = linked.creation()
+    assert isinstance(creation.after, MirrorTopic)
+    after = creation.after.model_copy(update={"denied": (guarded.user("app"),)})
+    with monkeypatch.context() as dying:
+        dying.setattr(Site, "make", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            linked.apply(replace(creation, after=after))
+    guarded.settle({guarded.user("app")})
+    linked.done(Delete(address=linked.resource.address, before=linked.resource))
     guarded.settle(set())
 
 
