@@ -10,7 +10,7 @@ from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.tiered.manifest import NOBODY, manifest_register, parse_manifest
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.errors import MissingObjectError
+from reconciler.errors import MissingObjectError, UnansweredError
 from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.mounts.shared_bucket import Bucket
@@ -141,6 +141,26 @@ class KeyedStore(MemoryStore):
 
 MIB, GIB = 1 << 20, 1 << 30
 SEGMENT = 128 * MIB
+
+
+class LateStore(MemoryStore):
+    """The first swap of a key gets no answer and lands only right before the next one: it was on its way."""
+
+    def __init__(self, key: str = "", *, name: str | None = None) -> None:
+        super().__init__(name)
+        self.late_key = key
+        self._late: list[tuple[bytes, Version | None]] = []
+        self.is_over = False
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        if key == self.late_key and not self.is_over:
+            if not self._late:
+                self._late.append((body, expected))
+                raise UnansweredError("no answer", hint="Run it again.")
+            self.is_over = True
+            for before, there in self._late:
+                super().swap(key, before, expected=there)
+        return super().swap(key, body, expected=expected)
 
 
 class Told(WatchedStore):

@@ -176,10 +176,12 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # Only the last try can have landed: what the tries before it wrote is named by nobody.
-        self._store.delete(written[:-1])
+        # Any try may have landed: one without an answer may have been on its way while the next was made.
+        named = set(named_by(self._store, held)) if written and held is not None else set()
+        self._store.delete([key for key in written if key not in named])
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
-        return self._remember(after if held is None or held.value["id"] == after.id else self._folded(held))
+        is_known = held is None or (attempts == 1 and held.value["id"] == after.id)
+        return self._remember(after) if is_known else self._folded(held)
 
     def _next(self, held: ReadRegister | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
         """Return what the register shall hold, having written what does not fit into it."""

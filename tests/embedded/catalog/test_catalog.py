@@ -22,7 +22,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
 from tests.embedded.samples import cluster_in, ids
-from tests.embedded.stores import WatchedStore
+from tests.embedded.stores import LateStore, WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
@@ -176,6 +176,17 @@ def test_a_commit_whose_answer_was_lost_and_that_was_built_upon_is_not_made_twic
     assert sorted(after.topics) == ["t0", "t1", "theirs"]
     assert after.serial == 2
     assert after.revision == 3
+
+
+def test_a_commit_whose_first_try_lands_late_keeps_what_that_wrote() -> None:
+    store, new_id = LateStore(HEAD), ids()
+    mine = CatalogRegister(store)
+    mine.commit(many(500, new_id))
+    assert store.is_over
+    found = CatalogRegister(store).read()
+    assert len(found.topics) == 500
+    assert mine.known() == found  # Not what the second try decided.
+    assert len(list(store.list("catalog/"))) == 2
 
 
 def test_a_refused_commit_changes_nothing(store: ObjectStore) -> None:
