@@ -160,16 +160,19 @@ BRANCHES: Final = 16
 class Spill:
     """Writes pages of one partition. One for each change of its head: a lost race reuses what it wrote."""
 
-    def __init__(self, store: ObjectStore, topic_id: str, partition: int) -> None:
-        """Name the partition; nothing is written yet."""
+    def __init__(
+        self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
+    ) -> None:
+        """Name the partition; nothing is written yet. `known`: what all tries of the change wrote, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
+        self._known = {} if known is None else known
         self._written: dict[bytes, PageRef] = {}
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The pages written so far."""
+        """The pages written so far, or taken from those that are known."""
         return tuple(page.key for page in self._written.values())
 
     def spilled(self, head: Head) -> Head:
@@ -204,9 +207,10 @@ class Spill:
         return tuple(packed)
 
     def _page(self, body: bytes, of: Callable[[str], PageRef]) -> PageRef:
-        page = self._written.get(body)
+        page = self._known.get(body)
         if page is None:
             page = of(page_key(self._topic_id, self._partition))
             self._store.put(page.key, body)
-            self._written[body] = page
+            self._known[body] = page
+        self._written[body] = page
         return page

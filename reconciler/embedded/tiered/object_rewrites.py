@@ -274,16 +274,15 @@ def publish_rewritten(
     """
     check_arrived(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
     change: _Replacement | None = None
-    written: list[str] = []
+    pages: dict[bytes, PageRef] = {}  # Of all tries: one without an answer may land while the next is made.
 
     def changed(head: Head) -> Head | None:
         nonlocal change
         change = None
         if now_ms() - put_ms > STALE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
             return None
-        found = _Replacement(store, rewritten, head)
+        found = _Replacement(store, rewritten, head, pages)
         after = found.after()
-        written.extend(found.written)
         if after is not None:
             change = found
         return after
@@ -293,7 +292,7 @@ def publish_rewritten(
     holding = () if change is None else change.holding
     named = () if change is None else change.written
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
-    unnamed = [key for key in written if key not in named]
+    unnamed = [page.key for page in pages.values() if page.key not in named]
     store.delete([*(() if change is None else change.superfluous), *unnamed, *dropped])
     return None if change is None else rewritten.gain(holding)
 
@@ -301,16 +300,16 @@ def publish_rewritten(
 class _Replacement:
     """What becomes of one head that was found."""
 
-    def __init__(self, store: ObjectStore, rewritten: Rewritten, head: Head) -> None:
+    def __init__(self, store: ObjectStore, rewritten: Rewritten, head: Head, pages: dict[bytes, PageRef]) -> None:
         self._rewritten = rewritten
         self._head = head
-        self._spill = Spill(store, rewritten.partition.topic_id, rewritten.partition.number)
+        self._spill = Spill(store, rewritten.partition.topic_id, rewritten.partition.number, pages)
         self._rebuilding = Rebuilding(store, head, head.local_start, rewritten.replacements)
         self.holding = self._rebuilding.holding
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The pages written for it."""
+        """The pages that it names, of those written for any try."""
         return self._spill.keys
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
@@ -30,7 +31,7 @@ from tests.embedded.maintenance.tiny_segments import (
     with_topic,
 )
 from tests.embedded.samples import NOW, numbered
-from tests.embedded.stores import WatchedStore
+from tests.embedded.stores import LateStore, WatchedStore
 
 
 def test_records_offsets_times_and_digest_stay() -> None:
@@ -100,6 +101,22 @@ def test_segments_that_lie_in_pages_are_replaced_there(parts: int) -> None:
     assert parts_in(cluster.store) == named_in(cluster)
     append(cluster, (None, "next"))
     assert held(cluster)[-1]["offset"] == parts
+
+
+def test_pages_stay_where_the_first_try_of_a_roll_lands_late() -> None:
+    store = LateStore()
+    cluster, _ = clocked(store)
+    with_topic(cluster, segment_bytes="4000")
+    for number in range(200):
+        append(cluster, (None, str(number)))
+    before = held(cluster)
+    assert len(head_of(cluster).pages) > 1
+    store.late_key = head_key(cluster.topic(TOPIC).id, 0)
+    cluster.upkeep().roll()
+    assert store.is_over
+    assert head_of(cluster).pages
+    assert held(cluster) == before
+    assert {listed.key for listed in store.list("pages/")} == {page.key for page in head_of(cluster).pages}
 
 
 def test_gaps_survive() -> None:
