@@ -18,7 +18,7 @@ from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, ti
 from reconciler.embedded.catalog.topic_configs import key_of, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, recovered
 from reconciler.embedded.catalog.topics import recover_topic as begin
-from reconciler.embedded.keys import copied_segment_key, index_key, location_prefix, part_key
+from reconciler.embedded.keys import copied_segment_key, fresh_mark, index_key, location_prefix, part_key
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import Committed, bounds_at, bring_offsets
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, read_head
@@ -67,11 +67,13 @@ def make_head(
         kms_key_id=kms_key_id,
         uploaded_to=end,
     )
-    spill = Spill(store, topic_id, number)
+    spill, register, mark = Spill(store, topic_id, number), head_register(store, topic_id, number), fresh_mark()
     try:
-        head_register(store, topic_id, number).swap(None, spill.spilled(head).to_json(), epoch=epoch)
-    except LostRaceError:  # Somebody else makes it too, and was faster.
-        store.delete([*(entry.key for entry in fetched), *spill.keys])
+        register.swap(None, spill.spilled(head).to_json(), epoch=epoch, mark=mark)
+    except LostRaceError:
+        there = register.read()
+        if there is None or mark not in there.marks:  # Else it is ours, without an answer, and was built upon.
+            store.delete([*(entry.key for entry in fetched), *spill.keys])
 
 
 # One partition made from object storage: its objects copied there, then a manifest that names the copies, then a head.

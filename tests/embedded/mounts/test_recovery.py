@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
+from reconciler.embedded.keys import head_key
 from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.segments.head import Partition, read_head, swap_head
+from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition
 from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest, OffsetRange
+from tests.contracts.lossy import LossyStore
 from tests.embedded.mounts.recovered_topics import (
     OTHER_ID,
     TOPIC,
@@ -51,6 +55,25 @@ ALL = OffsetRange(0, 1 << 40)
 @pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "storage")
+
+
+def test_parts_stay_that_a_head_names_which_landed_unanswered_and_was_built_upon(storage: ObjectStore) -> None:
+    west = source_in(storage)
+    inner = MemoryStore()
+    east = begun(storage, location_in(west), inner, **{"initial.retention.local.target.bytes": "1000000"})
+    topic_id = east.topic(TOPIC).id
+    partition = Partition(TOPIC, topic_id, 0)
+
+    def build_upon() -> None:
+        assert swap_head(inner, partition, lambda head: replace(head, is_settled=not head.is_settled))
+
+    lossy = LossyStore(inner, key=head_key(topic_id, 0), meanwhile=build_upon)
+    another(storage, lossy).finish_recoveries()
+    assert lossy.swaps == 1
+    head = read_head(inner, topic_id, 0)
+    assert head is not None
+    assert head.entries
+    assert {entry.key for entry in all_entries(inner, head)} <= {each.key for each in inner.list("")}
 
 
 def digests_in(cluster: EmbeddedCluster) -> list[Digest]:
