@@ -299,6 +299,7 @@ class Recoveries:
         if tiering is None:
             raise UserError(f"topic {full_name} recovers and is not tiered", hint="Delete it, and recover it again.")
         source = located(remote.storage, TopicLocation.parse(location))
+        partitions = min(source.partitions, topic.partitions)  # The source may have grown since: that is not ours.
         recovery = Recovery(
             self.store,
             remote.storage,
@@ -318,13 +319,13 @@ class Recoveries:
                 recovery.recover(number)
 
         with ThreadPoolExecutor(PARTITIONS, thread_name_prefix="recovery") as threads:
-            for _ in SideBySide(threads, _WAITING).over(recover, range(source.partitions)):
+            for _ in SideBySide(threads, _WAITING).over(recover, range(partitions)):
                 self.may_go_on()
         self._bring_groups(remote, full_name, topic, source.location)
         self._say(remote, topic)
         after = self.catalog.commit(lambda draft: recovered(draft, topic.id), may_go_on=self.may_go_on)
         if topic_with_id(after, topic.id, full_name) is None:
-            self._discard(remote, topic, tiering.location, source.partitions)
+            self._discard(remote, topic, tiering.location, partitions)
 
     def _bring_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
         """Let groups go on where they were, as far as that was kept, and within what the log holds now.

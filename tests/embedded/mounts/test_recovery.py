@@ -14,7 +14,7 @@ import pytest
 from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.embedded.segments.head import Partition, read_head, swap_head
+from reconciler.embedded.segments.head import Partition, read_head, read_heads, swap_head
 from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition
 from reconciler.embedded.tiered.recoverable import recoverable
@@ -74,6 +74,22 @@ def test_parts_stay_that_a_head_names_which_landed_unanswered_and_was_built_upon
     assert head is not None
     assert head.entries
     assert {entry.key for entry in all_entries(inner, head)} <= {each.key for each in inner.list("")}
+
+
+def test_partitions_that_the_source_got_since_the_recovery_began_are_not_taken(storage: ObjectStore) -> None:
+    west = source_in(storage)
+    east = begun(storage, location_in(west))
+    west.alter_topic(TOPIC, {}, partitions=2)
+    fill(west, 1, partition=1)
+    archive(west, TOPIC, 1)
+    say(west)
+    assert set(east.finish_recoveries().values()) == {None}
+    topic = east.topic(TOPIC)
+    assert topic.partitions == 1
+    assert sorted(read_heads(east.store, topic.id)) == [0]
+    assert remote_objects(storage) == named_objects(east)
+    east.alter_topic(TOPIC, {}, partitions=2)
+    assert records_in(east)[1] == []
 
 
 def digests_in(cluster: EmbeddedCluster) -> list[Digest]:
