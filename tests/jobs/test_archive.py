@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.keys import segment_key
 from reconciler.embedded.mounts.archive import (
     Archive,
     ArchivedTopic,
@@ -94,8 +95,8 @@ def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any =
     begin(place, TOPIC, {number: each.start for number, each in source.bounds().items()}, mark)
     done = archive(job(source, place, sink and sink(place), **more))
     describe(place, TOPIC, done.bounds)
-    detach(place, mark, now_ms=bucket.clock.now_ms)
     tidy(place)
+    detach(place, mark, now_ms=bucket.clock.now_ms)
     return done
 
 
@@ -122,6 +123,25 @@ def test_a_mounted_archive_is_unmounted_again_and_keeps_its_place(bucket: Bucket
     found = read_ownership(bucket.storage, place.location)
     assert found is not None
     assert (found.state, found.owner) == (Owning.MOUNTED, KAFKA)
+
+
+def test_what_a_cluster_puts_that_has_mounted_an_archive_is_left_alone(bucket: Bucket) -> None:
+    archived(bucket, written(bucket).log(NAME))
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    uploading = segment_key(archive_of(bucket).partition(0).place, (100, 101), 3, 1)
+    bucket.storage.put(uploading, b"not named yet")
+    assert tidy(archive_of(bucket)) == 0
+    assert bucket.storage.get(uploading) is not None
+
+
+def test_an_archive_is_let_go_of_once_however_soon_it_is_mounted_and_unmounted_elsewhere(bucket: Bucket) -> None:
+    archived(bucket, written(bucket).log(NAME))
+    place = archive_of(bucket)
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    found = detach(place, CLAIM, now_ms=2)
+    assert (found.state, found.owner) == (Owning.MOUNTED, bucket.east.cluster_id)
+    bucket.unmounted(NAME, "east")
+    assert detach(place, CLAIM, now_ms=3) == read_ownership(bucket.storage, place.location)
 
 
 def test_who_has_claimed_it_first_has_it(bucket: Bucket) -> None:

@@ -249,10 +249,16 @@ def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds
 def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     """Let go of a topic that is whole in its archive: its registers are nobody's, and anybody may mount it.
 
+    Return what its register says then: another cluster may have it by now, where this is done again.
+
     Raises:
-        OwnershipLostError: It is another cluster's by now.
+        OwnershipLostError: It is another cluster's by now, and was never detached.
     """
     place, storage = archive.location, archive.storage
+    there = read_ownership(storage, place)
+    is_let_go = there is not None and (there.state is Owning.DETACHED or there.owner != archive.owner)
+    if there is not None and is_let_go and _there(archive).owner != archive.owner:
+        return there  # It was let go of before.
     hand_over(storage, place, lambda found: _unowned(archive, found), f"detach-{claim}")
 
     def let_go(found: Manifest) -> Manifest | None:
@@ -279,14 +285,18 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 def tidy(archive: Archive) -> int:
     """Delete what a whole archive does not name, left by earlier times and by tasks that died; return how many.
 
-    Only while it is ours, or nobody's by our own hand: no process writes there then.
+    Before it is detached: who mounts it then puts objects there that no manifest names yet. Where it is not ours any
+    more, nothing is deleted.
     """
     place, storage = archive.location, archive.storage
     listed = [each.key for each in storage.list(location_prefix(place.cluster_id, place.revision))]
-    partitions = range(_there(archive).partitions)
+    topic = _there(archive)
+    partitions = range(topic.partitions)
     manifests = dict(
         zip(partitions, side_by_side(lambda one: _manifest(archive, one), partitions, name="tidy"), strict=True)
     )
+    if {topic.owner, *(one.owner for one in manifests.values() if one is not None)} != {archive.owner}:
+        return 0
     named = {topic_manifest_key(place.cluster_id, place.revision)}
     for number, manifest in manifests.items():
         named.add(manifest_key(place.cluster_id, place.revision, number))

@@ -236,8 +236,9 @@ class Unmount(_ByJobs):
                 raise
             self._remove(move)
         self.means.may_go_on()
-        detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
         tidy(archive)
+        self.means.may_go_on()
+        detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
         here.end(move)
         return Moved(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
