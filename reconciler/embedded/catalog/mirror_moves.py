@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_served, check_unheld, link_named, topic_named
+from reconciler.embedded.catalog.tables import (
+    Catalog,
+    Draft,
+    check_no_replica,
+    check_served,
+    check_unheld,
+    link_named,
+    topic_named,
+)
 from reconciler.errors import UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.resources import mirrors
@@ -70,7 +78,7 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
     """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
 
     Raises:
-        UserError: It is a mirror already, the link has no half here, or that operation is over.
+        UserError: It is a mirror already or a read replica, the link has no half here, or that operation is over.
     """
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
@@ -78,6 +86,7 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
         return mirror
     if mirror is not None and begun.id in mirror.ended:
         raise over_error(full_name, mirror)
+    check_no_replica(full_name, topic, "to make it a mirror")
     check_unheld(full_name, topic, "to make it a mirror")
     check_served(full_name, topic)
     status = _M.REGULAR if mirror is None else status_of(mirror, link)

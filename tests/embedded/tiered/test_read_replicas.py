@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
@@ -23,6 +24,7 @@ from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
+from reconciler.resources.mirrors import RESTORE, LinkEntry, Operation
 from reconciler.resources.topic import SOURCE_GONE
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, head_of
 from tests.embedded.samples import ids, read, values
@@ -283,6 +285,9 @@ def test_it_is_not_changed_unmounted_or_mirrored(quick: Pair) -> None:
         quick.east.alter_topic(COPY, partitions=9)
     with pytest.raises(UserError, match=r"read replica of .*: to mirror it is not possible"):
         quick.east.source_topic(COPY)
+    quick.east.create_link("dr", LinkEntry("link-1", "west", {"mode": "bidirectional"}))
+    with pytest.raises(UserError, match=r"read replica of .*: to make it a mirror is not possible"):
+        quick.east.linking.join(COPY, Peer("dr", COPY, "their-id"), Operation("1", RESTORE))
     with pytest.raises(UserError, match=r"read replica of .*: to unmount it is not possible"):
         quick.east.mounts.unmount(COPY)
     assert quick.east.topic(COPY).hold is None

@@ -219,8 +219,8 @@ UNMOUNTING = [
     rarely(WRITING, "describe", 1),
     rarely(CLUSTER, "KafkaStorageMoves.keep", 3),
     (CLUSTER, "KafkaStorageMoves.remove", 1),
-    (WRITING, "detach", 1),
     rarely(WRITING, "tidy", 1),
+    (WRITING, "detach", 1),
     rarely(CLUSTER, "KafkaStorageMoves.end", 1),
 ]
 MOUNTING = [
