@@ -196,6 +196,8 @@ class Consumer:
     def poll(self, max_records: int = 10_000) -> list[Fetched]:
         """Return the next records, at most so many; nothing where everything is read. Partitions take turns.
 
+        Where a partition cannot be read, what was read of others before is returned, and the next poll raises.
+
         Raises:
             UserError: A topic it names is gone; or `beginning` is `none`, and its group never committed a partition,
                 or a log does not have its position any more: its end was cut, or its start has moved beyond that.
@@ -207,7 +209,14 @@ class Consumer:
         while waiting and left > 0:
             place = waiting.popleft()
             stream = self._streams[place]
-            records = stream.take(left)
+            try:
+                records = stream.take(left)
+            except ReconcilerError:
+                if not fetched:
+                    raise
+                # What was taken before would be lost with the error: this partition comes first in the next poll.
+                waiting.appendleft(place)
+                break
             if records is None:
                 self._order.append(place)
                 continue

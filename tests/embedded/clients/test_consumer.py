@@ -102,6 +102,23 @@ def test_a_group_goes_on_where_it_committed_and_not_where_it_had_read(orders: Em
     assert seen(second) == [b"c"]
 
 
+def test_a_partition_that_cannot_be_read_takes_no_records_of_others_with_it(orders: EmbeddedCluster) -> None:
+    head = orders.log("orders").head(1)
+    assert head is not None
+    key = head.entries[0].key
+    stored = orders.store.get(key)
+    assert stored is not None
+    orders.store.delete([key])
+    consumer = orders.consumer("checkout", topics=["orders"])
+    assert seen(consumer) == [b"a", b"b", b"c"]
+    with pytest.raises(MissingObjectError, match="orders, partition 1"):
+        consumer.poll()
+    consumer.commit()
+    assert consumer.committed() == {("orders", 0): 3, ("orders", 1): 0}
+    orders.store.put(key, stored.body)
+    assert seen(consumer) == [b"x", b"y"]
+
+
 def test_two_consumers_of_a_group_with_their_own_partitions_share_its_offsets(orders: EmbeddedCluster) -> None:
     def consume(partition: int) -> list[bytes]:
         consumer = orders.consumer("checkout", topics=["orders"], partitions=[partition])
