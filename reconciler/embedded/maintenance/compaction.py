@@ -207,13 +207,12 @@ class Sieve:
         self.tombstones = 0
         """How many of those stay."""
 
-    def kept(self, batches: Iterable[pa.RecordBatch], *, drops_tombstones: bool) -> Iterator[pa.RecordBatch]:
-        """Yield what stays of batches of records."""
+    def kept(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
+        """Yield what stays of batches of records; tombstones below `tombstones_to` do not."""
         for batch in batches:
             stays = self._survivors.among(batch)
             is_tombstone = mask(batch.column("key").is_valid()) & mask(batch.column("value").is_null())
-            if drops_tombstones:
-                stays &= ~is_tombstone
+            stays &= ~(is_tombstone & (batch.column("offset").to_numpy() < tombstones_to))
             self.tombstones += int((stays & is_tombstone).sum())
             self.dropped += int((~stays).sum())
             if stays.all():
@@ -505,7 +504,8 @@ class Compaction:
             for piece in group.pieces
             for kept in sieve.kept(
                 read_part(piece.store, piece.entry, self._partition.number, _whole(piece.entry)),
-                drops_tombstones=is_due(piece.entry, now_ms),
+                # Beyond what was learned, older records of the key may be left.
+                tombstones_to=cleaning.through if is_due(piece.entry, now_ms) else 0,
             )
         )
         horizon_ms = group.horizon_ms if sieve.tombstones else None

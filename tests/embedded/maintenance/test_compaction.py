@@ -12,6 +12,7 @@ from reconciler.embedded.maintenance import compaction
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.compaction import NewestOffsets
 from reconciler.embedded.maintenance.survey import MaintenanceResult
+from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.objectstore.memory import MemoryStore
@@ -146,6 +147,22 @@ def test_cleaning_again_does_not_lengthen_the_life_of_a_tombstone() -> None:
     cluster.upkeep().compact()
     assert "a" not in {key for _, key, _ in shown(cluster)}
     assert ("c", None) in {(key, value) for _, key, value in shown(cluster)}
+
+
+def test_a_tombstone_beyond_what_fits_into_memory_stays_until_what_it_deletes_is_gone() -> None:
+    cluster, _ = eager(delete_retention_ms="0")
+    append(cluster, ("deleted", "1"), ("a", "1"))
+    append(cluster, *((key, "1") for key in "bcdefg"), ("deleted", None), ("h", "1"))
+    closing(cluster)
+    closing(cluster)
+    passes = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compaction, "KEYS", 4)
+        patched.setattr(parts, "_BATCH_ROWS", 2)
+        for _ in range(6):
+            cluster.upkeep().compact()
+            passes.append([value for _, key, value in shown(cluster) if key == "deleted"])
+    assert passes == [["1", None], ["1", None], [None], [], [], []]
 
 
 def test_it_begins_when_more_than_the_dirty_ratio_is_dirty() -> None:
