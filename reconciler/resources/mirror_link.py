@@ -240,6 +240,7 @@ class TopicConfigSyncSpec(Model):
     )
     include: Many[str] = Field(
         default=SYNCED_BY_DEFAULT,
+        validate_default=True,  # sorted as one that is written, else links with the default list never settle
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.providers.models import link_in
+from reconciler.providers.models import link_entry, link_in
+from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mirrors import LinkEntry
 
 KEPT = LinkEntry("id", "west", {"source": "west"})
@@ -13,6 +14,12 @@ KEPT = LinkEntry("id", "west", {"source": "west"})
 
 def test_a_link_is_read_back_as_it_was_declared() -> None:
     assert link_in("dr", "east", KEPT).spec.source == "west"
+
+
+def test_a_link_that_says_only_how_often_configs_follow_is_read_back_as_it_was_declared() -> None:
+    spec = {"source": "west", "topicConfigSync": {"interval": "10s"}}
+    declared = MirrorLink.model_validate({"metadata": {"name": "dr", "cluster": "east"}, "spec": spec})
+    assert link_in("dr", "east", link_entry(declared, "id")).spec == declared.spec
 
 
 def test_a_workspace_that_calls_the_destination_what_another_calls_the_source_is_told() -> None:
