@@ -34,7 +34,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.resources.acls import TopicAcl, rule_fields
 from reconciler.resources.address import kind_of
-from reconciler.resources.base import format_duration
+from reconciler.resources.base import UNLIMITED, format_duration
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -220,6 +220,8 @@ def patience_text(cost: RoleCost | None) -> str:
     """Return for how long a promotion waits."""
     if cost is None or cost.timeout_ms is None:
         return ""
+    if cost.timeout_ms == UNLIMITED:
+        return "never given up"
     return f"given up where it does not shrink for {format_duration(cost.timeout_ms)}"
 
 

@@ -17,7 +17,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
-from reconciler.operations.steps.link_sides import provider_named
+from reconciler.operations.steps.link_sides import INFINITE, provider_named
 from reconciler.planning.actions import Action, Transition
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
@@ -860,7 +860,7 @@ class CatchingUp:
     clock: Callable[[], float] = monotonic
 
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
-        """Copy until nothing lags. `timeout_ms` bounds how long the lag may not shrink; by default as its link says.
+        """Copy until nothing lags. `timeout_ms` bounds how long the lag may not shrink, -1 not at all; by default as its link says.
 
         Raises:
             RetryableError: It does not shrink, or the source does not answer; nothing was changed but the records
@@ -880,9 +880,9 @@ class CatchingUp:
                 return
             if least is None or lag < least:
                 least, shrunk_at = lag, self.clock()
-            patience_s = (self._patience_ms(mirror) if timeout_ms is None else timeout_ms) / 1000
-            if self.clock() - shrunk_at >= patience_s:
-                raise _does_not_shrink(mirror, behind, patience_s)
+            patience_ms = self._patience_ms(mirror) if timeout_ms is None else timeout_ms
+            if patience_ms != INFINITE and self.clock() - shrunk_at >= patience_ms / 1000:
+                raise _does_not_shrink(mirror, behind, patience_ms / 1000)
             self._pause(full_name)
 
     def behind(self, mirror: MirrorSeen) -> list[Behind]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.jobs.flows import missing
+from reconciler.operations.steps.transitions import CatchingUp
 from reconciler.records.log import SourceSeen
 from reconciler.resources.mirrors import Operation
 from tests.embedded.deaths import Fault
@@ -173,3 +176,16 @@ def test_what_is_stopped_is_stopped_whatever_became_of_its_source() -> None:
     del linked.stores["west"]
     with pytest.raises(UserError, match="already stopped"):
         linked.driver().promote("east", ORDERS)
+
+
+def test_a_promotion_over_a_link_that_is_infinitely_patient_waits_until_nothing_lags() -> None:
+    linked = mirrored(retryTimeout="infinite")
+    linked.produce("west", "late")
+    looks = iter([False, False, True])
+    hours = itertools.count(step=3600)
+    providers = {name: linked.provider(name) for name in ("west", "east")}
+    catching_up = CatchingUp(
+        providers, lambda seen: linked.copy(seen) if next(looks) else None, lambda: False, lambda: float(next(hours))
+    )
+    catching_up.run("east", ORDERS)
+    assert "late" in values(linked, "east")
