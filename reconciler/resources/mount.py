@@ -12,6 +12,7 @@ from reconciler.errors import UserError
 from reconciler.resources.acls import folded
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
 from reconciler.resources.base import (
+    UNLIMITED,
     Complaint,
     DurationMs,
     FullName,
@@ -65,7 +66,7 @@ class MountingSpec(Model):
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
             raise refusal(Complaint("a timeout must be more than 0", hint=hint))
-        return timeout
+        return None if timeout == UNLIMITED else timeout  # jobs would take -1 for a time that is over
 
 
 class Mounting(Model):

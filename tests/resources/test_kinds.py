@@ -85,6 +85,12 @@ def test_a_mounted_topic_is_called_by_its_alias() -> None:
     assert (mounting.address, mounting.topic_name) == ("mounting/east/shop:clicks", "shop:clicks-2025")
 
 
+def test_a_mounting_with_an_infinite_timeout_has_none() -> None:
+    metadata = {"name": "clicks", "cluster": "east"}
+    mounting = Mounting.model_validate({"metadata": metadata, "spec": {"state": "mounted", "timeout": "infinite"}})
+    assert mounting.spec.timeout is None
+
+
 def test_the_prefix_goes_before_the_topics_own_name_and_the_namespace_stays() -> None:
     link = MirrorLink.model_validate(
         {
