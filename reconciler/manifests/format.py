@@ -212,10 +212,18 @@ def _order_manifest(root: Node) -> None:
     keys = {entry.key.text for entry in root.entries if entry.key is not None}
     if not {"apiVersion", "kind"} <= keys:
         return
+    anchored = _anchored(root)
     _order(root.entries, _ROOT_ORDER)
     for entry in root.entries:
         if entry.key is not None and entry.key.text == "metadata":
             _order(entry.value.entries, _METADATA_ORDER)
+    if _anchored(root) != anchored:
+        raise NotLaidOutError  # an alias would stand before what it repeats
+
+
+def _anchored(root: Node) -> list[str]:
+    """Return the anchors and aliases, in their order."""
+    return [text for node in walk(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
 
 
 def _order(entries: list[Entry], names: Sequence[str]) -> None:

@@ -161,6 +161,8 @@ def test_what_does_not_fit_a_line_becomes_a_block() -> None:
         "&x\na:   1\n",
         "a: {b: , c: 1}\n",
         "a:   !!str 12\nb: !!seq [1]\n",
+        "spec:  {configs: &c {retention.ms: 1d}}\nmetadata: {labels: *c}\napiVersion: reconciler/v1\nkind: Topic\n",
+        "apiVersion: reconciler/v1\nkind: Topic\nmetadata:   {cluster: &w west, name: *w}\n",
     ],
 )
 def test_what_is_rare_stays_as_it_is(text: str) -> None:

@@ -860,7 +860,9 @@ class CatchingUp:
     clock: Callable[[], float] = monotonic
 
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
-        """Copy until nothing lags. `timeout_ms` bounds how long the lag may not shrink, -1 not at all; by default as its link says.
+        """Copy until nothing lags. `timeout_ms` bounds how long the lag may not shrink; by default as its link says.
+
+        -1 is no bound.
 
         Raises:
             RetryableError: It does not shrink, or the source does not answer; nothing was changed but the records
