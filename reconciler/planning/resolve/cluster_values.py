@@ -112,7 +112,7 @@ def _text(value: object, unit: int) -> str:
         case bool():
             return "true" if value else "false"
         case int():
-            return str(value) if unit == 1 else f"{value / unit:g}"
+            return str(value // unit if value % unit == 0 else value / unit)
         case _:
             return str(value)
 
