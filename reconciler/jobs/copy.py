@@ -273,7 +273,8 @@ class _Job:
         except RetryableError as failure:
             # A cancelled round looks like a failed one.
             raise (_stopped() if self._engine.is_stopped() else failure) from failure
-        if error is not None:
+        # What was staged before it was stopped is published; the next round says that it was stopped.
+        if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged
 

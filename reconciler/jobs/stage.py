@@ -260,6 +260,8 @@ class Tasks:
     ) -> tuple[list[R], ReconcilerError | None]:
         """Do work, several pieces a task; return what came of it, and the first error where there was one.
 
+        What is left out because it was stopped is an error, too.
+
         Raises:
             RetryableError: Spark gave up.
         """
@@ -271,7 +273,10 @@ class Tasks:
         used.count(here=len(work))
 
         def in_thread(piece: T) -> list[R | Refused]:
-            return [] if self.engine.is_stopped() else list(attempt(do, (piece,)))
+            if self.engine.is_stopped():
+                hint = "Run the same command again: it goes on from what is there."
+                return [Refused(IncompleteError(f"{what} was stopped before its end", hint=hint))]
+            return list(attempt(do, (piece,)))
 
         if len(work) == 1:
             return told_apart(in_thread(work[0]))

@@ -5,7 +5,9 @@ An embedded topic that is not tiered stands in for it here; `tests/jobs/kafka` h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,10 +28,10 @@ from reconciler.embedded.mounts.archive import (
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.embedded.tiered.ownership import Owning, read_ownership
 from reconciler.embedded.tiered.remote_tier import read_storage_id
-from reconciler.errors import OwnershipLostError, RetryableError, UserError
+from reconciler.errors import IncompleteError, OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify
-from reconciler.records.log import TopicLog, came_since
+from reconciler.records.log import Bounds, TopicLog, came_since
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.engines import here
 from tests.jobs.doubles import Interrupted
@@ -225,6 +227,33 @@ def test_an_archive_that_differs_is_told_and_nothing_is_let_go_of(bucket: Bucket
     more(stranger, 200)
     with pytest.raises(UserError, match=r"the archive differs from the topic in partitions 0 \(from offset"):
         archive(job(stranger.log(NAME), place))
+
+
+@dataclass(frozen=True)
+class StoppedWhereCompared(ArchiveLog):
+    """An archive during whose last comparison somebody asks to stop."""
+
+    is_last: threading.Event = field(default_factory=threading.Event)
+    is_stopped: threading.Event = field(default_factory=threading.Event)
+
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+        if self.is_last.is_set():
+            self.is_stopped.set()
+        return super().bounds(only)
+
+
+def test_what_was_not_compared_before_it_was_stopped_is_not_taken_for_equal(bucket: Bucket) -> None:
+    cluster, place = written(bucket), archive_of(bucket)
+    begin(place, TOPIC, {}, CLAIM)
+    copy = StoppedWhereCompared(place)
+
+    def meanwhile() -> None:
+        more(cluster, 6)
+        copy.is_last.set()
+
+    work = job(cluster.log(NAME), place, meanwhile=meanwhile)
+    with pytest.raises(IncompleteError, match="comparing records was stopped"):
+        archive(replace(work, copy=copy, engine=here(is_stopped=copy.is_stopped.is_set)))
 
 
 def test_where_a_topic_lies_detached_nothing_is_archived(bucket: Bucket) -> None:
