@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,13 +13,21 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Credentials, Patience, StoreSettings
 from reconciler.objectstore.settings import Secret as StoreSecret
 from reconciler.objectstore.wrappers import read_only
-from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_ACCOUNT, AZURE_KEY, SECRET_KEY, TRUST_FILE
-from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE
+from reconciler.resources.cluster_properties import (
+    ACCESS_KEY,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    EMBEDDED_PROPERTIES,
+    IDLE,
+    SECRET_KEY,
+    TRUST_FILE,
+)
+from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE, canonical_value
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.protocol import Edge
-    from reconciler.resources.cluster import LocationSpec
+    from reconciler.resources.cluster import Cluster, LocationSpec
 
 
 _MAX_BYTES: Final = 1024 * 1024
@@ -102,6 +111,23 @@ class Access:
     trust_file: str | None = None
 
 
+def patience_in(properties: Mapping[str, str]) -> Patience:
+    """Return what a cluster's properties say; one that cannot be is refused when the cluster is planned, not here."""
+
+    def value(name: str) -> int:
+        with suppress(ValueError):
+            if name in properties:
+                return int(canonical_value(name, properties[name], EMBEDDED_PROPERTIES))
+        return int(EMBEDDED_PROPERTIES[name].default or 0)
+
+    return Patience(
+        value("cloud_storage_initial_backoff_ms"),
+        value("cloud_storage_segment_upload_timeout_ms"),
+        value("cloud_storage_manifest_upload_timeout_ms"),
+        value(IDLE),
+    )
+
+
 def access_of(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
     """Return how the properties of an embedded cluster say that its object storage is reached.
 
@@ -167,3 +193,13 @@ def opened(location: LocationSpec, edge: Edge, access: Access | None = None) -> 
     )
     store = open_store(settings.resolved(edge.folder))
     return read_only(store, edge.now_ms) if edge.is_reader else store
+
+
+def object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
+    """Open the object storage of an embedded cluster, reached as its properties say; `None`: it declares none.
+
+    Raises:
+        UserError: As of `access_of`.
+    """
+    location, properties = declared.spec.object_storage, declared.spec.properties
+    return None if location is None else opened(location, edge, access_of(properties, patience_in(properties), edge))

@@ -17,7 +17,7 @@ from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.objectstore.s3_client import pause_after
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Patience
-from reconciler.providers.embedded.provider import patience_in
+from reconciler.providers.secrets import patience_in
 from reconciler.state.lockfile import Terms
 from tests.objectstore.conftest import body_of
 from tests.servers.proxy import Lost, Proxy, Refused, Slow

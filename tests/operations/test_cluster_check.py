@@ -16,9 +16,12 @@ from reconciler.operations.clusters.cluster_check import CheckedCluster, check
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
+from tests.servers.weed import REGION, credentials_of
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from tests.servers.weed import S3Server
 
 
 ORDERS = "topic/west/shop:orders"
@@ -126,3 +129,28 @@ def test_other_platforms_are_not_ours_to_check(bench: Bench) -> None:
     )
     with pytest.raises(UserError, match="cluster far is not an embedded one"):
         checked(bench, "far")
+
+
+@pytest.mark.thorough
+def test_object_storage_is_reached_with_the_keys_that_the_properties_of_the_cluster_name(
+    bench: Bench, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    place = f"url: {s3_server.url('checked')}, endpoint: '{s3_server.endpoint}', forcePathStyle: true, region: {REGION}"
+    keys = "cloud_storage_access_key: '${env:KEY}', cloud_storage_secret_key: '${env:SECRET}'"
+    west = bench.folder / "manifests/west.yaml"
+    root = '{root: "file://.clusters/west"}\n'
+    more = f"  objectStorage: {{{place}}}\n  properties: {{{keys}}}\n"
+    west.write_text(west.read_text().replace(root, root + more))
+    workspace = bench.folder / "reconciler.yaml"
+    workspace.write_text(f"{workspace.read_text()}spec: {{references: {{allow: ['env:KEY', 'env:SECRET']}}}}\n")
+    credentials = credentials_of("admin")
+    environ = {"KEY": credentials.access_key, "SECRET": credentials.secret_key.text}
+    bench = bench.with_(environ=environ)
+    assert bench.apply().verdict is None
+    for repair in (False, True):
+        assert checked(bench, repair=repair).verdict is None

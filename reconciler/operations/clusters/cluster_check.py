@@ -14,6 +14,7 @@ from reconciler.objectstore.register import MEND
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import settings_of
+from reconciler.providers.secrets import object_storage
 from reconciler.resources.address import Address, cluster_address
 from reconciler.runtime.text import counted
 
@@ -70,7 +71,7 @@ def _checked(site: Site, name: str, *, repair: bool, deep: bool) -> CheckedClust
     store = _store(site, name)
     snapshot = _state(site, is_needed=repair)
     _check_there(store, name, snapshot)
-    storage = _storage(site, name)
+    storage = object_storage(site.clusters[name], site.edge)
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[Mended, ...] = ()
     if repair:
@@ -130,11 +131,6 @@ def _store(site: Site, name: str) -> ObjectStore:
         raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
     site.check_trusted(declared)
     return open_store(settings_of(declared.spec.embedded.root, site.edge.folder))
-
-
-def _storage(site: Site, name: str) -> ObjectStore | None:
-    declared = site.clusters[name].spec.object_storage
-    return None if declared is None else open_store(settings_of(declared, site.edge.folder))
 
 
 def _state(site: Site, *, is_needed: bool) -> Snapshot | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -25,7 +24,6 @@ from reconciler.embedded.tiered.remote_tier import (
 )
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import ROLES
-from reconciler.objectstore.settings import Patience
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import ControlAction, Create, Update, Value
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
@@ -55,11 +53,11 @@ from reconciler.providers.protocol import (
     go_on,
     wanted_in,
 )
-from reconciler.providers.secrets import access_of, opened
+from reconciler.providers.secrets import object_storage, opened
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, IDLE
-from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
+from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
@@ -228,26 +226,6 @@ def _mirror(
     return TopicShown(address, partitions, None, following=following)
 
 
-# How long a cluster waits for its object storage: as its declared properties have it, else their defaults.
-
-
-def patience_in(properties: Mapping[str, str]) -> Patience:
-    """Return what a cluster's properties say; one that cannot be is refused when the cluster is planned, not here."""
-
-    def value(name: str) -> int:
-        with suppress(ValueError):
-            if name in properties:
-                return int(canonical_value(name, properties[name], EMBEDDED_PROPERTIES))
-        return int(EMBEDDED_PROPERTIES[name].default or 0)
-
-    return Patience(
-        value("cloud_storage_initial_backoff_ms"),
-        value("cloud_storage_segment_upload_timeout_ms"),
-        value("cloud_storage_manifest_upload_timeout_ms"),
-        value(IDLE),
-    )
-
-
 CAPABILITIES: Final = Capabilities(
     platform="embedded",
     namespaces=True,
@@ -288,17 +266,7 @@ class EmbeddedProvider:
         """Return the provider of a declared cluster; nothing is read yet."""
         if declared.spec.embedded is None:
             raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
-        storage = declared.spec.object_storage
-        return cls(
-            declared,
-            opened(declared.spec.embedded.root, edge),
-            edge,
-            None
-            if storage is None
-            else opened(
-                storage, edge, access_of(declared.spec.properties, patience_in(declared.spec.properties), edge)
-            ),
-        )
+        return cls(declared, opened(declared.spec.embedded.root, edge), edge, object_storage(declared, edge))
 
     @property
     def capabilities(self) -> Capabilities:

@@ -22,7 +22,7 @@ from reconciler.objectstore import register, swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience
-from reconciler.providers.embedded.provider import patience_in
+from reconciler.providers.secrets import patience_in
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, head_of, held, with_topic
 from tests.embedded.samples import ids
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
