@@ -186,6 +186,20 @@ def test_what_is_no_file_takes_as_many_readers_as_come(applied: Bench, group: st
         assert read(applied, output=Path("/dev/null"), group=group) == []
 
 
+def test_a_group_that_read_beyond_an_open_transaction_is_not_set_back_by_who_does_not(applied: Bench) -> None:
+    producer = cluster_of(applied).producer("shop:undecided")
+    producer.init_transactions()
+    producer.begin()
+    producer.send("shop:orders", json.dumps("undecided"), partition=0)
+    producer.flush()
+    feed(applied, "after")
+    assert read(applied, isolation="read_uncommitted") == ["undecided", "after"]
+    assert read(applied) == []
+    assert committed(applied)[("shop:orders", 0)] == 2
+    producer.commit()
+    assert read(applied) == []
+
+
 def test_a_parquet_file_is_committed_when_it_is_whole_and_never_overwritten(applied: Bench) -> None:
     feed(applied, "a", "b")
     read(applied, output=Path("out.parquet"), output_format="parquet")

@@ -289,7 +289,8 @@ class Reading:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    self.progress.wrote(place, end)
+                    # A group that saw an open transaction is beyond the last stable offset, and stays there.
+                    self.progress.wrote(place, min(at[place], found.end))
             if not self.options.follow or self.stop.wait(_BETWEEN_LOOKS_S):
                 return
             is_first = False
