@@ -46,6 +46,7 @@ from reconciler.resources.cluster_properties import (
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, head_of
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import Tiered, upload_by_hand
+from tests.operations.linked_shop import CLUSTER, MIRROR, mirroring
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -700,6 +701,29 @@ def test_altering_a_topic_by_hand_never_deletes_what_lies_in_object_storage(benc
     assert it.tiering().state is TieringState.ENABLED
     alter_topic(bench.acting(), f"topic/west/{TOPIC}", off, (), confirm=lambda _altered: False)
     assert (it.tiering().state, it.tiering().policy) == (TieringState.DISABLED, "retain")
+
+
+def test_altering_a_mirror_by_hand_never_deletes_what_lies_in_object_storage(bench: Bench) -> None:
+    mirroring(bench)
+    east = CLUSTER.replace("NAME", "east").replace(
+        '"file://.clusters/east"}',
+        '"file://.clusters/east"}\n  objectStorage: "file://.storage"\n  properties: {cloud_storage_enabled: true}',
+    )
+    bench.write("manifests/east.yaml", east)
+    assert bench.apply().verdict is None
+    on, off = ({"remote.write": value, "remote.read": value} for value in ("true", "false"))
+    alter_topic(bench.acting(no_state=True), MIRROR, on, (), confirm=lambda _altered: False)
+    with pytest.raises(UserError, match="deletes what lies in object storage"):
+        deleting = {**off, "remote.log.disable.policy": "delete"}
+        alter_topic(bench.acting(no_state=True), MIRROR, deleting, (), confirm=lambda _altered: False)
+    storage = DirectoryStore(bench.folder / ".storage")
+    cluster = EmbeddedCluster.open(
+        DirectoryStore(bench.folder / ".clusters/east"), now_ms=lambda: NOW, new_id=ids(), storage=storage
+    )
+    tiering = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
+    assert tiering is not None
+    assert tiering.state is TieringState.ENABLED
+    alter_topic(bench.acting(no_state=True), MIRROR, off, (), confirm=lambda _altered: False)
 
 
 def test_a_topic_is_not_moved_by_hand_to_where_tiering_is_off(bench: Bench) -> None:

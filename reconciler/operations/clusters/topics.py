@@ -325,16 +325,23 @@ def _check_switching(provider: Provider, action: Update, observed: Inventory) ->
         UserError: The change turns tiered storage off, and remote data would be deleted by that (KIP-950).
     """
     before = observed[action.address]
-    after = {**observed, action.address: replace(before, resource=action.after)}
-    rows = acting_configs(action.address, after, provider.capabilities)
-    acting = {row.key: (row.value, row.origin) for row in rows if row.origin != DEFAULT}
     is_on = before.state == TieringState.ENABLED
+    if isinstance(before.resource, MirrorTopic):  # Its state is the mirror's.
+        is_on = before.legacy is not None and not switches_in(_set_on(provider, action.address, observed)).is_off
+    after = {**observed, action.address: replace(before, resource=action.after)}
+    acting = _set_on(provider, action.address, after)
     if is_on and switches_in(acting).is_off and disable_policy_in(acting) != RETAIN:
         message = f"{action.address}: this turns its tiered storage off, and deletes what lies in object storage"
         raise UserError(
             message,
             hint="Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed.",
         )
+
+
+def _set_on(provider: Provider, address: Address, inventory: Inventory) -> dict[str, tuple[str, str]]:
+    """Return the configs that act on a topic and are no defaults, and where each comes from."""
+    rows = acting_configs(address, inventory, provider.capabilities)
+    return {row.key: (row.value, row.origin) for row in rows if row.origin != DEFAULT}
 
 
 def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> Update:
