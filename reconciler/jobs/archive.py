@@ -108,7 +108,7 @@ def _compare(job: Archiving, since: Mapping[int, int]) -> None:
     wrong = [part for part in found.partitions if {"partition", "records", "digest"} & set(part.differences)]
     if wrong:
         named = ", ".join(
-            f"{part.partition}" + (f" (from offset {part.first_difference})" if part.first_difference else "")
+            f"{part.partition}" + ("" if part.first_difference is None else f" (from offset {part.first_difference})")
             for part in wrong
         )
         message = f"{job.name}: the archive differs from the topic in partitions {named}"

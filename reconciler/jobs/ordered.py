@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
@@ -288,11 +288,11 @@ def compacted_to(log: TopicLog, partition: int) -> int:
     return log.bounds([partition])[partition].compacted_to
 
 
-def bounds_as_compacted(log: TopicLog) -> Mapping[int, Bounds]:
+def bounds_as_compacted(log: TopicLog, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
     """Return every partition's bounds, with below which offset it may lack what later records supersede."""
     if isinstance(log, Compacting) and log.compacts():
-        return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.bounds().items()}
-    return log.bounds()
+        return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.bounds(only).items()}
+    return log.bounds(only)
 
 
 def realigned(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:

@@ -142,10 +142,10 @@ class Since:
         self.log.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds; none begins before its start."""
+        """Return every partition's bounds, with how far it may be compacted; none begins before its start."""
         return {
             number: replace(found, start=max(found.start, min(self.starts.get(number, 0), found.end)))
-            for number, found in self.log.bounds(only).items()
+            for number, found in bounds_as_compacted(self.log, only).items()
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -6,10 +6,11 @@ An embedded topic that is not tiered stands in for it here; `tests/jobs/kafka` h
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation
@@ -31,7 +32,7 @@ from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import IncompleteError, OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify
-from reconciler.records.log import Bounds, TopicLog, came_since
+from reconciler.records.log import Bounds, OffsetRange, TopicLog, came_since
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.engines import here
 from tests.jobs.doubles import Interrupted
@@ -254,6 +255,50 @@ def test_what_was_not_compared_before_it_was_stopped_is_not_taken_for_equal(buck
     work = job(cluster.log(NAME), place, meanwhile=meanwhile)
     with pytest.raises(IncompleteError, match="comparing records was stopped"):
         archive(replace(work, copy=copy, engine=here(is_stopped=copy.is_stopped.is_set)))
+
+
+@dataclass
+class Cleaned:
+    """A log of brokers that compact when they like: some records are gone once they have been copied."""
+
+    log: TopicLog
+    taken: frozenset[int]
+    is_cleaned: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+    def compacts(self) -> bool:
+        return True
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for batch in self.log.read(partition, offsets):
+            gone = [self.is_cleaned and offset in self.taken for offset in batch.column("offset").to_pylist()]
+            yield batch.filter(pa.array([not each for each in gone]))
+
+
+@pytest.mark.parametrize(("taken", "is_equal"), [({0, 1}, True), ({3}, False)])
+def test_what_brokers_compacted_after_it_was_archived_is_no_difference(
+    bucket: Bucket, taken: set[int], is_equal: bool
+) -> None:
+    cluster, place = bucket.cluster("other"), archive_of(bucket)
+    cluster.create_topic(NAME, partitions=1)
+    with cluster.producer() as producer:
+        for key, value in [("a", "0"), ("b", "1"), ("a", "2"), ("b", "3")]:
+            producer.send(NAME, value, key=key.encode(), partition=0)
+    source = Cleaned(cluster.log(NAME), frozenset(taken))
+    begin(place, replace(TOPIC, partitions=1), {}, CLAIM)
+
+    def clean() -> None:
+        source.is_cleaned = True
+
+    sink = Interrupted(ArchiveSink(place, 1), clean)
+    work = job(source, place, sink)
+    if is_equal:
+        assert archive(work).records == 4
+    else:
+        with pytest.raises(UserError, match=r"the archive differs from the topic in partitions 0 \(from offset 3\)"):
+            archive(work)
 
 
 def test_where_a_topic_lies_detached_nothing_is_archived(bucket: Bucket) -> None:
