@@ -28,6 +28,7 @@ from reconciler.planning.checks.tiering_checks import Cost, Switching
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
 from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, Side, config_at, loss, reason_of
 from reconciler.planning.fields import fields_of
+from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.situation import Situation, mirror_at
 from reconciler.resources.acls import ACLS, ALLOWS
 from reconciler.resources.address import (
@@ -44,6 +45,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import CLUSTER
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Impact:
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
         self._cuts: dict[Address, set[int]] = {}
+        self._acting = ActingConfigs(situation)
         self._switching = Switching(situation, self.topics_below, self.measure, self._backlog_loss)
 
     @property
@@ -141,18 +144,19 @@ class Impact:
         )
 
     def _moved(self, action: Transition) -> Transition:
-        """A topic that moves inherits from other tiers, which may keep less."""
+        """A topic that moves inherits from other tiers, or from its cluster alone, which may keep less."""
         old = moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is None or seen is None or not isinstance(seen.resource, Topic):
             return action
         topic, limits = seen.resource, self._situation.capabilities(seen.resource.cluster)
-
-        def after(key: str) -> str | None:
-            found = (self._inherited(tier, key) for tier in self._tiers(action.address))
-            return topic.spec.configs.get(key) or next(filter(None, found), None)
-
-        was, will = Keeping.of_sides(self._side(old, topic), Side(after, after), limits.configs, limits.defaults)
+        namespace, _ = split_name(full_name_of(action.address))
+        above = self._acting.above(topic.cluster, namespace, seen.initial)
+        acting = {**{key: value for key, (value, _) in above.items()}, **topic.spec.configs}
+        of_cluster = {key for key, (_, origin) in above.items() if origin == CLUSTER} - topic.spec.configs.keys()
+        own = {key: value for key, value in acting.items() if key not in of_cluster}
+        sides = self._side(old, topic), Side(acting.get, own.get)
+        was, will = Keeping.of_sides(*sides, limits.configs, limits.defaults)
         if not will.is_stricter_than(was):
             return action
         measured = self._measured_for(old, will)
@@ -162,18 +166,6 @@ class Impact:
         lowered = (Reason.RETENTION_LOWERED,) if found.expires else ()
         reasons = (*action.reasons, *lowered, *found.reasons)
         return replace(action, risk=Risk.DATA_LOSS, reasons=reasons, estimate=found.estimate)
-
-    def _tiers(self, topic: Address) -> tuple[Address, ...]:
-        return self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
-
-    def _inherited(self, tier: Address, key: str) -> str | None:
-        """Return what a tier will say of one config: what is declared of it, else what it says now."""
-        wanted, seen = self._situation.wanted.get(tier), self._situation.observed.get(tier)
-        for found in (wanted, seen):
-            value = found.resource.spec.configs.get(key) if found and isinstance(found.resource, Namespace) else None
-            if value is not None:
-                return value
-        return None
 
     def _update(self, action: Update) -> Update:
         reasons = list(action.reasons)
