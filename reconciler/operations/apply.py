@@ -32,6 +32,7 @@ from reconciler.operations.steps.approval import (
     check_approvers,
     check_file_digest,
     options_of,
+    planned_before,
     read_plan,
     rest_of,
     resumable,
@@ -238,6 +239,8 @@ class _Applying:
             decided, planned = self._plan(basis.snapshot)
             self._check_errors(planned)
             if basis.is_again:
+                if self._options.resumes and basis.settled is not None:
+                    planned = replace(planned, plan=planned_before(basis.settled, planned.plan))
                 _check_blocked(planned)
                 return self._to_do(planned, decided)
             held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None

@@ -122,6 +122,27 @@ def test_a_killed_run_is_resumed_by_whoever_comes_next(bench: Bench, event: str)
         bench.apply(options=ApplyOptions(resumes=True))
 
 
+@pytest.mark.parametrize(
+    ("spec", "unwanted"),
+    [
+        ("{partitions: 3, configs: {retention.ms: 14d}}", "update:topic/west/shop:orders"),
+        ("", "delete:topic/west/shop:orders"),  # a guard blocks it
+    ],
+)
+def test_resuming_looks_again_and_does_nothing_that_the_open_run_had_not_planned(
+    bench: Bench, spec: str, unwanted: str
+) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    unlock(bench)
+    create_topic(bench)
+    path = bench.folder / "manifests/orders.yaml"
+    path.write_text(f"{path.read_text().partition('{partitions')[0]}{spec}" if spec else "")
+    assert [action.id for action in bench.plan().plan.actions] == [unwanted]
+    resumed = bench.apply(options=ApplyOptions(resumes=True))
+    assert (resumed.verdict, resumed.planned.plan.actions) == (None, ())
+    assert not [event for event in bench.events if isinstance(event, ActionDone)]
+
+
 def test_what_changed_since_a_run_died_is_not_resumed(bench: Bench) -> None:
     die_at(bench, "ActionDone", NAMESPACE)
     unlock(bench)

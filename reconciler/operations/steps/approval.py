@@ -414,7 +414,8 @@ def rest_of(settled: Settled, now: Plan, found: RestOfRun) -> Rest:
         ChangedPlanError: Something of it would do something else now, or is planned no more and has not happened.
     """
     before = {action.id: action for action in settled.run.actions}
-    mine = tuple(action for action in now.actions if action.id in before)
+    rest = planned_before(settled, now)
+    mine = rest.actions
     planned = {action.id for action in mine}
     left = [action for action in left_of(settled) if action.id not in planned]
     not_needed = tuple(action.id for action in left if has_result(action, found))
@@ -423,7 +424,14 @@ def rest_of(settled: Settled, now: Plan, found: RestOfRun) -> Rest:
     more = (*_changed(mine, before, settled), *_lost(lost, now))
     if more:
         raise _error(settled.run.file.run, more, not_needed)
-    return Rest(replace(now, actions=mine, digest=digest(mine)), not_needed)
+    return Rest(rest, not_needed)
+
+
+def planned_before(settled: Settled, now: Plan) -> Plan:
+    """Return of a plan made now what the open run had planned too."""
+    before = {action.id for action in settled.run.actions}
+    mine = tuple(action for action in now.actions if action.id in before)
+    return replace(now, actions=mine, digest=digest(mine))
 
 
 def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Settled) -> Iterator[Difference]:
