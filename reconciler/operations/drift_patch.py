@@ -44,7 +44,7 @@ from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic, takes_name
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import OFF
 from reconciler.resources.topic import Topic
@@ -239,13 +239,13 @@ def _link(link: MirrorLink) -> Iterator[tuple[str, Any]]:
 
 
 def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
+    """Yield the mirrors of a link, without those that it makes by itself."""
+    making = link.spec.auto_create
+    filters = making.filters if making is not None and making.enabled else ()
     for address in sorted(inventory):
         resource = inventory[address].resource
-        is_its = isinstance(resource, MirrorTopic) and (resource.cluster, resource.link) == (
-            link.cluster,
-            link.metadata.name,
-        )
-        if is_its and link.spec.auto_create is None:
+        is_its = isinstance(resource, MirrorTopic) and link_of(resource) == link.address
+        if isinstance(resource, MirrorTopic) and is_its and not takes_name(filters, resource.source):
             yield address
 
 

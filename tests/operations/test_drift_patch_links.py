@@ -202,6 +202,27 @@ def test_a_link_that_nobody_declares_is_accepted_with_its_mirrors(two: Two) -> N
     assert "{source: orders, state: paused, configs: {min.insync.replicas: 1}}" in made.read_text()
 
 
+@pytest.mark.parametrize(
+    ("making", "named"),
+    [
+        ({"enabled": False}, {"orders", "clicks"}),
+        ({"enabled": True, "filters": [{"name": "click", "patternType": "prefixed"}]}, {"orders"}),
+        ({"enabled": True, "filters": [{"name": "*"}]}, set()),
+    ],
+    ids=["switched off", "of other topics", "of all topics"],
+)
+def test_a_link_is_accepted_with_the_mirrors_that_it_does_not_make_itself(
+    two: Two, making: dict[str, Any], named: set[str]
+) -> None:
+    two.link.unlink()
+    for name in ("link/east/l", "mirror/east/orders", "mirror/east/clicks"):
+        del two.recorded[Address(name)]
+    two.see({"link": "l", "where": "east", "source": "west", "autoCreate": making})
+    two.accepted("link/*")
+    made = (two.folder / "manifests/accepted/link-east-l.yaml").read_text()
+    assert {name for name in ("orders", "clicks") if f"source: {name}" in made} == named
+
+
 @pytest.mark.parametrize("state", ["ACTIVE", "PAUSED", "STOPPED", None])
 def test_every_settled_state_has_a_role(state: str | None) -> None:
     assert role_of(replace(observed(MIRROR)[1], state=state)) is not None
