@@ -301,7 +301,6 @@ class Unmount(_ByJobs):
         move = self._kept(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
         self.means.may_go_on()
         if came_since(log, ends) or not here.is_shut_out(move):
-            self._kept(replace(move, state=_S.EXECUTING, ends={}))
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it goes on from here."
             raise RetryableError(message, hint=hint)
@@ -316,8 +315,14 @@ class Unmount(_ByJobs):
             raise
 
     def _let_in(self, move: MountJob, error: ReconcilerError) -> None:
-        """Let producers in again; where that fails too, say so."""
+        """Let producers in again; where that fails too, say so.
+
+        What they write from then on is not archived: a topic that is gone later counts no more as deleted by us.
+        """
         try:
+            kept = self.means.by_jobs.kept(move.mounting)
+            if kept is not None and kept.state is _S.CUT_OVER:
+                self._kept(replace(kept, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.let_in(move)
         except ReconcilerError as also:
             error.hint = f"{error.hint} Until then its producers are refused: {also.message}."

@@ -163,6 +163,25 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     assert len(list(site.cold.consume(site.topic))) == READABLE + 3
 
 
+def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_to_be_archived(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise UserError("the principal may not delete topics", hint="Allow DELETE on it.")
+
+    monkeypatch.setattr(KafkaStorageMoves, "remove", refused)
+    site.declare("live", "unmounted")
+    assert "may not delete topics" in str(site.bench.apply().verdict)
+    monkeypatch.undo()
+    site.produce(3, first=90)
+    site.kafka.topics("--delete", "--topic", site.physical)
+    verdict = str(site.bench.apply().verdict)
+    assert "is gone, and was not deleted by us" in verdict
+    (move,) = site.live.migrations.under_way()
+    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert site.live.migrations.under_way() == []
+
+
 @pytest.mark.soak
 def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.declare("live", "unmounted")
