@@ -279,7 +279,7 @@ class Cleaned:
 
 @pytest.mark.parametrize(("taken", "is_equal"), [({0, 1}, True), ({3}, False)])
 def test_what_brokers_compacted_after_it_was_archived_is_no_difference(
-    bucket: Bucket, taken: set[int], is_equal: bool
+    bucket: Bucket, taken: set[int], *, is_equal: bool
 ) -> None:
     cluster, place = bucket.cluster("other"), archive_of(bucket)
     cluster.create_topic(NAME, partitions=1)

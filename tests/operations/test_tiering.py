@@ -713,8 +713,8 @@ def test_altering_a_mirror_by_hand_never_deletes_what_lies_in_object_storage(ben
     assert bench.apply().verdict is None
     on, off = ({"remote.write": value, "remote.read": value} for value in ("true", "false"))
     alter_topic(bench.acting(no_state=True), MIRROR, on, (), confirm=lambda _altered: False)
+    deleting = {**off, "remote.log.disable.policy": "delete"}
     with pytest.raises(UserError, match="deletes what lies in object storage"):
-        deleting = {**off, "remote.log.disable.policy": "delete"}
         alter_topic(bench.acting(no_state=True), MIRROR, deleting, (), confirm=lambda _altered: False)
     storage = DirectoryStore(bench.folder / ".storage")
     cluster = EmbeddedCluster.open(
