@@ -33,6 +33,7 @@ from reconciler.planning.resolve.mirror_sources import (
     entry_behind,
     frees,
     is_anothers,
+    is_left,
     is_marked,
     link_of,
     made_by_link,
@@ -95,11 +96,25 @@ def _make(sides: AddressView, mirror: MirrorTopic, situation: Situation, decisio
         message = f"it is left out: its source, cluster {mirror.source_cluster}, was not read"
         _warn(sides, message, "Plan again with both clusters.", decision)
         return
-    if there is not None and not (topic in situation.recorded and topic not in situation.wanted):
+    if there is not None and not _is_deleted(topic, there, situation):
         hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
-        _refuse(sides, f"{topic} exists", hint, decision)
+        _refuse(sides, f"{topic} exists", _left_out(topic, situation) or hint, decision)
         return
     _create(sides, mirror, situation, decision)
+
+
+def _is_deleted(address: Address, there: Observed, situation: Situation) -> bool:
+    """Tell whether this plan deletes what has the name of something new: it is ours, and has left the files."""
+    last = situation.recorded.get(address)
+    if last is None or address in situation.wanted or is_another(last, there) or not situation.is_decidable(address):
+        return False
+    return not (is_left(address, situation) or is_kept_by_link(there, situation))
+
+
+def _left_out(address: Address, situation: Situation) -> str | None:
+    """Return what to do about what has left the files and was not selected; `None`: that is not why it stays."""
+    is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
+    return f"Its delete is not part of this plan: take it in with --target {address}." if is_out else None
 
 
 def _look_at_topic(sides: AddressView, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:
@@ -448,7 +463,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
         return True
     if entry is not None:
         return is_live(seen)
-    if seen is not None and is_live(seen) and address not in situation.recorded:
+    if seen is not None and is_live(seen) and not _is_deleted(address, seen, situation):
         if not _say_became_mirror(sides, seen, situation, decision):
             _refuse_strange(sides, seen, situation, decision)
         return True
@@ -530,9 +545,10 @@ def say_kept(address: Address, situation: Situation, decision: Decision) -> bool
 
 
 def _became_mirror(topic: Address, mirror: Observed, situation: Situation) -> bool:
-    """Tell whether a mirror that is not recorded is the very topic that is, made one by a command or an entry."""
+    """Tell whether a mirror that stays is the very topic that is recorded, made one by a command or an entry."""
     is_same = not is_another(situation.recorded[topic], mirror)
-    return is_same and is_live(mirror) and not situation.given.is_destroy and mirror_at(topic) not in situation.recorded
+    is_staying = is_live(mirror) and not _is_deleted(mirror_at(topic), mirror, situation)
+    return is_same and is_staying and not situation.given.is_destroy
 
 
 def _say_mirrored(
@@ -608,6 +624,7 @@ def _refuse_strange(sides: AddressView, seen: Observed, situation: Situation, de
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
     if isinstance(mirror, MirrorTopic) and made_by_link(mirror.cluster, mirror.name, situation) is None:
         hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
+    hint = _left_out(mirror_at(sides.address), situation) or hint
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 
