@@ -21,7 +21,7 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.planning.allowances import ADOPT, Allowed, allowances, granted_by
-from reconciler.planning.checks.offline import violations
+from reconciler.planning.checks.offline import judged_by_rules, violations
 from reconciler.planning.diff.removals import Holding
 from reconciler.planning.fields import fields_of
 from reconciler.planning.plan import Finding
@@ -273,7 +273,10 @@ def _data_loss(action: Action, _situation: Situation) -> Block | None:
 def _rules(action: Action, situation: Situation) -> Block | None:
     if situation.given.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
         return None
-    broken = violations(action.address, action.after, situation.given.guards)
+    wanted = None if situation.given.is_only_drift else situation.wanted.get(action.address)
+    # What is owned or moved as it is may be changed to what is wanted by the action after it.
+    resource = action.after if wanted is None else judged_by_rules(wanted)
+    broken = violations(action.address, resource, situation.given.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 

@@ -23,7 +23,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from datetime import date
 
-    from reconciler.planning.situation import Review
+    from reconciler.planning.situation import Review, WantedResource
     from reconciler.resources.inventory import Declared, Desired, Resource
     from reconciler.resources.workspace import Between, Guards, Requirement
 
@@ -39,6 +39,14 @@ def violations(address: Address, resource: Resource, guards: Guards) -> tuple[st
         if matches(rule.match, address)
         for broken in _broken(address, resource, rule.require)
     )
+
+
+def judged_by_rules(wanted: WantedResource) -> Resource:
+    """Return a wanted resource as rules judge it: a namespace with the configs that are written on its topics."""
+    resource = wanted.resource
+    if not isinstance(resource, Namespace) or not wanted.passed_on:
+        return resource
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": wanted.passed_on})})
 
 
 def _broken(address: Address, resource: Resource, require: Requirement) -> Iterator[str]:
@@ -89,7 +97,7 @@ def warnings_of_rules(review: Review) -> Iterator[Finding]:
         if address in changed or not situation.is_decidable(address):
             continue
         wanted = situation.wanted[address]
-        for broken in violations(address, wanted.resource, situation.given.guards):
+        for broken in violations(address, judged_by_rules(wanted), situation.given.guards):
             yield Finding(
                 address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
             )
