@@ -174,6 +174,8 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
     topic = mounted_by(mounting)
     seen = situation.observed.get(topic)
     is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
+    if old is not None:
+        decision.settled.add(old)  # also while it waits: what it knows of its topic follows once that is done
     if _is_on_its_way(sides, mounting, seen, decision, is_by_jobs=is_by_jobs):
         return
     if old is not None:
@@ -355,7 +357,6 @@ def _follow(sides: AddressView, old: Address, decision: Decision) -> None:
         reasons=(Reason.MOVED,),
         source=sides.wanted.source,
     )
-    decision.settled.add(old)
     decision.actions += [moved, Forget(address=old, reasons=(Reason.MOVED,))]
 
 
