@@ -90,9 +90,13 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
     renamed = readdressed(situation)
     speaking = _speakers(situation)
     for address in sorted(situation.wanted, key=rank):
-        if not situation.is_decidable(address) or address in refused:
+        if not situation.is_decidable(address):
             continue
         wanted = situation.wanted[address]
+        if address in refused:
+            if wanted.moved_from is not None:
+                decision.settled.add(wanted.moved_from)  # it moves once that is mended, and is not deleted
+            continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
             continue  # the half of a link that was refused
         last, before = situation.recorded.get(address), situation.observed.get(address)
