@@ -71,7 +71,9 @@ class Needs:
             gone += [link.id for link in links if isinstance(link, Delete)]
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
-        if isinstance(action, Delete) and not any(holder in self._at for holder in holders):
+        near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))
+        going = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
+        if isinstance(action, Delete) and next(going, None) is None:
             # A cluster is forgotten last: were the run to end between, what is still there would be nobody's.
             self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
