@@ -84,12 +84,13 @@ class Keeping:
         """Read it from effective configs; what is not set has the cluster's default, else the platform's."""
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
-        def is_unknown(key: str) -> bool:
-            return key in catalog and not (look_up(key) or defaults.get(key) or catalog[key].default)
+        def said(key: str) -> str | None:
+            own, known = look_up(key), catalog.get(key)  # an empty cleanup.policy is one: nothing is removed
+            return own if own is not None else defaults.get(key, known.default if known is not None else None)
 
         def value(key: str, fallback: str) -> str:
-            known = catalog.get(key)
-            return look_up(key) or defaults.get(key) or (known.default if known and known.default else fallback)
+            found = said(key)
+            return fallback if found is None else found
 
         policies = value(CLEANUP, "delete").split(",")
         return cls(
@@ -97,7 +98,7 @@ class Keeping:
             bytes=_limit(value(RETENTION_BYTES, "-1")),
             deletes="delete" in policies,
             compacts="compact" in policies,
-            unknown=frozenset(filter(is_unknown, keys)),
+            unknown=frozenset(key for key in keys if key in catalog and said(key) is None),
         )
 
     def is_stricter_than(self, other: Keeping) -> bool:
@@ -203,7 +204,8 @@ def reason_of(change: Change) -> Reason | None:
     """Return why a change of retention lets records expire."""
     key = config_at(change.path)
     if key == CLEANUP:
-        return Reason.DELETE_ADDED if "delete" in str(change.after or "delete").split(",") else None
+        after = "delete" if change.after is None else str(change.after)
+        return Reason.DELETE_ADDED if "delete" in after.split(",") else None
     return Reason.RETENTION_LOWERED if key in {RETENTION_MS, RETENTION_BYTES, *_LOCAL} else None
 
 
