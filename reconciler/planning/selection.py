@@ -99,9 +99,7 @@ def chooser(
         named = {address for address in everything if _is_named(address, selection, wanted, recorded, roles)}
         named = named if changed is None else named & changed
         named |= _others(named, ends)
-        chosen = (
-            named if given.is_destroy else named | set(_leaned_on(named, wanted, recorded, _mounted(given, wanted)))
-        )
+        chosen = named | set(_leaned_on(named, wanted, recorded, _mounted(given, wanted)))
         chosen |= _others(chosen, ends)
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
     excluded |= _others(excluded, ends)
@@ -283,14 +281,14 @@ def _leaned_on(
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
-    waiting = list(named)
+    """Yield what wanted resources depend on, except what has left the files: nobody named that to be removed."""
+    waiting = [address for address in named if address in wanted]
     seen = set(waiting)
     while waiting:
         address = waiting.pop()
         item = wanted.get(address)
-        resource = item.resource if item else recorded[address].resource if address in recorded else None
-        for below in (*leans_on(address, resource), *mounted.get(address, ())):
-            if below not in seen:
+        for below in (*leans_on(address, item.resource if item else None), *mounted.get(address, ())):
+            if below not in seen and (below in wanted or below not in recorded):
                 seen.add(below)
                 waiting.append(below)
                 yield below
