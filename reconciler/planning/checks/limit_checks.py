@@ -129,11 +129,20 @@ class NamespaceUsage:
 
     before: dict[Address, int] = field(default_factory=dict)
     after: dict[Address, int] = field(default_factory=dict)
+    moved: Mapping[Address, Address] = field(default_factory=dict)
+    """What topics that move are called now, by their new names."""
 
     @property
     def grows(self) -> bool:
-        """Tell whether anything is made, moved in or given partitions."""
-        return any(partitions > self.before.get(topic, 0) for topic, partitions in self.after.items())
+        """Tell whether anything is made, moved in or given partitions; what only moves within it adds nothing."""
+        return any(
+            partitions > self.before.get(self.moved.get(topic, topic), 0) for topic, partitions in self.after.items()
+        )
+
+    @property
+    def staying(self) -> list[Address]:
+        """The topics that lie in it before and after, by the names they have now."""
+        return sorted({self.moved.get(topic, topic) for topic in self.after} & self.before.keys())
 
 
 @dataclass(slots=True)
@@ -209,7 +218,8 @@ def _held(
         if kind_of(address) in {"topic", "mirror"}
     }
     after = _afterwards(actions, before)
-    held: defaultdict[Address, NamespaceUsage] = defaultdict(NamespaceUsage)
+    moved = {_as_topic(action.address): old for action in actions if (old := moved_from(action)) is not None}
+    held: defaultdict[Address, NamespaceUsage] = defaultdict(lambda: NamespaceUsage(moved=moved))
     for topics, name in ((before, "before"), (after, "after")):
         for topic, partitions in topics.items():
             for tier in _tiers(topic):
@@ -295,7 +305,7 @@ def _judge_bytes(
     address: Address, limit: Limits, held: NamespaceUsage, measure: Callable[[Address], Measure | None], judged: Judged
 ) -> None:
     allowed = limit.quotas.bytes or 0
-    staying = [topic for topic in sorted(held.before) if topic in held.after]
+    staying = held.staying
     sizes = [measure(topic) for topic in staying]
     known = sum(size.bytes for size in sizes if size is not None)
     unknown = sum(size is None for size in sizes)
