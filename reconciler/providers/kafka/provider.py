@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
-from reconciler.providers.kafka.admin_requests import reassigning, under_way
+from reconciler.providers.kafka.admin_requests import ABSENT, reassigning, under_way
 from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
@@ -376,9 +376,14 @@ class KafkaProvider:
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
         found = measured(self._client, names, cuts)
-        if not found or LEDGER not in self._client.topics([LEDGER]):
+        if not found or self._client.topics([LEDGER])[LEDGER].error in ABSENT:
             return found
-        kept = self._site().states().mirrors
+        try:
+            kept = self._site().states().mirrors
+        except NotAuthorizedError:
+            if self._needs_ledger:
+                raise
+            return found
         mirrors = {address: full_name_of(address) for address in found if names[address] in kept}
         if not mirrors:
             return found
@@ -587,7 +592,7 @@ class KafkaProvider:
         try:
             entries = self._ledger.read(*STATES, SEALED, OWNER, WORKSPACE)
         except NotAuthorizedError as error:
-            if any(kind_of(address) in _IN_LEDGER for address in self._known):
+            if self._needs_ledger:
                 raise
             return {}, {}, Owners(unknown=error.message)
         links = {key: value for key, value in entries.items() if key[0] in STATES}
@@ -595,6 +600,11 @@ class KafkaProvider:
         if any(key[0] == SEALED for key in entries):
             sealed = holding_seals(entries, topics, configs)
         return links, sealed, self._owners_in(entries)
+
+    @property
+    def _needs_ledger(self) -> bool:
+        """Whether the workspace has links or mountings, which only the ledger tells of."""
+        return any(kind_of(address) in _IN_LEDGER for address in self._known)
 
     def _owners_in(self, entries: Entries) -> Owners:
         """Return who owns what by our names; a namespace is looked for by its prefix."""

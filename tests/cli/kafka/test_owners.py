@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import Producer
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from tests.cli.kafka.conftest import AS_SOMEBODY, WORKSPACE, Desk
@@ -118,6 +120,22 @@ def test_whoever_may_see_the_ledger_is_warned_by_each_plan_until_they_may_read_i
     desk.apply()
     (shown,) = json.loads(desk.typed("show", desk.address("orders"), "--format", "json").out)["resources"]
     assert shown["owner"]["ours"]
+
+
+def test_whoever_may_see_the_ledger_but_not_read_it_is_told_what_a_topic_holds(guarded: Desk) -> None:
+    desk = guarded
+    name = desk.topic("orders")
+    desk.apply()
+    producer = Producer({"bootstrap.servers": desk.kafka.bootstrap()})
+    producer.produce(name, b"one")
+    assert producer.flush(30) == 0
+    user = clerk(desk)
+    allow(desk, user, ACLOperation.DESCRIBE)
+    desk.write("cluster", AS_SOMEBODY.format(broker=desk.kafka.bootstrap("LOGIN"), user=user))
+    desk.drop("orders")
+    plan = desk.plan()
+    assert plan.code == 7, plan.err
+    assert re.search(r"delete +[0-9]+ B +blocked: data bearing", plan.out), plan.out
 
 
 def allow(desk: Desk, user: str, operation: ACLOperation) -> None:
