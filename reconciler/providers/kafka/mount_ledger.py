@@ -34,7 +34,7 @@ CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
 """What a sealed topic says itself."""
 
 
-def is_sealed(own: Mapping[str, str]) -> bool:
+def is_sealed(own: Mapping[str, str | None]) -> bool:
     """Tell whether what a topic sets itself is what the seal sets."""
     return own.items() >= CONFIGS.items()
 

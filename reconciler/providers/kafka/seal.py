@@ -63,8 +63,10 @@ class Seals:
             RetryableError: A broker does not answer or does not learn of it, or a transaction stays open.
         """
         self._same(name, topic_id)
-        if self.of(topic_id) is None or self._was_taken_off(name):
-            self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): self._said(name)}, SEALED)
+        kept, (own, said) = self.of(topic_id), self._said(name)
+        if kept is None or not is_sealed(own):
+            opened = {"own": own, "said": said} if kept is None else _opened(kept, own, said)
+            self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): {"topic": name, **opened}}, SEALED)
         may_go_on()
         admin.configure(self.client, name, CONFIGS)
         self._wait_until_shown(name, topic_id, CONFIGS)
@@ -93,12 +95,8 @@ class Seals:
             self._wait_until_shown(kept.topic, topic_id, kept.own)
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
 
-    def _was_taken_off(self, name: str) -> bool:
-        configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
-        return not isinstance(configs, int) and not is_sealed(own_values(configs))
-
-    def _said(self, name: str) -> Mapping[str, Any]:
-        """Return what a topic says now of what the seal sets, as the ledger keeps it."""
+    def _said(self, name: str) -> tuple[dict[str, str | None], dict[str, str]]:
+        """Return what a topic says itself now of what the seal sets, and what holds for it and is no default."""
         configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
         if isinstance(configs, int):
             message = (
@@ -107,7 +105,7 @@ class Seals:
             raise NotAuthorizedError(message, hint="Allow DESCRIBE_CONFIGS on it.")
         own = own_values(configs)
         said = {key: each.value for key, each in configs.items() if each.source != _DEFAULT and each.value is not None}
-        return {"topic": name, "own": {key: own.get(key) for key in CONFIGS}, "said": said}
+        return {key: own.get(key) for key in CONFIGS}, said
 
     def _same(self, name: str, topic_id: str) -> TopicSeen:
         seen = admin.seen(self.client, name)
@@ -237,6 +235,16 @@ class Seals:
                 raise RetryableError(message, hint=hint)
             may_go_on()
             looks.wait()
+
+
+def _opened(kept: Seal, own: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a topic says without its seal, of which a person may have changed a part."""
+    ours = {key for key, value in CONFIGS.items() if own[key] == value}
+    return {
+        "own": {key: kept.own[key] if key in ours else value for key, value in own.items()},
+        "said": {key: value for key, value in said.items() if key not in ours}
+        | {key: value for key, value in kept.said.items() if key in ours},
+    }
 
 
 def refusal(kept: Seal) -> UserError:

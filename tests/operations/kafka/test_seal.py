@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
+from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mounts import KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
@@ -92,6 +93,25 @@ def test_a_sealed_topic_takes_no_record_however_small_and_is_read_as_before(site
     seals(site).take_off(known)
     assert refused(site, **{"compression.type": compression}) == {"None"}
     assert not seals(site).is_on(site.physical, known)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("compression.type", "zstd"), ("max.message.bytes", "654321")], ids=["compression", "size"]
+)
+def test_a_seal_of_which_somebody_changed_one_half_gives_back_the_other_half(site: Site, key: str, value: str) -> None:
+    say(site)
+    known = topic_id(site)
+    seals(site).put(site.physical, known, lambda: None)
+    expected = {**SAID, **SEAL, key: value}
+    admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap()})
+    for done in admin.incremental_alter_configs([resource(site, (key, value))]).values():
+        done.result(30)
+    deadline = monotonic() + 30
+    while own_configs(site) != expected:
+        assert monotonic() < deadline
+    seals(site).put(site.physical, known, lambda: None)
+    seals(site).take_off(known)
+    assert own_configs(site) == {**SAID, key: value}
 
 
 def test_a_transaction_that_is_open_when_a_topic_is_sealed_still_ends_and_is_waited_for(site: Site) -> None:
