@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.client import KafkaClient, create_bindings, delete_bindings, in_rounds
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import TRANSIENT, of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, Naming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import go_on
@@ -401,7 +401,8 @@ def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -
     """Return topics with the replicas their partitions are going to have: what was begun is not planned again."""
     found = dict(topics)
     for (name, number), each in moving.items():
-        if name in found:
+        # Of a topic that may not be described, or has just grown, a broker does not show the partition.
+        if name in found and number < len(found[name].replicas):
             replicas = list(found[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in each.removing)
             found[name] = replace(found[name], replicas=tuple(replicas))
@@ -415,11 +416,14 @@ def reassign(client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Cal
         LeaseError: By `may_go_on`; the brokers go on by themselves, and the next look counts what there is to be.
     """
     every, cluster = client.topics(), client.cluster()
-    seen = {each.name: every[each.name] for each in asked}
+    seen = {name: topic for name, topic in every.items() if not topic.error}
     moving = reassigning(client)
     wanted: dict[Place, list[int] | None] = {}
     loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
     for each in asked:
+        if each.name not in seen:
+            each.error = UserError(f"{each.action.address}: there is no topic {each.name}", hint="Plan again.")
+            continue
         factor = each.replicas or 1
         if factor > len(cluster.brokers):
             message = (
@@ -437,11 +441,17 @@ def reassign(client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Cal
 
 
 def reassigning(client: KafkaClient) -> dict[Place, Moving]:
-    """Return the partitions whose replicas move now, and which come and go; nothing where that may not be seen."""
+    """Return the partitions whose replicas move now, and which come and go; nothing where that may not be seen.
+
+    Raises:
+        RetryableError: The controller cannot say it at the moment.
+    """
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
     answer = client.send(request, doing="looking for reassignments")
+    if answer.error_code in TRANSIENT:
+        raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}: reassignments")
     if answer.error_code:
         return {}
     return {

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from reconciler.providers.kafka.admin_requests import Moving, factor_of, target, under_way
+from reconciler.errors import RetryableError
+from reconciler.providers.kafka.admin_requests import Moving, factor_of, reassigning, target, under_way
+from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.translate import TopicSeen
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b"}
@@ -47,6 +52,41 @@ def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     found = under_way({"orders": seen((1, 2), (1, 2, 3))}, moving)
     assert found["orders"].replicas == ((1, 2), (1, 2))
     assert list(found) == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [replace(seen(), error=29), seen((1, 2))],
+    ids=["that may not be described", "that has grown since"],
+)
+def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicSeen) -> None:
+    assert under_way({"orders": shown}, {("orders", 1): Moving((3,), (1,))}) == {"orders": shown}
+
+
+class Controller(KafkaClient):
+    """A connection whose controller answers so what moves."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("west", dict)
+        self.code = code
+
+    def send(self, *_: Any, **__: Any) -> Any:
+        topics = [] if self.code else [SimpleNamespace(name="orders", partitions=[_PARTITION])]
+        return SimpleNamespace(error_code=self.code, error_message=None, topics=topics)
+
+
+_PARTITION = SimpleNamespace(partition_index=0, adding_replicas=[2], removing_replicas=[])
+
+
+def test_nothing_is_taken_to_move_where_that_may_not_be_seen() -> None:
+    assert reassigning(Controller(31)) == {}
+    assert reassigning(Controller(0)) == {("orders", 0): Moving((2,), ())}
+
+
+@pytest.mark.parametrize("code", [7, 41])
+def test_a_controller_that_cannot_say_what_moves_is_not_taken_to_say_that_nothing_does(code: int) -> None:
+    with pytest.raises(RetryableError, match="reassignments"):
+        reassigning(Controller(code))
 
 
 def test_a_topic_with_fewer_replicas_here_than_there_has_the_fewer() -> None:
