@@ -144,13 +144,14 @@ class KafkaCopyMoves:
     def begin(self, move: CopyMove) -> None:
         """Set what holds while it is filled, once what it said itself is in the ledger."""
         name, wanted = self.naming.physical(move.new), filling(self.capabilities().configs)
-        own = self._own(name)
-        key = (FILLED, move.new_id)
-        if key not in self.ledger.read(FILLED):
-            self._write({key: {"configs": own}}, FILLED)
-        elif any(own.get(config) != value for config, value in wanted.items()):
-            kept = {config: value for config, value in own.items() if wanted.get(config) != value}
-            self._write({key: {"configs": {**self.ledger.read(FILLED)[key]["configs"], **kept}}}, FILLED)
+        own, key = self._own(name), (FILLED, move.new_id)
+        kept = self.ledger.read(FILLED).get(key)
+        # What it was filled with says nothing of it; all else is as it was set last, by a plan or by a person.
+        said = {config: value for config, value in own.items() if kept is None or wanted.get(config) != value}
+        if kept is not None:
+            said |= {config: value for config, value in kept["configs"].items() if config in own.keys() - said.keys()}
+        if kept is None or kept["configs"] != said:
+            self._write({key: {"configs": said}}, FILLED)
         admin.configure(self.client, name, dict(wanted))
 
     def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,8 +15,12 @@ from reconciler.providers.kafka.admin import configure
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import Site, read_all, unnumbered
+from tests.servers.kafkatopics import make_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.providers.kafka.mounts import KafkaCopyMoves
     from reconciler.records.log import TopicLog
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
@@ -112,6 +117,25 @@ def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module
     assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
     assert site.physical not in site.kafka.names()
     assert site.planned() == []
+
+
+def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(site: Site) -> None:
+    new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
+    make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
+    copies = site.live.migrations.copies
+    move = copies.move(site.topic, None, new, is_keyed=False)
+    copies.begin(move)
+    configure(copies.client, name, {"retention.ms": None, "segment.bytes": None, "cleanup.policy": None})
+    wait_for_configs(copies, name, lambda own: "segment.bytes" not in own)
+    copies.begin(move)
+    copies.end(move, {})
+    wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456"})
+
+
+def wait_for_configs(copies: KafkaCopyMoves, name: str, until: Callable[[dict[str, str]], bool]) -> None:
+    deadline = monotonic() + 10
+    while not until(own := copies._own(name)):
+        assert monotonic() < deadline, own
 
 
 def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site) -> None:
