@@ -28,6 +28,7 @@ from reconciler.providers.kafka.ledger import (
 )
 from reconciler.providers.kafka.links.link_states import (
     CREATING,
+    PINNED,
     KeptMirror,
     States,
     link_changes,
@@ -37,6 +38,7 @@ from reconciler.providers.kafka.links.link_states import (
 )
 from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
+from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
     ACTIVE,
@@ -343,6 +345,12 @@ class Making:
             for name, new in wanted.items()
             if name not in found
         }
+        for name in [name for name in shapes if self.site.naming.physical(name) in there]:
+            try:
+                self._reshape(name, there[self.site.naming.physical(name)], shapes[name])
+            except ReconcilerError as error:
+                found[name] = error
+                del shapes[name]
         from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - plans need none of it
 
         deny(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
@@ -473,6 +481,18 @@ class Making:
             return changes  # type: ignore[return-value]
 
         self.site.ledger.change(writer_of(link), decide)
+
+    def _reshape(self, name: str, seen: TopicSeen, shape: tuple[int, Mapping[str, str]]) -> None:
+        """Bring a topic whose maker was killed to the shape its mirror has now: its source may have changed since.
+
+        What every mirror is made with tells it from a topic that somebody else made under the name.
+        """
+        ((_, configs),) = self.site.client.configs([seen.name])
+        own = {} if isinstance(configs, int) else own_values(configs)
+        made_with = {key: value for key, value in PINNED.items() if shape[1].get(key) == value}
+        if made_with and own.items() >= made_with.items():
+            wanted = shape[0], {**dict.fromkeys(own), **shape[1]}
+            self.site.shape(name, (len(seen.replicas), own), wanted, self.may_go_on)
 
     def _is_empty(self, seen: TopicSeen) -> bool:
         places = [(seen.name, number) for number in range(len(seen.replicas))]

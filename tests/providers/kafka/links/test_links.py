@@ -8,8 +8,10 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.providers.kafka.links.link_changes import Making
+from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.protocol import Failed
+from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import Trouble
 from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked, provider_of
@@ -305,3 +307,31 @@ def test_of_a_mirror_that_is_compacted_alone_no_broker_deletes_records_and_the_r
         linked.west._client.admin.alter_configs([resource])
     linked.links.follow_starts(linked.mirror, {0: 1, 1: 5, 9: 1})
     assert linked.values(linked.mirror) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_since(
+    linked: Linked,
+    monkeypatch: pytest.MonkeyPatch,
+    is_ours: bool,  # noqa: FBT001
+) -> None:
+    with monkeypatch.context() as dying:
+        owner, step = (Making, "_identified") if is_ours else (Site, "make")
+        dying.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            linked.apply(linked.creation())
+    if not is_ours:
+        linked.make_topic(linked.mirror)
+    admin = linked.site.client.admin
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, linked.topic, {"retention.ms": "123456"})])
+    admin.create_partitions({linked.topic: 3})
+    linked.wait(lambda: linked.creation().parameters["partitions"] == 3)
+    other = linked.other()
+    (outcome,) = other.apply(linked.creation())
+    if is_ours:
+        assert isinstance(outcome, Done), outcome
+        assert other.seen.partitions == 3
+        assert other.west.source_topic(address_of("topic", WEST, linked.mirror)).configs["retention.ms"] == "123456"
+    else:
+        assert isinstance(outcome, Failed)
+        assert "differs from what was to be created" in outcome.error.message
