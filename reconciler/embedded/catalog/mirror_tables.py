@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.embedded.catalog.mirror_moves import drop_records, link_of
 from reconciler.embedded.catalog.model import Json, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, Usage, check_free, check_quotas, link_named, topic_named
+from reconciler.embedded.catalog.tables import (
+    Catalog,
+    Draft,
+    Usage,
+    check_free,
+    check_quotas,
+    check_unreserved,
+    link_named,
+    topic_named,
+)
 from reconciler.embedded.catalog.tiering_state import retier
 from reconciler.embedded.catalog.topic_configs import (
     changed_configs,
@@ -99,11 +108,12 @@ def create_mirror(
         InvalidNamespaceError: Its namespace does not exist.
         QuotaExceededError: A namespace may not hold that much.
         UserError: There is no such link, its source is never mirrored, the name is not what the link makes of its
-            source's, or it is taken, or a config of its own is synced.
+            source's, or it is taken, or needed by a mount, or a config of its own is synced.
     """
     link = link_named(draft, shape.link)
     check_mirrored(full_name, shape.source, (shape.link, link))
     check_free(draft, full_name)
+    check_unreserved(draft, full_name)
     check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, of.partitions))
     mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
     check_not_synced(full_name, mirror, shape.configs, draft)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
+from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
 from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.errors import BlockedError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -53,6 +54,15 @@ def bodies(cluster: EmbeddedCluster, partition: int = 0) -> list[bytes]:
     assert head is not None
     found = [cluster.store.get(entry.key) for entry in log.entries(head, OffsetRange(0, 1 << 40))]
     return [stored.body for stored in found if stored is not None]
+
+
+def test_a_name_that_a_planned_mount_needs_is_no_mirrors(cluster: EmbeddedCluster, west: EmbeddedCluster) -> None:
+    cluster.create_link("from-west", PLAIN_LINK)
+    coming = MigrationEntry("inbound", "planned", (MigrantEntry("orders", "its-id", "orders/theirs/1"),), "claim", NOW)
+    cluster.catalog.commit(lambda draft: draft.put_migration(7, coming))
+    with pytest.raises(UserError, match="topic orders is being mounted by migration 7"):
+        cluster.create_mirror("orders", MirrorShape(link="from-west", source="orders"), west.source_topic("orders"))
+    assert "orders" not in cluster.catalog.read().topics
 
 
 def test_whole_parts_are_copied_verbatim_and_only_ragged_ends_are_decoded(
