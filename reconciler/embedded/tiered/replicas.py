@@ -22,7 +22,7 @@ from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, agree
 from reconciler.embedded.tiered.recoverable import located
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
-from reconciler.errors import LostRaceError, ReconcilerError, UserError
+from reconciler.errors import LostRaceError, QuotaExceededError, ReconcilerError, UserError
 from reconciler.resources.cluster_properties import ENABLED, property_of
 from reconciler.resources.mirrors import Trouble
 from reconciler.resources.mount import Recoverable
@@ -114,9 +114,13 @@ class Replicas:
         if source is None:
             check_storage(remote.storage, found.cluster.storage_id)  # Another bucket says nothing of the source.
             raise self._gone(topic, location)
-        partitions = max(topic.partitions, source.partitions)
-        if partitions != topic.partitions or topic.replica.trouble is not None:
-            self.catalog.commit(lambda draft: follow_replica(draft, topic.id, partitions, None))
+        failed: ReconcilerError | None = None
+        if source.partitions > topic.partitions or topic.replica.trouble is not None:
+            try:
+                self.catalog.commit(lambda draft: follow_replica(draft, topic.id, source.partitions, None))
+            except QuotaExceededError as error:
+                failed = error  # Those that there is room for follow all the same.
+        partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 
         def brought(number: int) -> bool | ReconcilerError:
             try:
@@ -124,8 +128,8 @@ class Replicas:
             except ReconcilerError as error:
                 return error
 
-        moved, failed = 0, None
-        for each in side_by_side(brought, range(source.partitions), name="replica"):
+        moved = 0
+        for each in side_by_side(brought, range(partitions), name="replica"):
             if isinstance(each, ReconcilerError):
                 failed = failed or each
             else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.catalog.mirror_moves import Peer
+from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
@@ -21,7 +22,7 @@ from reconciler.embedded.keys import HEADS, index_key, topic_manifest_key
 from reconciler.embedded.segments.head import REPLICA, head_register, parse_head, read_heads
 from reconciler.embedded.tiered.manifest import ManifestSwap, manifest_register
 from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.errors import MissingObjectError, NotAuthorizedError, ReconcilerError, UserError
+from reconciler.errors import MissingObjectError, NotAuthorizedError, QuotaExceededError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import RESTORE, LinkEntry, Operation
@@ -165,6 +166,20 @@ def test_partitions_that_the_source_gains_come_along(quick: Pair) -> None:
     assert quick.follow() == 1
     assert quick.east.topic(COPY).partitions == 4
     assert quick.offsets(3) == list(range(quick.end(3))) != []
+
+
+def test_partitions_for_which_a_namespace_has_no_room_keep_no_other_from_its_source(quick: Pair) -> None:
+    name = f"shop:{COPY}"
+    quick.upload(4)
+    quick.east.create_namespace("shop", quotas=QuotaEntry(partitions=2))
+    quick.east.replicate_topic(name, quick.location)
+    quick.west.cluster.alter_topic(TOPIC, partitions=4)
+    quick.upload(4)
+    found = quick.follow()
+    assert isinstance(found, QuotaExceededError)
+    assert "namespace shop may hold 2 partitions" in str(found)
+    assert quick.east.log(name).bounds()[0].end == quick.west.manifest().end
+    assert quick.east.topic(name).partitions == 2
 
 
 def test_only_what_is_committed_comes(quick: Pair) -> None:
