@@ -322,6 +322,23 @@ def test_another_time_replaces_what_the_place_held(bucket: Bucket) -> None:
     assert len(lying) == 3
 
 
+def test_a_place_whose_tiering_was_switched_off_and_on_meanwhile_is_archived_to_again(bucket: Bucket) -> None:
+    cluster = written(bucket)
+    archived(bucket, cluster.log(NAME))
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    bucket.east.alter_topic(NAME, {"remote.write": "false", "remote.read": "false"})
+    bucket.east.finish_disablings()
+    bucket.east.alter_topic(NAME, {"remote.write": "true", "remote.read": "true"})
+    bucket.unmounted(NAME, "east")
+    place = archive_of(bucket)
+    claim(place, NAME, "here", now_ms=1)
+    settle(place, NAME, "here", now_ms=2)
+    more(cluster, 10)
+    assert archived(bucket, cluster.log(NAME), mark="c2").records == 52
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    assert verify(here(), cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+
+
 def test_another_storage_is_told_apart(bucket: Bucket) -> None:
     archived(bucket, written(bucket).log(NAME))
     other = Bucket()

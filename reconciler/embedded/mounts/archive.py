@@ -87,7 +87,7 @@ class Archive:
     @property
     def swap(self) -> ManifestSwap:
         """What changes its manifests in its owner's name."""
-        return ManifestSwap(self.storage, self.owner, self._tiering)
+        return ManifestSwap(self.storage, self.owner, self._tiering, keeps_epoch=True)
 
     @property
     def _tiering(self) -> Tiering:

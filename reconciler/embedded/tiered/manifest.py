@@ -392,6 +392,8 @@ class ManifestSwap:
     storage: ObjectStore
     cluster_id: str
     tiering: Tiering
+    keeps_epoch: bool = False
+    """Whether no catalog has the topic: the tiered epoch that its manifests got while one had it stays."""
 
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
@@ -418,12 +420,12 @@ class ManifestSwap:
                 Manifest(self.cluster_id) if held is None else parse_manifest(self.storage, register.key, held.value)
             )
             check_own(partition, before, self.cluster_id)
-            if before.tiered_epoch > self.tiering.epoch:
+            if before.tiered_epoch > self.tiering.epoch and not self.keeps_epoch:
                 return None
             decided = change(before)
             if decided is None:
                 return None
-            after = spill.spilled(replace(decided, tiered_epoch=self.tiering.epoch))
+            after = spill.spilled(replace(decided, tiered_epoch=max(before.tiered_epoch, self.tiering.epoch)))
             return after.to_json()
 
         register.update(changed, mark=mark or fresh_mark())
