@@ -6,6 +6,7 @@ forgotten. Registers are read before the catalog, and what looks wrong is looked
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,8 @@ from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.keys import CATALOG, MOUNTABLE, is_mountable_key, mountable_key, partition_of_head
 from reconciler.embedded.segments.gate import writer_of
-from reconciler.embedded.segments.head import Head, hand_over, is_mirroring
+from reconciler.embedded.segments.groups import clamp_groups
+from reconciler.embedded.segments.head import PRODUCERS, Head, hand_over, is_mirroring, read_head
 from reconciler.embedded.tiered.ownership import Ownership, Owning, ownership_at
 from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import UserError
@@ -308,14 +310,25 @@ def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckF
 
 
 def hand_heads_over(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> int:
-    """Give partitions to whom the catalog says, as the next append would; return how many."""
-    topics = {entry.id: entry for entry in cluster.catalog.read().topics.values()}
-    done = 0
+    """Give partitions to whom the catalog says, as the next append would; return how many.
+
+    Groups are held to the end of what was mirrored first: producers would write below their offsets else.
+    """
+    store, topics = cluster.store, {entry.id: entry for entry in cluster.catalog.read().topics.values()}
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
     for finding in found:
         topic_id, number = partition_of_head(finding.place.key)
-        topic = topics.get(topic_id)
-        if topic is not None:
-            done += hand_over(cluster.store, (topic_id, number), writer_of(topic), makes=False) is not None
+        numbers[topic_id].append(number)
+    done = 0
+    for topic_id in sorted(numbers.keys() & topics.keys()):
+        writer = writer_of(topics[topic_id])
+        if writer == PRODUCERS:
+            heads = {number: read_head(store, topic_id, number) for number in numbers[topic_id]}
+            ends = {number: head.end for number, head in heads.items() if head is not None and head.writer != writer}
+            clamp_groups(store, topic_id, ends)
+        done += sum(
+            hand_over(store, (topic_id, number), writer, makes=False) is not None for number in numbers[topic_id]
+        )
     return done
 
 

@@ -70,8 +70,8 @@ def test_a_mirror_of_a_link_that_is_gone_is_an_error_until_it_is_failed_over() -
     assert len(linked.read("east")) == 11
 
 
-def test_a_head_that_whoever_ended_mirroring_did_not_come_to_is_handed_over() -> None:
-    linked = mirrored()
+def stop_mirror(linked: Linked) -> None:
+    """Stop it as a failover does that dies before it comes to the heads."""
 
     def stop(draft: Draft) -> None:
         topic = draft.topics[ORDERS]
@@ -79,6 +79,11 @@ def test_a_head_that_whoever_ended_mirroring_did_not_come_to_is_handed_over() ->
         draft.put_topic(ORDERS, replace(topic, mirror=replace(topic.mirror, state="STOPPED")))
 
     linked.east.catalog.commit(stop)
+
+
+def test_a_head_that_whoever_ended_mirroring_did_not_come_to_is_handed_over() -> None:
+    linked = mirrored()
+    stop_mirror(linked)
     (finding,) = found(linked)
     assert finding.kind is Kind.HANDOVER_UNFINISHED
     assert "may append by the head, producers by the catalog" in finding.what
@@ -86,6 +91,16 @@ def test_a_head_that_whoever_ended_mirroring_did_not_come_to_is_handed_over() ->
     assert found(linked) == []
     linked.produce("east", "own")
     assert len(linked.read("east")) == 11
+
+
+def test_a_repair_that_hands_a_head_over_holds_groups_to_what_was_mirrored() -> None:
+    linked = mirrored()
+    linked.east.groups.commit("checkout", {(ORDERS, 0): 12})
+    stop_mirror(linked)
+    assert mended(linked) == ["gave 1 partition to whom the catalog lets append"]
+    for number in range(4):
+        linked.produce("east", f"own {number}")
+    assert linked.east.groups.committed("checkout", [ORDERS]) == {(ORDERS, 0): 10}
 
 
 def test_a_partition_that_holds_a_copy_of_another_topic_is_told() -> None:
