@@ -70,6 +70,14 @@ def partition_of_head(key: str) -> tuple[str, int]:
     return topic_id, int(name.removesuffix(".json"))
 
 
+def is_head_key(key: str) -> bool:
+    """Tell whether a key is that of a partition's register; people and tools leave other things beside them."""
+    try:
+        return key == head_key(*partition_of_head(key))
+    except ValueError:
+        return False
+
+
 def topic_of_head(key: str) -> str:
     """Return the id of the topic below whose prefix a key lies, whatever it is called there."""
     return key.removeprefix(HEADS).partition("/")[0]

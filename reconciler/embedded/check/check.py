@@ -18,7 +18,7 @@ from reconciler.embedded.check.check_partitions import Looked, PartitionCheck, T
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
 from reconciler.embedded.check.stored import Contents, Headless, Heads, Stored, list_store
-from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
+from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import UserError
@@ -260,12 +260,10 @@ class _Cluster:
 
     def _heads(self, checked: Checked) -> Iterator[str]:
         for key in self.contents.registers[HEADS]:
-            try:
-                partition_of_head(key)
-            except ValueError:
-                checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
-            else:
+            if is_head_key(key):
                 yield key
+            else:
+                checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
 
 
 def _of_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[CheckFinding]:

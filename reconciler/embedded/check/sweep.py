@@ -23,10 +23,10 @@ from reconciler.embedded.catalog.commits import (
     trace_of_catalog,
 )
 from reconciler.embedded.check.stored import IMMUTABLE, Headless, Stored, list_store
-from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
+from reconciler.embedded.keys import partition_of_head, runner_key
 from reconciler.embedded.objects import look_again, read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.head import Head, head_register, parse_head, read_head
+from reconciler.embedded.segments.head import Head, head_register, list_heads, parse_head, read_head
 from reconciler.embedded.segments.pages import all_pages, read_page
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
@@ -90,7 +90,7 @@ def sweep(
     contents, stored = list_store(store)
     if contents.storages:
         raise _shared(store, contents.storages[0])
-    heads = list(store.list(HEADS))
+    heads = list(list_heads(store))
     stored.name(_named_by_catalog(store))
     for named in side_by_side(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
         stored.name(named)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.embedded.catalog.tables import Catalog, is_closed
-from reconciler.embedded.keys import HEADS, head_key, partition_of_head, runner_key
-from reconciler.embedded.segments.head import Head, Partition, read_head
+from reconciler.embedded.keys import head_key, partition_of_head, runner_key
+from reconciler.embedded.segments.head import Head, Partition, list_heads, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
 from reconciler.errors import OwnershipLostError, ReconcilerError
 
@@ -90,7 +90,7 @@ class HeadCache:
         A job that is done once more begins another pass.
         """
         if not self._jobs or job in self._jobs:
-            self._listed = [(listed.key, listed.hint) for listed in store.list(HEADS)]
+            self._listed = [(listed.key, listed.hint) for listed in list_heads(store)]
             self._changes.clear()
             self._jobs.clear()
         self._jobs.add(job)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.keys import fresh_mark, head_key, heads_prefix, partition_of_head
+from reconciler.embedded.keys import HEADS, fresh_mark, head_key, heads_prefix, is_head_key, partition_of_head
 from reconciler.embedded.objects import damaged, look_again
 from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.objectstore.register import ReadRegister, Register
@@ -15,7 +15,7 @@ from reconciler.records.log import Bounds
 from reconciler.resources.mirrors import NEVER_FETCHED, Position
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import Listed, ObjectStore
 
 
 Json = dict[str, Any]
@@ -241,6 +241,12 @@ def _contradictions(head: Head) -> Iterator[str]:
         yield f"it ends at {head.end} and names offset {last}"
 
 
+def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[Listed]:
+    """Yield the registers of a topic's partitions, or of all; what is none of them is left alone."""
+    prefix = HEADS if topic_id is None else heads_prefix(topic_id)
+    return (listed for listed in store.list(prefix) if is_head_key(listed.key))
+
+
 def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
     """Return a partition's head; `None` where nothing was ever written."""
     register = head_register(store, topic_id, partition)
@@ -279,7 +285,7 @@ def _kept_heads(
 ) -> Iterator[tuple[int, str, Json]]:
     """Yield what is kept of every partition ever written, or of `only` those; many are read side by side."""
     if only is None:
-        keys = [listed.key for listed in store.list(heads_prefix(topic_id))]
+        keys = [listed.key for listed in list_heads(store, topic_id)]
     else:
         keys = [head_key(topic_id, partition) for partition in sorted(only)]
     partitions = [partition_of_head(key)[1] for key in keys]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, disabled, disabling, tiering_of
-from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.head import Head, Partition, swap_head
+from reconciler.embedded.segments.head import Head, Partition, list_heads, swap_head
 from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSwap
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
@@ -104,9 +104,9 @@ def raise_first(failed: Mapping[str, Failure]) -> None:
 def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield topic id and partition of every head of some topics: one listing for each, or one for all."""
     wanted = set(topic_ids)
-    prefixes = [HEADS] if len(wanted) > _MANY else [heads_prefix(topic_id) for topic_id in sorted(wanted)]
-    for prefix in prefixes:
-        for listed in list(store.list(prefix)):
+    listings: list[str | None] = [None] if len(wanted) > _MANY else [*sorted(wanted)]
+    for of_topic in listings:
+        for listed in list(list_heads(store, of_topic)):
             topic_id, partition = partition_of_head(listed.key)
             if topic_id in wanted:
                 yield topic_id, partition

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, hides_remote, read_location, tiering_of
 from reconciler.embedded.catalog.topic_configs import set_configs
-from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.objects import RESTORE_HINT
 from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.head import REPLICA, Head, position_of, read_head, read_heads
+from reconciler.embedded.segments.head import REPLICA, Head, list_heads, position_of, read_head, read_heads
 from reconciler.embedded.segments.pages import Paged, read_pages
 from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, segments_of
 from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
@@ -250,8 +250,8 @@ class StorageReport:
     def heads(self, names: Iterable[str], threads: SideBySide) -> Heads:
         """Return the heads of the named topics, by id and partition; of partitions never written there are none."""
         ids = {self.catalog.topics[name].id for name in names}
-        prefix = heads_prefix(*ids) if len(ids) == 1 else HEADS
-        places = [place for listed in self.store.list(prefix) if (place := partition_of_head(listed.key))[0] in ids]
+        heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
+        places = [place for listed in heads if (place := partition_of_head(listed.key))[0] in ids]
         found = threads.over(lambda place: read_head(self.store, *place), places)
         return {place: head for place, head in zip(places, found, strict=True) if head is not None}
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.acl import Kind, Operation, topic_shown
 from reconciler.embedded.catalog.tiering_state import hides_remote
-from reconciler.embedded.keys import HEADS, heads_prefix, topic_of_head
+from reconciler.embedded.keys import topic_of_head
 from reconciler.embedded.segments.groups import Group, list_groups, read_group
-from reconciler.embedded.segments.head import NEVER_WRITTEN, Head
+from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, list_heads
 from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, manifests_of, size_of
 from reconciler.errors import UserError
 from reconciler.providers.protocol import Standing
@@ -80,8 +80,8 @@ def _written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int]:
     """Return how many partitions of topics have a head, by the topic's id: one listing, however many topics."""
     if not ids:
         return {}
-    prefix = heads_prefix(*ids) if len(ids) == 1 else HEADS
-    return Counter(topic_of_head(listed.key) for listed in store.list(prefix))
+    heads = list_heads(store, *(ids if len(ids) == 1 else ()))
+    return Counter(topic_of_head(listed.key) for listed in heads)
 
 
 # What topics take in each tier, for who may describe them.

@@ -12,8 +12,9 @@ from reconciler.embedded.catalog.mirror_tables import source_topic
 from reconciler.embedded.catalog.tables import Catalog, Draft, is_closed
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import HEADS, partition_of_head
+from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.objects import create_cluster, read_cluster_file, read_cluster_id
+from reconciler.embedded.segments.head import list_heads
 from reconciler.embedded.tiered.idle_work import Housekeeping
 from reconciler.embedded.tiered.remote_tier import (
     check_not_lost,
@@ -532,7 +533,7 @@ _MARK_BYTES: Final = 8
 def marks_in(cluster: EmbeddedCluster) -> dict[str, Marked]:
     """Return them by full name: one listing, then the catalog. What a migration has closed is not among them."""
     heads: dict[str, dict[int, str]] = {}
-    for listed in cluster.store.list(HEADS):
+    for listed in list_heads(cluster.store):
         topic_id, number = partition_of_head(listed.key)
         mark = blake2b(listed.hint.encode(), digest_size=_MARK_BYTES).hexdigest()
         heads.setdefault(topic_id, {})[number] = mark

@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.topics import delete_topic
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments import pages
 from reconciler.embedded.segments.gate import remove_partition
@@ -24,6 +26,7 @@ from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.address import Address
 from tests.embedded.deaths import opened
+from tests.embedded.maintenance.tiny_segments import TOPIC, append, clocked, swept_later, with_topic
 from tests.embedded.samples import NOW, cluster_in, contents, ids, numbered, read
 from tests.embedded.stores import WatchedStore
 
@@ -655,3 +658,21 @@ def test_a_damaged_part_is_told_with_topic_partition_offsets_and_object(
     assert f"object {key} is damaged: " in message
     assert "\n" not in message
     assert "Restore" in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["heads/.DS_Store", "heads/{topic}/00000.json.bak", "heads/{topic}/0.json"])
+def test_what_lies_among_heads_and_is_none_is_left_alone(name: str) -> None:
+    cluster, clock = clocked()
+    with_topic(cluster, cleanup_policy="compact")
+    append(cluster, ("a", "1"))
+    store = cluster.store
+    foreign = name.format(topic=cluster.topic(TOPIC).id)
+    store.put(foreign, b"x")
+    assert len(list(cluster.consume(TOPIC))) == 1
+    upkeep = cluster.upkeep()
+    for job in (upkeep.retain, upkeep.roll, upkeep.compact):
+        assert job().errors == []
+    swept_later(store, clock)
+    assert [finding.kind for finding in check_cluster(store).findings] == [Kind.FOREIGN]
+    assert cluster.delete_topic(TOPIC)
+    assert [listed.key for listed in store.list("heads/")] == [foreign]
