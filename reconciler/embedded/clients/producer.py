@@ -244,6 +244,7 @@ class Producer:
         self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._single: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._bytes: defaultdict[str, int] = defaultdict(int)
+        self._single_bytes: defaultdict[str, int] = defaultdict(int)
         self._courses: defaultdict[str, Course] = defaultdict(Course)
         self._gained: defaultdict[str, Gained] = defaultdict(dict)
 
@@ -266,7 +267,8 @@ class Producer:
         row = row_of(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
         single.append(row)
-        if len(single) >= FLUSH_RECORDS:
+        self._single_bytes[topic] += _bytes_in(row)
+        if len(single) >= FLUSH_RECORDS or self._single_bytes[topic] >= FLUSH_BYTES:
             self._gather_single(topic)
             self._flush_if_large(topic)
 
@@ -318,6 +320,7 @@ class Producer:
 
     def _gather_single(self, topic: str) -> None:
         rows = self._single.pop(topic, [])
+        self._single_bytes.pop(topic, None)
         if rows:
             batch = pa.RecordBatch.from_pylist(rows, schema=INPUT_SCHEMA)
             self._waiting[topic].append(batch)
@@ -376,6 +379,11 @@ class Producer:
 
     def _check_wanted(self) -> None:
         """Refuse to go on after a long sleep."""
+
+
+def _bytes_in(row: dict[str, Any]) -> int:
+    headers = sum(len(header["key"]) + len(header["value"] or b"") for header in row["headers"])
+    return len(row["key"] or b"") + len(row["value"] or b"") + headers
 
 
 # A producer whose user keeps its id and its sequence numbers: started again, it finds out what landed.

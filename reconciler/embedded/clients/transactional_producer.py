@@ -328,7 +328,7 @@ class TransactionalProducer(Producer):
         self._phase = phase
         self._partitions.clear()
         self._beginning, self._offsets, self._batch = None, {}, None
-        for gathered in (self._next, self._waiting, self._single, self._bytes, self._gained):
+        for gathered in (self._next, self._waiting, self._single, self._bytes, self._single_bytes, self._gained):
             gathered.clear()
 
     def _deliver(self, attempt: Callable[[], T], what: str) -> T:

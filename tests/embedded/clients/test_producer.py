@@ -237,13 +237,27 @@ def test_many_single_records_are_written_before_the_end(
 ) -> None:
     cluster.create_topic("orders")
     monkeypatch.setattr(producing, "FLUSH_RECORDS", 10)
-    monkeypatch.setattr(producing, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(producing, "FLUSH_BYTES", 100)
     producer = cluster.producer()
     for number in range(25):
         producer.send("orders", str(number))
     assert cluster.log("orders").bounds()[0].end == 20
     assert producer.flush() == {"orders": {0: OffsetRange(0, 25)}}
     assert [value for _, value in contents(cluster.log("orders"))] == [b"%d" % number for number in range(25)]
+
+
+def test_large_single_records_are_written_before_they_fill_the_memory(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("orders")
+    monkeypatch.setattr(producing, "FLUSH_BYTES", 2_000)
+    producer = cluster.producer()
+    for fields in ({"value": "x" * 900}, {"key": "x" * 900}, {"headers": {"h": "x" * 300}}):
+        producer.send("orders", **fields)
+    assert cluster.log("orders").bounds()[0].end == 3
+    producer.send("orders", "x" * 900)
+    assert cluster.log("orders").bounds()[0].end == 3
+    assert producer.flush() == {"orders": {0: OffsetRange(0, 4)}}
 
 
 # -- time
