@@ -42,6 +42,8 @@ class Rules:
     is_append_time: bool
     before_max_ms: int
     after_max_ms: int
+    difference_max_ms: int
+    """In either direction, beside the other two."""
     compression: str
     segment_bytes: int
     is_compacted: bool
@@ -52,13 +54,13 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
     """Return what holds for a topic now."""
     found = set_configs(catalog, full_name)
     values = {key: found[key][0] if key in found else CONFIGS[key].default or "" for key in _KEYS}
-    difference = int(values["message.timestamp.difference.max.ms"])
     return Rules(
         full_name,
         int(values["max.message.bytes"]),
         values["message.timestamp.type"] == "LogAppendTime",
-        min(difference, int(values["message.timestamp.before.max.ms"])),
-        min(difference, int(values["message.timestamp.after.max.ms"])),
+        int(values["message.timestamp.before.max.ms"]),
+        int(values["message.timestamp.after.max.ms"]),
+        int(values["message.timestamp.difference.max.ms"]),
         values["compression.type"],
         int(values["segment.bytes"]),
         "compact" in values["cleanup.policy"].split(","),
@@ -136,12 +138,13 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
     if not len(times):
         return
     ends = pc.min_max(times).as_py()
-    for end, off, limit, word in (
+    for end, off, own_limit, word in (
         (ends["min"], now_ms - ends["min"], rules.before_max_ms, "before"),
         (ends["max"], ends["max"] - now_ms, rules.after_max_ms, "after"),
     ):
+        limit, of = min((own_limit, word), (rules.difference_max_ms, "difference"))
         if off > limit:
-            hint = f"message.timestamp.{word}.max.ms of the topic is {limit:,}; correct the time, or raise it."
+            hint = f"message.timestamp.{of}.max.ms of the topic is {limit:,}; correct the time, or raise it."
             raise _bad_time(times, end, rules, f"lies {off:,} ms {word} now", hint)
     if ends["min"] < 0:
         hint = "Times are ms since 1970 and not negative; leave it out to get the present one."

@@ -279,6 +279,25 @@ def test_append_time_takes_the_clock_of_the_cluster(cluster: EmbeddedCluster) ->
 
 
 @pytest.mark.parametrize(
+    ("configs", "time", "raised"),
+    [
+        ({"message.timestamp.before.max.ms": "1h"}, NOW - DAY, "message.timestamp.before.max.ms"),
+        ({"message.timestamp.after.max.ms": "1h"}, NOW + DAY, "message.timestamp.after.max.ms"),
+        ({"message.timestamp.difference.max.ms": "1h"}, NOW - DAY, "message.timestamp.difference.max.ms"),
+    ],
+)
+def test_a_refused_time_names_the_config_that_refuses_it(
+    cluster: EmbeddedCluster, configs: dict[str, str], time: int, raised: str
+) -> None:
+    cluster.create_topic("orders", configs=configs)
+    with pytest.raises(UserError) as refused:
+        append(cluster, values("a", timestamp_ms=[time]))
+    assert refused.value.hint == f"{raised} of the topic is 3,600,000; correct the time, or raise it."
+    cluster.alter_topic("orders", {raised: "2d"})
+    append(cluster, values("a", timestamp_ms=[time]))
+
+
+@pytest.mark.parametrize(
     ("configs", "time", "word"),
     [
         ({}, NOW + DAY, r"86,400,000 ms after now"),
