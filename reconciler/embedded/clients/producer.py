@@ -84,10 +84,10 @@ def publish(
 
     def extend(head: Head, epoch: int) -> Head | None:
         nonlocal offsets
-        if is_there(head, batch, append.where):
+        now_ms = delivery.now_ms()
+        if is_there(head, batch, append.where, now_ms):
             offsets = offsets_of(head, batch)
             return None
-        now_ms = delivery.now_ms()
         if now_ms - append.put_ms > STALE_MS:
             raise _StaleError
         offsets = OffsetRange(head.end, head.end + batch.count)

@@ -85,15 +85,17 @@ def advanced(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCES
 
 
-def is_there(head: Head, batch: Numbered, where: str) -> bool:
+def is_there(head: Head, batch: Numbered, where: str, now_ms: int) -> bool:
     """Tell whether a partition has a batch already; `where` names the partition.
+
+    A producer that it has not heard of for 24 hours is forgotten, whether others have appended since or not.
 
     Raises:
         ProducerFencedError: The partition knows a later epoch of the producer.
         OutOfOrderSequenceError: The batch is neither the next nor wholly there.
     """
     known = head.producers.get(batch.identity.producer_id)
-    if known is None:
+    if known is None or now_ms - known["at_ms"] > KEPT_MS:
         return False
     _check_epoch(known, batch, where)
     if batch.identity.epoch > known["epoch"]:

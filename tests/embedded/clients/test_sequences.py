@@ -158,6 +158,17 @@ def test_a_producer_is_forgotten_after_a_day_and_any_number_is_taken_then(store:
     assert append(later, 41, "d") == OffsetRange(3, 4)
 
 
+@pytest.mark.parametrize("sequence", [0, 41])
+def test_a_producer_is_forgotten_after_a_day_in_which_no_other_appended(store: ObjectStore, sequence: int) -> None:
+    early = cluster_in(store)
+    early.create_topic("orders")
+    append(early, 0, "a", "b")
+    late = EmbeddedCluster.open(store, now_ms=lambda: NOW + KEPT_MS + 1, new_id=ids())
+    assert append(late, sequence, "c") == OffsetRange(2, 3)
+    assert append(late, sequence, "c") == OffsetRange(2, 3)
+    assert seen(late) == [b"a", b"b", b"c"]
+
+
 def test_producers_that_come_once_do_not_swell_a_head() -> None:
     grown = Head(PRODUCERS)
     grown = replace(grown, producers=remembering(grown, Identity("loader", is_lasting=True), 3, NOW))
@@ -196,13 +207,13 @@ def test_whatever_part_of_what_is_there_comes_again_is_found_where_it_lies(
     for skipped, count in again:
         batch = Numbered(who, advanced(first, skipped), count)
         if skipped + count <= end:
-            assert is_there(found, batch, "here")
+            assert is_there(found, batch, "here", NOW)
             assert offsets_of(found, batch) == OffsetRange(skipped, skipped + count)
         elif skipped == end:
-            assert not is_there(found, batch, "here")
+            assert not is_there(found, batch, "here", NOW)
         else:
             with pytest.raises(OutOfOrderSequenceError):
-                is_there(found, batch, "here")
+                is_there(found, batch, "here", NOW)
 
 
 @settings(max_examples=30)
