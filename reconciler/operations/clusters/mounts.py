@@ -18,7 +18,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, is_under_way
-from reconciler.operations.steps.observe import AT_ONCE, stands, unreachable
+from reconciler.operations.steps.observe import AT_ONCE, id_in_storage, stands, unreachable
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, provider_of, settings_of
@@ -355,9 +355,15 @@ def _is_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return the clusters that answer, by their id; one that does not is nobody."""
-    found, _ = ask_each(list(names), lambda name: site.providers[name].identify())
-    return {identity.cluster_id: name for name, identity in found.items() if identity is not None}
+    """Return the clusters that answer, by their ids, those in object storage too; one that does not is nobody."""
+
+    def look(name: str) -> set[str]:
+        provider = site.providers[name]
+        identity = provider.identify()
+        return set() if identity is None else {identity.cluster_id, id_in_storage(provider, identity.cluster_id)}
+
+    found, _ = ask_each(list(names), look)
+    return {cluster_id: name for name, ids in found.items() for cluster_id in ids}
 
 
 def _rows(
@@ -463,9 +469,11 @@ def release_topic(reach: SiteOptions, asked: ReleaseOf, *, confirm: Callable[[Re
     if not sharing:
         hint = "Declare objectStorage on a Cluster: it is taken by way of it."
         raise UserError("no cluster of this workspace has object storage", hint=hint)
+    name_of_owner = cluster_ids(site, site.clusters).get(asked.owner)
+    if name_of_owner is not None:
+        asked = replace(asked, owner=id_in_storage(site.providers[name_of_owner], asked.owner))
     here, topic = _found(site, sharing, asked)
-    owners = cluster_ids(site, site.clusters)
-    release = Release(topic, asked.owner, owners.get(asked.owner), tuple(here))
+    release = Release(topic, asked.owner, name_of_owner, tuple(here))
     if not any(_covers(text, topic.location) for text in asked.allow):
         raise _blocked(release)
     require_confirmation(confirm(release))

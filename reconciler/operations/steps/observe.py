@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
@@ -355,6 +356,12 @@ class Looked:
     """Topics that leave their cluster, and are not its any more."""
 
 
+def id_in_storage(provider: Provider, cluster_id: str) -> str:
+    """Return the id that a cluster has in object storage: where jobs mount, its own may be no UUID."""
+    moves = provider.migrations.by_jobs if provider.capabilities.mountings_by_jobs else None
+    return cluster_id if moves is None else moves.cluster_id
+
+
 def mountables(providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters) -> Looked:
     """Look for what mountings name, and for topics that are gone, on clusters that were read and can mount.
 
@@ -514,10 +521,12 @@ class _Looking:
         location = next((each.location for each in mine if each.state == "detached"), None)
         if location is not None:
             return location
-        made = [each for each in listed if each.location.rpartition("/")[0] == f"{name}/{cluster_id}"]
+        in_storage = next((kept for kept, own in self._ids.items() if own == cluster_id), cluster_id)
+        made = [each for each in listed if each.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
             return None
-        last = max(made, key=lambda each: int(each.location.rpartition("/")[2]))
+        is_by_jobs = in_storage != cluster_id  # Then revisions are made of topic ids, and have no order.
+        last = max(made, key=lambda each: each.at_ms or 0 if is_by_jobs else int(each.location.rpartition("/")[2]))
         if last.state == "detached":
             return last.location
         found = (each for each in self._attached(cluster_of(address) or "") if each.location == last.location)
@@ -556,10 +565,22 @@ class _Looking:
     def _list(self, cluster: str) -> Sequence[Mountable] | UserError:
         if cluster not in self._listed:
             try:
-                self._listed[cluster] = self._providers[cluster].mountable()
+                found = self._providers[cluster].mountable()
+                named = (self._ids.get(each.owner or "", each.owner) for each in found)
+                self._listed[cluster] = [
+                    each if each.owner == owner else replace(each, owner=owner)
+                    for each, owner in zip(found, named, strict=True)
+                ]
             except UserError as error:
                 self._listed[cluster] = error
         return self._listed[cluster]
+
+    @cached_property
+    def _ids(self) -> Mapping[str, str]:
+        """Return what clusters that were read and can mount call themselves, by what object storage calls them."""
+        read = {name: each.cluster_id for name, each in self._seen.identities.items() if each is not None}
+        able = {name: own for name, own in read.items() if self._can_look(name)}
+        return {id_in_storage(self._providers[name], own): own for name, own in able.items()}
 
     def _storage(self, cluster: str) -> SharedStorage | UserError:
         if cluster not in self._lying:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.operations.clusters.mounts import Underway
+from reconciler.operations.clusters.mount_commands import MountRequest, migrate_topics
+from reconciler.operations.clusters.mounts import ReleaseOf, Underway, release_topic
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.providers.kafka.admin import configure
 from reconciler.providers.kafka.mounts import KafkaStorageMoves
 from reconciler.resources.address import address_of
@@ -180,6 +183,38 @@ def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_
     (move,) = site.live.migrations.under_way()
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.under_way() == []
+
+
+def test_a_topic_that_commands_moved_to_another_cluster_is_said_to_be_there_and_not_made_anew(site: Site) -> None:
+    later = f"{site.prefix}:later"
+    for verb, cluster, name in (("unmount", "live", None), ("mount", "cold", later)):
+        request = MountRequest(verb=verb, texts=(f"topic/{cluster}/{site.topic}",), to=name, phase="whole")  # type: ignore[arg-type]  # words of it
+        answers = migrate_topics(site.bench.acting(f"topic {verb}"), request, confirm=lambda _foreseen: True)
+        assert answers.verdict is None, answers.verdict
+    plan = site.plan().plan
+    assert plan.actions == ()
+    (refused,) = plan.errors
+    assert refused.message == f"it is mounted with its records as topic/cold/{later}, and no Mounting says so"
+
+
+def test_a_topic_that_woke_on_kafka_changes_clusters_in_one_plan_or_is_released_by_the_hint(site: Site) -> None:
+    for state in ("unmounted", "mounted"):
+        site.declare("live", state)
+        site.apply()
+    site.declare("live", "unmounted")
+    site.declare("cold", "mounted")
+    assert [each.message for each in site.plan().plan.errors] == []
+    assert site.planned() == [f"unmount:mounting/live/{site.topic}", f"mount:mounting/cold/{site.topic}"]
+    site.declare("live", "mounted")
+    site.declare("cold", None)
+    site.kafka.topics("--delete", "--topic", site.physical)
+    (refused,) = site.plan().plan.errors
+    _, _, location, _, owner, _, allow = refused.hint.partition(": ")[2].split()[1:]
+    reach = SiteOptions(invocation=site.bench.invocation, select=Select())
+    asked = ReleaseOf(location=location, owner=owner, allow=(allow,))
+    assert release_topic(reach, asked, confirm=lambda _: True, stop=Stop()).owner_name == "live"
+    site.apply()
+    assert site.physical in site.kafka.names()
 
 
 @pytest.mark.soak
