@@ -12,7 +12,7 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
 from reconciler.resources.mirror_link import MirrorLinkSpec
 from reconciler.resources.mirrors import AUTO_CREATE_MIRROR, LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS
-from tests.operations.link_syncs import ALL, MINUTE, Counting, Runner, denied, runner
+from tests.operations.link_syncs import ALL, MINUTE, Counting, Refusing, Runner, denied, runner
 
 ENABLED = {"enabled": True, "filters": ALL}
 
@@ -219,6 +219,16 @@ def test_a_metadata_interval_may_be_another() -> None:
     run.linked.west.create_topic("shop:clicks")
     run.later(MINUTE)
     assert made(run) == ["shop:clicks", ORDERS]
+
+
+@pytest.mark.parametrize("interval", ["5m", "infinite"])
+def test_what_was_due_while_the_source_did_not_answer_is_done_as_soon_as_it_does(interval: str) -> None:
+    run = runner(autoCreate=ENABLED, metadataInterval=interval)
+    run.interval_ms = 0
+    run.over["west"] = Refusing()
+    assert made(run) == []
+    run.over.clear()
+    assert made(run) == [ORDERS]
 
 
 @pytest.mark.fact("F-C-026")

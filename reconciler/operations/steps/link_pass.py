@@ -393,6 +393,7 @@ def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> Link
     tasks = _Tasks(sides, pace, here)
     found = reached(sides, tasks.needs_offers)
     if isinstance(found, ReconcilerError):
+        tasks.put_off()
         return LinkSynced(cluster, name, link_status_of(found), errors={LINK: found})
     failed, done = tasks.done(found)
     drove, errors = _driven(sides, driver)
@@ -416,6 +417,7 @@ class _Tasks:
     sides: LinkView
     pace: Pace
     here: str
+    _due: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """See what is due."""
@@ -437,6 +439,11 @@ class _Tasks:
         are_due = self._is_due(ACL_SYNC, rules.interval if rules is not None and is_synced else 0)
         self.rules = has_rules and are_due
         self.is_all_due = self.follows and (are_due or not has_rules)
+
+    def put_off(self) -> None:
+        """Let what is due be due at once again: the source does not answer, so nothing of it was done."""
+        for task in self._due:
+            self.pace.again(self.sides.link.id, task)
 
     def needs_offers(self, version: str) -> bool:
         """Tell whether anything is to be done about topics, where the source has this version."""
@@ -510,7 +517,9 @@ class _Tasks:
         return is_enabled
 
     def _is_due(self, task: str, interval_ms: int) -> bool:
-        return self.pace.is_due(self.sides.link.id, task, interval_ms, self.sides.now_ms)
+        is_due = self.pace.is_due(self.sides.link.id, task, interval_ms, self.sides.now_ms)
+        self._due += [task] if is_due else []
+        return is_due
 
     def _done(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
         return _attempted(self.sides, self.pace, task, do)
