@@ -410,7 +410,7 @@ class Run:
                 self._tell_nothing(lease, run)
             return None
         if not self._wish.options.leaves_jobs:
-            await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
+            await self._check_jobs(todo, basis)
         file = self._run_file(run, todo, basis, lease)
         await lease.begin(file)
         journal = Journal(lease, self._effects, run)
@@ -418,6 +418,15 @@ class Run:
         keeps_lease = not basis.is_again and self._has_to_look_again(result, basis.settled)
         ending = Ending(self._setting, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
+
+    async def _check_jobs(self, todo: ToDo, basis: Basis) -> None:
+        """Return if jobs find what they need here; else what was taken for the run is let go."""
+        try:
+            await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
+        except ReconcilerError:
+            with suppress(StoppedError):
+                await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
+            raise
 
     async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
         setting, options = self._setting, self._wish.options

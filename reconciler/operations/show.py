@@ -65,8 +65,8 @@ class Shown:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether anybody knows it."""
-        return (self.desired, self.recorded, self.observed) != (None, None, None)
+        """Tell whether anybody knows it; what is hidden is there."""
+        return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
 def show(invocation: Invocation, select: Select, address: str | None) -> tuple[Shown, ...]:

@@ -25,6 +25,7 @@ from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.verify import Comparing, verify
 from reconciler.planning.actions import RunJob
 from reconciler.state.lockfile import read_lockfile
+from tests.operations.linked_shop import opened
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -237,9 +238,11 @@ def test_a_job_that_runs_on_spark_is_refused_without_java_before_anything_is_don
     feed(linked, 200)
     without = with_spark(linked, spark).with_(environ=NO_JAVA)
     assert engine_planned(linked) == "Spark local[*]"
+    linked.write("manifests/new.yaml", (linked.folder / "manifests/orders.yaml").read_text().replace("orders", "new"))
     with pytest.raises(MissingSparkError, match="Java") as caught:
         without.apply()
     assert caught.value.hint
+    assert "topic/shop:new" not in opened(linked, "west").catalog.read().owners  # Nothing is taken, either.
     assert f"create:{MIRROR}" in [action.id for action in linked.plan().plan.actions]
     linked.write("manifests/refunds.yaml", (linked.folder / "manifests/orders.yaml").read_text().replace("orders", "r"))
     assert without.apply(Select(targets=("topic/west/shop:r",))).verdict is None

@@ -183,6 +183,16 @@ def test_what_is_hidden_is_not_shown_as_missing(ruled: Bench) -> None:
     assert seen.hidden is None
 
 
+def test_what_is_hidden_and_no_file_declares_is_not_said_to_be_on_no_cluster(ruled: Bench) -> None:
+    cluster_of(ruled).create_topic("shop:ledger")
+    address, viewer = "topic/west/shop:ledger", as_(ruled, "viewer").invocation
+    (shown,) = show(viewer, Select(), address)
+    assert "there, but hidden" in text_of(shown_lines(shown))
+    assert explain(viewer, Select(), address).shown.hidden is not None
+    with pytest.raises(UserError, match="nor on a cluster"):
+        show(viewer, Select(), "topic/west/shop:nothing")
+
+
 def test_what_is_excluded_need_not_be_seen(ruled: Bench) -> None:
     seen = as_(ruled, "viewer").plan(Select(excludes=(ORDERS, "namespace/*"))).plan
     assert seen.errors == ()
