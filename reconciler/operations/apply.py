@@ -47,7 +47,7 @@ from reconciler.operations.steps.workspace import Work, open_state, open_work
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
-from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 
@@ -260,7 +260,7 @@ class _Applying:
             command=self._command,
             options=self._options,
             drives=self._drives,
-            gives_up=lambda address: any(matches(pattern, address) for pattern in self._work.select.excludes),
+            gives_up=lambda address: cluster_of(address) not in self._work.to_read,
         )
         report = self._placing.reporting(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result

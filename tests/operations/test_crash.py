@@ -155,6 +155,16 @@ def test_what_changed_since_a_run_died_is_not_resumed(bench: Bench) -> None:
     assert lockfile_of(bench).open_run is None
 
 
+def test_what_is_in_doubt_is_settled_also_where_it_is_left_out_of_the_plan_but_its_cluster_is_read(
+    bench: Bench,
+) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    unlock(bench)
+    create_topic(bench)
+    assert bench.apply(Select(excludes=("topic/west/shop:orders",))).verdict is None
+    assert recorded_in(bench)["topic/west/shop:orders"].ownership == "created"
+
+
 def test_an_empty_plan_still_settles_what_a_killed_run_left(bench: Bench) -> None:
     die_at(bench, "ActionStarted", TOPIC)
     unlock(bench)
