@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from reconciler.errors import LeaseError, NewerFormatError, RetryableError, UserError
+from reconciler.errors import LeaseError, MissingObjectError, NewerFormatError, RetryableError, UserError
 from reconciler.state.journal import journal_key, read_open_run, run_key, why_outdated
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_owner, parse_lockfile
 from reconciler.state.snapshots import SnapshotRow, history, snapshot_of
@@ -126,10 +127,15 @@ def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
-    """Return the epoch a run last wrote under; 0 where it does not say. Reads no file whole: plans may be large."""
-    if trace.last_page:
-        head = store.get_range(journal_key(trace.run, trace.last_page), 0, _LENGTH)
-        return next(iter(_epochs_in(head)), 0)
+    """Return the epoch a run last wrote under; 0 where it does not say. Reads no file whole: plans may be large.
+
+    A last page may be cut off, where its writer was killed: then the one before it tells, or the run's file.
+    """
+    for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
+        with suppress(MissingObjectError):
+            head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
+            if epoch := _epochs_in(head)[0]:
+                return epoch
     size = trace.file_bytes or 0
     tail = store.get_range(run_key(trace.run), max(0, size - _LENGTH), _LENGTH) if size else b""
     return next(reversed(_epochs_in(tail)), 0)

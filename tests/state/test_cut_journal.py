@@ -39,3 +39,24 @@ def test_it_is_given_up_by_name_and_what_it_had_recorded_stays(store: MemoryStor
     repair(store, without="run-2")
     assert lockfile(store).open_run is None
     assert owned(store) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "kept", [b"", b'{"format":"reconciler.journal/1","run":"run-2","seq":%d,"epo'], ids=["nothing", "half"]
+)
+@pytest.mark.parametrize("page", [1, 3], ids=["of its first page", "of a later page"])
+def test_a_run_that_was_killed_while_it_wrote_its_journal_is_the_last_one_all_the_same(kept: bytes, page: int) -> None:
+    store = MemoryStore()
+    left(store, "run-1", "a")
+    left(store, "run-2", "b", "c", done=["b"], commits=False)
+    store.delete(journal_key("run-2", seq) for seq in range(page, 3))
+    store.put(journal_key("run-2", page), kept % page if kept else kept)
+    store.delete([KEY])
+    repair(store)
+    found = lockfile(store)
+    assert found.lease.epoch == 3
+    assert found.open_run is not None
+    assert found.open_run.run == "run-2"
+    opened = read_open_run(store, found)
+    assert opened is not None
+    assert len(opened.folded().done) == page // 2
