@@ -599,6 +599,7 @@ class LeaseTurn:
         self._journal = journal
         self._effects = effects
         self._committed_at = effects.now()
+        self._committed: Record | None = None
 
     @property
     def may_start(self) -> bool:
@@ -620,8 +621,11 @@ class LeaseTurn:
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit what is done so far, once a minute."""
+        """Commit what is done so far, once a minute, where that is more than the last commit has."""
         if self._effects.now() - self._committed_at < _BETWEEN_COMMITS_S:
             return
-        await self._lease.commit(dict(record))
-        self._committed_at = self._effects.now()
+        if record == self._committed:
+            return
+        kept = dict(record)
+        await self._lease.commit(kept)
+        self._committed, self._committed_at = kept, self._effects.now()

@@ -29,6 +29,7 @@ from reconciler.state.journal import Journal
 from reconciler.state.lease import Claim, acquire
 from reconciler.state.lockfile import Owner
 from tests.engines import here
+from tests.state.samples import record
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.topic_log import EmbeddedLog
@@ -93,24 +94,29 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
     assert pair("-l", "team=a=b") == ("team", "a=b")
 
 
-def test_a_run_commits_once_a_minute_and_no_more() -> None:
+@pytest.mark.parametrize(
+    ("records", "serials"),
+    [("abcde", [0, 1, 1, 1, 2]), ("aaaaa", [0, 1, 1, 1, 1]), ("aaaab", [0, 1, 1, 1, 2])],
+    ids=["something is done all the time", "one job goes on for long", "it ends"],
+)
+def test_a_run_commits_once_a_minute_at_most_and_only_what_is_new(records: str, serials: list[int]) -> None:
     async def run() -> list[int]:
         effects = Clock()
         claim = Claim(owner=Owner("shop"), run="r1", who="anna", lineage="l1")
-        serials = []
+        found = []
         async with await acquire(MemoryStore(), effects, claim) as lease:
             turn = LeaseTurn(lease, Journal(lease, effects, lease.run), effects)
-            for at in (59.0, 60.0, 61.0, 119.0, 120.0):
+            for at, name in zip((59.0, 60.0, 61.0, 119.0, 120.0), records, strict=True):
                 effects.at = at
                 await lease.renew()
                 turn.check()
                 assert turn.may_start
-                await turn.checkpoint({})
-                serials.append(lease.lockfile.serial)
+                await turn.checkpoint(record(name))
+                found.append(lease.lockfile.serial)
         effects.close()
-        return serials
+        return found
 
-    assert asyncio.run(run()) == [0, 1, 1, 1, 2]
+    assert asyncio.run(run()) == serials
 
 
 def log_of(cluster: EmbeddedCluster, topic: str, *values: str) -> EmbeddedLog:
