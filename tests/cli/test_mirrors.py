@@ -102,6 +102,21 @@ def test_errors_of_transitions_and_of_tasks_are_listed_and_mending_the_cause_end
     assert [each for each in left if each["mirror_topic_name"] is not None] == []
 
 
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("link/east/twim", "link/east/twim: there is no such link\n  hint: Did you mean link/east/twin?"),
+        ("link/east/*", "link/east/*: there is no such link\n  hint: Did you mean link/east/twin?"),
+    ],
+)
+def test_errors_of_a_link_that_is_not_there_are_refused_and_not_called_none(
+    twins: Twins, named: str, says: str
+) -> None:
+    asked = twins.typed("mirror", "errors", named)
+    assert asked.code == 1
+    assert says in asked.out + asked.err
+
+
 def test_a_topic_in_the_way_of_a_mirror_that_its_link_would_make_is_listed_with_what_to_do(twins: Twins) -> None:
     files = twins.folder / "manifests/all.yaml"
     making = '  autoCreate: {enabled: true, filters: [{name: "shop:views"}, {name: "shop:plain"}]}\n  mirrorTopics'

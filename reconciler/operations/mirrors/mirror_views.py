@@ -311,7 +311,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     """Return what is wrong with links, their tasks and their mirrors: of all, or of the mirrors and links named.
 
     Raises:
-        UserError: A mirror that was named is not there.
+        UserError: A mirror or link that was named is not there.
     """
     site = reach.site(is_reader=True)
     links = [Address(each) for each in addresses if kind_of(Address(each)) == "link"]
@@ -320,14 +320,18 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     named |= {(cluster_of(each) or "", full_name_of(each)) for each in links}
     names = _clusters(site, sorted({cluster for cluster, _ in named}) if addresses else ())
     recorded = reach.recorded(site)
+    there: dict[str, Sequence[LinkSeen]] = {}
 
     def look(name: str) -> list[MirrorError]:
+        there[name] = ()
         if not stands(site, name, recorded):
             return []
         its = site.providers[name].links
-        return [*_of_links(name, its.links()), *_of_mirrors(its.mirrors())]
+        there[name] = its.links()
+        return [*_of_links(name, there[name]), *_of_mirrors(its.mirrors())]
 
     found, lost = ask_each(names, look)
+    _check_links(links, {name: there[name] for name in found})
     asked = {each.address for each in mirrors}
     errors = [
         error
@@ -336,6 +340,16 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
         if not addresses or _is_asked(error, named, asked, {(cluster_of(each), full_name_of(each)) for each in links})
     ]
     return MirrorErrors(tuple(sorted(errors, key=_place)), lost)
+
+
+def _check_links(named: Iterable[Address], there: Mapping[str, Sequence[LinkSeen]]) -> None:
+    """Refuse a link that its cluster, which answers, does not have: nothing is known of what is wrong with it."""
+    known = sorted(address_of("link", cluster, link.name) for cluster, links in there.items() for link in links)
+    for address in named:
+        if cluster_of(address) in there and address not in known:
+            otherwise = f"Links there: {', '.join(known) or 'none'}."
+            hint = did_you_mean(nearest_spelling(address, known), otherwise=otherwise)
+            raise UserError(f"{address}: there is no such link", hint=hint)
 
 
 def _place(error: MirrorError) -> tuple[str, str, str, str]:
