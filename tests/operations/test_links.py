@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.applying.events import Event, Summary
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -15,7 +18,10 @@ from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerErro
 from reconciler.lifecycles import LinkStatus
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.operations.mirrors.link_commands import LinkAnswers, NewLinks, ask_links, create_links
+from reconciler.operations.mirrors.mirror_commands import Answers, NewMirrors, create_mirrors
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Emergency
 from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -135,6 +141,39 @@ def test_a_prefix_of_twelve_is_taken(linked: Bench) -> None:
     spec = f'{{source: west, prefix: {TWELVE}, mirrorTopics: [{{source: "shop:orders"}}]}}'
     ids = [action.id for action in declare(linked, spec).plan().plan.actions]
     assert f"create:mirror/east/shop:{TWELVE}orders" in ids
+
+
+def _pause(emergency: Emergency) -> LinkAnswers:
+    return ask_links(emergency, "pause", ["link/east/from-west"])
+
+
+def _delete(emergency: Emergency) -> LinkAnswers:
+    return ask_links(emergency, "delete", ["link/east/from-west"])
+
+
+def _make_link(emergency: Emergency) -> LinkAnswers:
+    return create_links(emergency, ["link/east/second"], NewLinks(source="west", prefix="w."))
+
+
+def _make_mirror(emergency: Emergency) -> Answers:
+    return create_mirrors(emergency, ["mirror/east/shop:orders"], NewMirrors(link="from-west", configs={}))
+
+
+@pytest.mark.parametrize("ask", [_pause, _delete, _make_link, _make_mirror])
+def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after_that(
+    linked: Bench, ask: Callable[[Emergency], LinkAnswers | Answers]
+) -> None:
+    assert declare(linked, "{source: west}").apply().verdict is None
+
+    def lose(event: Event) -> None:
+        if isinstance(event, Summary):
+            store = DirectoryStore(linked.folder / ".clusters/east")
+            for key in [listed.key for listed in store.list("c")]:
+                store.put(key, b"<html>")
+
+    done = ask(replace(linked.acting(), report=lose))
+    assert done.verdict is None
+    assert [(each.after, each.error) for each in done.each] == [(None, None)]
 
 
 @pytest.mark.fact("F-C-097", "F-C-030")

@@ -189,6 +189,14 @@ class _Links:
         return found
 
 
+def _read_after(site: Site, names: Sequence[Address], is_there: Callable[[str], bool]) -> _Links | None:
+    """Return links as they are once something was done; `None`: they cannot be read, and what was done is known."""
+    try:
+        return _Links.read(site, names, is_there) if names else None
+    except ReconcilerError:
+        return None
+
+
 # What came of asking links, or would.
 
 
@@ -275,7 +283,7 @@ class _Asking:
 
     def answers(self, names: Sequence[Address], undone: Mapping[str, ReconcilerError]) -> tuple[LinkAnswer, ...]:
         """Return what came of each."""
-        after = _Links.read(self.site, tuple(self.ready), self._is_there).rows if self.ready else {}
+        after = _read_after(self.site, tuple(self.ready), self._is_there)
         return tuple(self._answer(address, undone, after) for address in names)
 
     def rehearsed(self, names: Sequence[Address], record: Record | None) -> tuple[LinkAnswer, ...]:
@@ -288,13 +296,11 @@ class _Asking:
                 notes=tuple(self._notes(self.ready[address], record)),
             )
             if address in self.ready
-            else self._answer(address, {}, {})
+            else self._answer(address, {}, None)
             for address in names
         )
 
-    def _answer(
-        self, address: Address, undone: Mapping[str, ReconcilerError], after: Mapping[Address, LinkRow]
-    ) -> LinkAnswer:
+    def _answer(self, address: Address, undone: Mapping[str, ReconcilerError], after: _Links | None) -> LinkAnswer:
         if address in self.left:
             status = self.left[address].seen.status
             return LinkAnswer(address=address, before=status, after=status, is_left=True)
@@ -302,11 +308,12 @@ class _Asking:
             return LinkAnswer(address=address, error=self.refused[address])
         row = self.ready[address]
         verb = "delete" if self.verb == "delete" else "update"
-        found = after.get(address)
+        found = None if after is None else after.rows.get(address)
+        gone = LinkStatus.ABSENT if after is not None and self.verb == "delete" else None
         return LinkAnswer(
             address=address,
             before=row.seen.status,
-            after=LinkStatus.ABSENT if found is None else found.seen.status,
+            after=gone if found is None else found.seen.status,
             error=undone.get(f"{verb}:{address}"),
             row=row,
             notes=self.notes.get(address, ()),
@@ -494,19 +501,17 @@ class _Making:
 
     def answers(self, undone: Mapping[str, ReconcilerError]) -> tuple[LinkAnswer, ...]:
         """Return what came of each."""
-        after = _Links.read(self.site, tuple(self.made), lambda _name: True).rows if self.made else {}
+        after = _read_after(self.site, tuple(self.made), lambda _name: True)
         return tuple(self._answer(address, undone, after) for address in self.names)
 
-    def _answer(
-        self, address: Address, undone: Mapping[str, ReconcilerError], after: Mapping[Address, LinkRow]
-    ) -> LinkAnswer:
+    def _answer(self, address: Address, undone: Mapping[str, ReconcilerError], after: _Links | None) -> LinkAnswer:
         if address in self.refused:
             return LinkAnswer(address=address, error=self.refused[address])
         made = self.made[address]
         errors = [undone[action.id] for action in made if action.id in undone]
         if errors:
             return LinkAnswer(address=address, error=errors[0])
-        row = after.get(address)
+        row = None if after is None else after.rows.get(address)
         also = [f"its half {action.address} was made, too" for action in made if action.address != address]
         undeclared = f"no file declares it: it is left as it is, and reconciler drift --accept {address} writes it"
         return LinkAnswer(

@@ -395,7 +395,9 @@ def create_mirrors(emergency: Emergency, addresses: Sequence[str], new: NewMirro
     def answer(named: Named) -> Answer:
         if named in refused:
             return Answer(named=named, error=refused[named])
-        after = site.providers[named.cluster].links.mirror(named.name).status if not undone else None
+        after: MirrorStatus | None = None
+        with suppress(ReconcilerError):  # only told: it is made, or `undone` says why not
+            after = site.providers[named.cluster].links.mirror(named.name).status
         return Answer(named=named, after=after, error=undone.get(made[named].id))
 
     return Answers("create", tuple(map(answer, mirrors_named(addresses))))
