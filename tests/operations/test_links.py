@@ -20,8 +20,9 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.mirrors.link_commands import LinkAnswers, NewLinks, ask_links, create_links
 from reconciler.operations.mirrors.mirror_commands import Answers, NewMirrors, create_mirrors
+from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Emergency
+from reconciler.operations.steps.runner import Emergency, SiteOptions
 from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -143,6 +144,13 @@ def test_a_prefix_of_twelve_is_taken(linked: Bench) -> None:
     assert f"create:mirror/east/shop:{TWELVE}orders" in ids
 
 
+def damage(bench: Bench, prefix: str) -> None:
+    """Damage objects of `east`: `catalog` says what there is, `cluster.json` which cluster it is."""
+    store = DirectoryStore(bench.folder / ".clusters/east")
+    for key in [listed.key for listed in store.list(prefix)]:
+        store.put(key, b"<html>")
+
+
 def _pause(emergency: Emergency) -> LinkAnswers:
     return ask_links(emergency, "pause", ["link/east/from-west"])
 
@@ -159,6 +167,14 @@ def _make_mirror(emergency: Emergency) -> Answers:
     return create_mirrors(emergency, ["mirror/east/shop:orders"], NewMirrors(link="from-west", configs={}))
 
 
+def test_a_mirror_that_cannot_be_read_is_told_with_the_hint_that_mends_it(linked: Bench) -> None:
+    assert declare(linked, "{source: west}").apply().verdict is None
+    damage(linked, "catalog")
+    with pytest.raises(UserError, match=r"catalog/head\.json cannot be read") as caught:
+        describe_mirrors(SiteOptions(invocation=linked.invocation, select=Select()), ["mirror/east/shop:orders"])
+    assert "Restore it from a copy of the store" in caught.value.hint
+
+
 @pytest.mark.parametrize("ask", [_pause, _delete, _make_link, _make_mirror])
 def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after_that(
     linked: Bench, ask: Callable[[Emergency], LinkAnswers | Answers]
@@ -167,9 +183,7 @@ def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after
 
     def lose(event: Event) -> None:
         if isinstance(event, Summary):
-            store = DirectoryStore(linked.folder / ".clusters/east")
-            for key in [listed.key for listed in store.list("c")]:
-                store.put(key, b"<html>")
+            damage(linked, "c")
 
     done = ask(replace(linked.acting(), report=lose))
     assert done.verdict is None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
+from reconciler.errors import InvalidNamespaceError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import stands
@@ -65,6 +65,8 @@ def find_mirror(links: LinksOfCluster, named: Named) -> MirrorSeen:
     try:
         return links.mirror(named.name)
     except UserError as error:
+        if not isinstance(error, InvalidNamespaceError) and not error.message.startswith(f"topic {named.name} "):
+            raise  # The cluster cannot be read, and its own hint says what to do.
         is_topic = "does not exist" not in error.message
         near = [] if is_topic else nearest_spelling(named.name, (mirror.name for mirror in links.mirrors()))
         meant = [Named(named.cluster, each).address for each in near]
