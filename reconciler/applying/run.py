@@ -221,6 +221,20 @@ def _with_unwritten(result: RunResult) -> RunResult:
     return replace(result, done=(*result.done, *ended), not_started=left)
 
 
+def _both(first: RunResult | None, second: RunResult | None) -> RunResult | None:
+    """Return what came of two rounds, of which the first is whole: how the second ended is how both did."""
+    if first is None or second is None:
+        return second or first
+    return replace(
+        second,
+        done=(*first.done, *second.done),
+        failed=(*first.failed, *second.failed),
+        skipped=(*first.skipped, *second.skipped),
+        is_changed=first.is_changed or second.is_changed,
+        ran=first.ran + second.ran,
+    )
+
+
 def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:
     names = first_few([action.id for action in waiting])
     return IncompleteError(
@@ -374,7 +388,7 @@ class Run:
                 )
             result = await self._round(lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run)
             if self._has_to_look_again(result, settled):
-                await self._look_again(lease, decide, settled)
+                result = _both(result, await self._look_again(lease, decide, settled))
         return Ended(result, settled)
 
     async def _acquired(self) -> Lease:
@@ -447,7 +461,7 @@ class Run:
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
-    async def _look_again(self, lease: Lease, decide: Decide, settled: Settled | None) -> None:
+    async def _look_again(self, lease: Lease, decide: Decide, settled: Settled | None) -> RunResult | None:
         if self._setting.stop.is_requested:
             raise IncompleteError(
                 "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
@@ -459,7 +473,7 @@ class Run:
             todo = decide(basis)
             return replace(todo, actions=[action for action in todo.actions if action.address in doubtful])
 
-        await self._round(
+        return await self._round(
             lease, decide_again, Basis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
         )
 

@@ -1,0 +1,63 @@
+"""What an interrupted run had left in doubt is looked at once more after a plan, and what comes of that is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from reconciler.applying.ports import Setting
+from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.operations.steps.runner import Stop
+from reconciler.planning.actions import Action
+from reconciler.providers.protocol import Scope
+from reconciler.resources.inventory import Inventory
+from tests.applying.platform import Platform, Works, create, refusal
+from tests.simulation.world import KeptHere
+from tests.state.leftovers import left
+from tests.state.samples import claim
+from tests.state.simulation import Simulation, simulate
+
+A, B = create("a"), create("b")
+
+
+@dataclass
+class Empty(Platform):
+    """A platform on which nothing is."""
+
+    def observe(self, scope: Scope) -> Inventory:
+        assert scope.patterns == (A.address,)
+        return {}
+
+
+def run_after_a_dead_one(platform: Platform, *first: Action) -> Ended:
+    """Let a run do `first`, and then what was in doubt since the run before it."""
+    store = MemoryStore()
+    left(store, "dead", "a", done=[])
+    setting = Setting(
+        state=store,
+        providers={"west": platform},  # type: ignore[dict-item] # a run asks it for no more
+        jobs=Works(),
+        effects=Simulation(),
+        report=lambda _event: None,
+        stop=Stop(),
+        spool=KeptHere(None, {}),  # type: ignore[arg-type] # nothing is kept
+    )
+
+    def decide(basis: Basis) -> ToDo:
+        return ToDo([A] if basis.is_again else first, "d")
+
+    async def run() -> Ended:
+        caller = Caller(claim=claim("one"), new_run=lambda: "two")
+        return await Run(setting, caller, RunRequest(command="apply")).run(decide)
+
+    return simulate(run())
+
+
+@pytest.mark.parametrize("first", [(), (B,)], ids=["nothing else was planned", "something else was done"])
+def test_what_fails_at_the_second_look_is_a_failure_of_the_run(first: tuple[Action, ...]) -> None:
+    ended = run_after_a_dead_one(Empty(refuses={A.id: refusal()}), *first)
+    assert ended.result is not None
+    assert ended.result.done == tuple(action.id for action in first)
+    assert [each.id for each in ended.result.failed] == [A.id]
