@@ -41,7 +41,8 @@ from reconciler.state.journal import (
 
 if TYPE_CHECKING:
     from reconciler.applying.ports import Setting
-    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.providers.protocol import Provider
+    from reconciler.resources.inventory import ClusterIdentity, Inventory, Record
     from reconciler.state.lease import Lease
 
 
@@ -261,8 +262,8 @@ class Recovery:
                 verdicts[action.id] = "unknown"
                 entries.append(_given_up(action))
         for cluster in sorted({action.cluster or "" for action in known}):
-            await self._check_identity(cluster, record)
             here = [action for action in known if action.cluster == cluster]
+            await self._check_identity(cluster, record, here)
             for name, found in (await self._look_until_cool(cluster, here)).items():
                 verdicts[name] = found.verdict
                 entries += _told(name, found)
@@ -274,14 +275,14 @@ class Recovery:
         entries += completed
         return entries, verdicts
 
-    async def _check_identity(self, cluster: str, record: Record) -> None:
-        """Refuse to judge, or to mend, by what another cluster says."""
+    async def _check_identity(self, cluster: str, record: Record, actions: Sequence[Action]) -> None:
+        """Refuse to judge, or to mend, by what another cluster says, or where a recorded one is not there now."""
         recorded = record.get(cluster_address(cluster))
-        if recorded is None or recorded.incarnation is None:
+        if recorded is None:
             return
         provider = self._setting.providers[cluster]
-        identity = await self._setting.effects.call(lambda: _asked(cluster, provider.identify))
-        if identity is not None and identity.cluster_id != recorded.incarnation:
+        identity = await self._setting.effects.call(lambda: _asked(cluster, lambda: _identified(provider), actions))
+        if recorded.incarnation not in {None, identity.cluster_id}:
             raise UserError(
                 f"cluster {cluster} should be {recorded.incarnation}, but {identity.cluster_id} answers",
                 hint="Nothing was written. Correct the connection; `reconciler plan` says more.",
@@ -362,6 +363,17 @@ def _not_happened(verdicts: Mapping[str, str]) -> list[Entry]:
         for name, verdict in verdicts.items()
         if verdict == "absent"
     ]
+
+
+def _identified(provider: Provider) -> ClusterIdentity:
+    """Return which cluster answers. Nothing is to be taken for deleted because a root is not mounted."""
+    identity = provider.identify()
+    if identity is None:
+        raise RetryableError(
+            "it is recorded, but nothing is there now",
+            hint="Check that its root is mounted and that the location in its manifest is right.",
+        )
+    return identity
 
 
 def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:

@@ -42,12 +42,12 @@ def die(event):
 
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
-apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, die, Stop()))
+apply(here, Select(allow=tuple(sys.argv[4:])), ApplyOptions(yes=True), Hooks(lambda _: True, die, Stop()))
 """
 
 
-def die_at(bench: Bench, event: str, action: str = "") -> None:
-    done = ran(DYING, str(bench.folder), event, action)
+def die_at(bench: Bench, event: str, action: str = "", *allow: str) -> None:
+    done = ran(DYING, str(bench.folder), event, action, *allow)
     assert done.returncode == -9, done.stderr
 
 
@@ -107,6 +107,27 @@ def test_what_a_killed_run_made_is_known_and_owned_and_the_rest_is_made(
     assert bench.plan().plan.is_empty
     assert {recorded.ownership for recorded in recorded_in(bench).values()} == {"created"}
     assert lockfile_of(bench).open_run is None
+
+
+@pytest.mark.parametrize("action", ["delete:topic/west/shop:orders", "create:topic/west/shop:more"])
+def test_what_a_killed_run_left_in_doubt_is_not_judged_while_its_cluster_is_not_there(
+    applied: Bench, action: str
+) -> None:
+    if action.startswith("delete"):
+        (applied.folder / "manifests/orders.yaml").unlink()
+    else:
+        applied.write("manifests/more.yaml", MORE)
+    die_at(applied, "ActionStarted", action, action)
+    unlock(applied)
+    place, away = applied.folder / ".clusters/west", applied.folder / "unmounted"
+    place.rename(away)
+    with pytest.raises(IncompleteError, match=r"cluster west cannot be looked at: .*nothing is there now"):
+        applied.apply(options=ApplyOptions(yes=True))
+    assert "topic/west/shop:orders" in recorded_in(applied)
+    assert lockfile_of(applied).open_run is not None
+    away.rename(place)
+    assert applied.apply(Select(allow=(action,))).verdict is None
+    assert applied.plan().plan.is_empty
 
 
 @pytest.mark.parametrize("event", ["ActionStarted", "ActionDone"])
