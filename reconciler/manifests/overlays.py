@@ -166,13 +166,15 @@ _SECRET: Final = re.compile(r"(env|file):.+")
 class Substitution:
     """One document: its content with every variable's value in place, and what came to light on the way.
 
-    `secrets`: the paths of `${env:…}` and `${file:…}`, which only secret fields may hold.
+    `secrets`: the paths of `${env:…}` and `${file:…}`, which only secret fields may hold; of variables' values, too.
+    `has_null`: a variable's value holds something empty.
     `used`: path → the variable used there and who defined it, as people read it: `var.partitions of values.yaml`.
     """
 
     def __init__(self, values: Values) -> None:
         self.complaints: list[Complaint] = []
         self.secrets: list[FieldPath] = []
+        self.has_null = False
         self.used: dict[FieldPath, str] = {}
         self._values = values
 
@@ -228,7 +230,24 @@ class Substitution:
             return f"${{{reference}}}"
         earlier = f"{self.used[path]}, " if path in self.used else ""
         self.used[path] = f"{earlier}var.{name} of {found.origin}"
+        self._look_into(found.value, path)
         return found.value
+
+    def _look_into(self, value: Any, path: FieldPath) -> None:
+        """Take note of what a value holds that is judged by where it stands."""
+        match value:
+            case None:
+                self.has_null = True
+            case str() if any(_SECRET.fullmatch(each[1]) for each in REFERENCE.finditer(value)):
+                self.secrets.append(path)
+            case dict():
+                for key, inner in value.items():
+                    self._look_into(inner, (*path, key))
+            case list():
+                for index, inner in enumerate(value):
+                    self._look_into(inner, (*path, index))
+            case _:
+                pass
 
     def _complain(self, path: FieldPath, message: str, hint: str) -> None:
         self.complaints.append(Complaint(message, hint, path))
@@ -330,7 +349,7 @@ def draft_of(document: Document, label: str, values: Values | None) -> Draft:
     return Draft(
         content=substitution.of(document.content),
         places=places,
-        has_null=document.has_null,
+        has_null=document.has_null or substitution.has_null,
         secrets=tuple(substitution.secrets),
         variables=substitution.used,
         complaints=tuple(substitution.complaints),
