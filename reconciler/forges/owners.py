@@ -30,7 +30,7 @@ _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
 _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # two that say the same are two
 class _Section:
     """A part of the file, of which at most one line counts for a file."""
 

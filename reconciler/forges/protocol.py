@@ -148,7 +148,7 @@ def folded_away(marker: Marker, text: str, limit: int, size: Callable[[str], int
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
-    room = limit - size(start) - size(_END_OF_FOLD) - 2
+    room = limit - size(start) - size(_END_OF_FOLD) - 3
     return f"{start}{fitted(''.join(lines), room, size).rstrip()}\n\n{_END_OF_FOLD}\n"
 
 

@@ -103,3 +103,9 @@ def test_an_older_result_is_folded_away_and_not_found_again() -> None:
     assert "### Plan" in folded
     assert folded.splitlines()[1] == "<details>"
     assert open_after(folded) == []
+
+
+def test_an_older_result_of_any_length_fits_where_it_is_folded_away() -> None:
+    marker = Marker("plan", "shop")
+    texts = (f"{marker.line}\n{'x' * length}" for length in range(1_000))
+    assert all(len(folded_away(marker, text, 1_000)) <= 1_000 for text in texts)

@@ -31,6 +31,14 @@ SECTIONS = """\
 [streams]
 /manifests/late.yaml @late
 """
+ALIKE = """\
+[A] @x
+[B] @x
+[B]
+*.py @bob
+[A]
+*.py @alice
+"""
 EXPRESSIONS = """\
 .*\\.yaml @yaml
 manifests/eu/.* @acme/eu
@@ -54,6 +62,7 @@ CASES: list[tuple[Kind, str, str, tuple[str, ...]]] = [
     ("gitlab", SECTIONS, "manifests/a.yaml", ("@acme/streams", "@all", "@lead")),
     ("gitlab", SECTIONS, "manifests/eu/a.md", ("@acme/eu", "@all", "@writers")),
     ("gitlab", SECTIONS, "manifests/late.yaml", ("@all", "@late")),
+    ("gitlab", ALIKE, "a.py", ("@alice", "@bob")),
     ("gitea", EXPRESSIONS, "manifests/eu/a.yaml", ("@acme/eu", "@yaml")),
     ("gitea", EXPRESSIONS, "x.yaml", ("@elsewhere", "@yaml")),
     ("github", "* @a<b> @ok @-no @x/y `@tick` @", "a", ("@ok", "@x/y")),
