@@ -23,6 +23,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
+from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
@@ -172,7 +173,7 @@ def _judged(review: Review) -> Judged:
         limit = limits[address]
         into = judged.errors if held.grows else judged.warnings
         into.extend(Finding(address, limit.source, *said) for said in _counted(limit.quotas, held))
-        if limit.quotas.bytes is not None and held.grows:
+        if limit.quotas.bytes not in {None, UNLIMITED} and held.grows:
             _judge_bytes(address, limit, held, review.measure, judged)
     return judged
 
