@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 
-from reconciler.jobs.copy import mirror
+from reconciler.errors import UserError
+from reconciler.jobs.copy import Moving, fill, mirror, settle
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import verify
@@ -218,6 +219,22 @@ def test_what_one_broker_compacted_sooner_is_no_difference(
 ) -> None:
     found = pair.without(copy, source)
     assert (found.differences, found.superseded) == ((), superseded)
+
+
+@pytest.mark.parametrize(("taken", "is_equal"), [(("0", "2"), True), (("6",), False)])
+def test_a_compacted_topic_is_moved_though_its_broker_compacts_it_meanwhile(
+    place: Place, taken: Sequence[str], *, is_equal: bool
+) -> None:
+    source, target = state_of(place, cleanup_policy="compact"), place.create("copy")
+    job = Moving("topic state", place.log(source), place.sink(target), place.log(target), here())
+    assert fill(job).records == len(VALUES)
+    ends = {number: bounds.end for number, bounds in job.source.bounds().items()}
+    thinner = replace(job, source=thinned(place, source, taken))
+    if is_equal:
+        assert settle(thinner, ends).records == 0
+    else:
+        with pytest.raises(UserError, match="the copy differs from it in partitions 0"):
+            settle(thinner, ends)
 
 
 @pytest.mark.parametrize(
