@@ -234,6 +234,49 @@ def test_a_pattern_reads_all_topics_that_match_and_each_record_names_its_own(app
     assert read(applied, "west", regex="order", group=None) == []
 
 
+class Between(Stop):
+    """Ends a reader that follows, after something was done between each two of its looks."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self._steps = iter(steps)
+
+    def wait(self, seconds: float) -> bool:  # noqa: ARG002 - nothing is waited for
+        step = next(self._steps, None)
+        if step is not None:
+            step()
+        return step is None
+
+
+def test_who_follows_by_pattern_goes_on_without_a_topic_that_is_deleted(applied: Bench) -> None:
+    cluster_of(applied).create_topic("shop:other")
+    feed(applied, "a")
+    feed(applied, "o", address="topic/west/shop:other")
+
+    def delete() -> None:
+        cluster_of(applied).delete_topic("shop:other")
+        feed(applied, "b")
+
+    followed = read(replace(applied, stop=Between(delete)), "west", regex="shop:.*", follow=True)
+    assert followed == ["a", "o", "b"]
+    assert committed(applied)[("shop:orders", 0)] == 2
+
+
+@pytest.mark.parametrize(("address", "regex"), [(ORDERS, None), ("west", "shop:.*")])
+def test_who_follows_reads_a_topic_that_is_created_again_from_its_beginning(
+    applied: Bench, address: str, regex: str | None
+) -> None:
+    feed(applied, "a", "b")
+
+    def create_again() -> None:
+        cluster_of(applied).delete_topic("shop:orders")
+        cluster_of(applied).create_topic("shop:orders", partitions=3)
+        feed(applied, "c")
+
+    assert read(replace(applied, stop=Between(create_again)), address, regex=regex, follow=True) == ["a", "b", "c"]
+    assert committed(applied)[("shop:orders", 0)] == 1
+
+
 def test_what_is_read_by_pattern_is_produced_again_where_it_is_told(applied: Bench) -> None:
     feed(applied, "a")
     out = io.BytesIO()

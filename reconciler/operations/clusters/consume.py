@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from io import UnsupportedOperation
@@ -178,7 +178,8 @@ class Matching:
     regex: str
     how: How
     is_one: bool = False
-    _logs: dict[str, TopicLog] = field(default_factory=dict)
+    _logs: dict[tuple[str, str | None], TopicLog] = field(default_factory=dict)
+    """By full name and incarnation: one that is created again is another log."""
 
     @property
     def address(self) -> Address:
@@ -192,18 +193,19 @@ class Matching:
             UserError: It is not a regular expression.
         """
         observed = self.provider.observe(Scope())
-        names = [
-            full_name_of(address)
+        found = {
+            full_name_of(address): each.incarnation
             for address, each in observed.items()
             if kind_of(address) in {"topic", "mirror"} and not each.is_internal and each.hidden is None
-        ]
-        return {name: self._log(name) for name in matching(self.regex, sorted(names))}
+        }
+        return {name: self._log(name, found[name]) for name in matching(self.regex, sorted(found))}
 
-    def _log(self, full_name: str) -> TopicLog:
-        if full_name not in self._logs:
+    def _log(self, full_name: str, incarnation: str | None) -> TopicLog:
+        which = (full_name, incarnation)
+        if which not in self._logs:
             topic = address_of("topic", self.cluster, full_name)
-            self._logs[full_name] = self.how.log(self.provider, topic)
-        return self._logs[full_name]
+            self._logs[which] = self.how.log(self.provider, topic)
+        return self._logs[which]
 
 
 Source: TypeAlias = OneTopic | Matching
@@ -243,6 +245,10 @@ class Progress:
         if not self._is_whole and since_ms >= (_BETWEEN_COMMITS_MS if self._is_new else _STILL_READING_MS):
             self._commit()
 
+    def forget(self, topics: Collection[str]) -> None:
+        """Commit nothing of topics that are gone, nor of those of the same name that were created since."""
+        self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
+
     def finish(self) -> None:
         """Commit all that was written."""
         self._commit()
@@ -277,9 +283,15 @@ class Reading:
 
     def _all(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
         at: dict[Place, int] = {}
+        ids: dict[str, str | None] = {}
         is_first = True
         while True:
-            for topic, log in self.source.topics().items():
+            logs = self.source.topics()
+            now = {topic: log.topic_id for topic, log in logs.items()}
+            gone = {topic for topic, topic_id in ids.items() if topic not in now or now[topic] != topic_id}
+            at, ids = {place: offset for place, offset in at.items() if place[0] not in gone}, now
+            self.progress.forget(gone)
+            for topic, log in logs.items():
                 bounds = self._bounds(log)
                 at.update(self._starts(topic, log, bounds, at, is_first=is_first))
                 for partition, found in sorted(bounds.items()):
