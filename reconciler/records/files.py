@@ -7,6 +7,7 @@ what `topic consume` writes. Nothing is loaded whole.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -41,10 +42,12 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     start = stream.tell() if stream.seekable() else None
     names: list[str] = []
     try:
-        reader = _csv_reader(stream, {})
+        first = _Ended(stream)
+        reader = _csv_reader(first, {})
         names = reader.schema.names
         empty = {field.name: pa.string() for field in reader.schema if pa.types.is_null(field.type)}
         if empty and start is not None:
+            first.end()
             stream.seek(start)
             reader = _csv_reader(stream, empty)
         # Lines are counted as an editor does: the header is the first. A cell with a line break in it is one of them.
@@ -56,7 +59,30 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
         raise _bad_csv(source, names, error) from error
 
 
-def _csv_reader(stream: BinaryIO, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
+class _Ended:
+    """A stream until it is ended: what Arrow's thread reads ahead after that is nothing, and moves nothing."""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        with self._lock:
+            return b"" if self._is_over else self._stream.read(size)
+
+    def end(self) -> None:
+        """Wait for what is being read, and read no more."""
+        with self._lock:
+            self._is_over = True
+
+
+def _csv_reader(stream: BinaryIO | _Ended, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
     convert = pyarrow.csv.ConvertOptions(
         column_types=types, null_values=_NULLS, strings_can_be_null=True, quoted_strings_can_be_null=False
     )

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler.errors import UserError
+from reconciler.records import files
 from reconciler.records.files import Input, InputFormat, OutputFormat, format_of, read_input, write_output
 from reconciler.records.hashes import digest_of
 from reconciler.records.json_lines import Fields, from_lines, to_lines
@@ -342,6 +343,38 @@ def test_a_csv_column_that_is_empty_for_long_may_hold_anything_later(tmp_path: P
         rows = read(stream, "csv", name="in.csv")
     assert len(rows) == 20_001
     assert orjson.loads(rows[-1]["value"])["note"] == "at last"
+
+
+class ReadAhead(io.BytesIO):
+    """A file of which the thread that reads ahead reads on while it is read from its beginning again."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.blocks = 0
+        self.is_back, self.was_read = threading.Event(), threading.Event()
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.blocks += 1
+        if self.blocks > 2:
+            self.is_back.wait(0.5)
+        found = super().read(size)
+        self.was_read.set()
+        return found
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        at = super().seek(offset, whence)
+        self.was_read.clear()
+        self.is_back.set()
+        self.was_read.wait(0.5)
+        return at
+
+
+def test_a_csv_file_that_is_begun_anew_loses_no_row_to_what_was_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_BLOCK", 1000)
+    content = b"a,b\n" + b"".join(b"%d,\n" % number for number in range(2_000))
+    given = Input(ReadAhead(content), "in.csv", "csv")
+    rows = [json.loads(value) for batch in read_input(given) for value in batch.column("value").to_pylist()]
+    assert rows == [{"a": number, "b": None} for number in range(2_000)]
 
 
 def test_csv_is_read_from_a_pipe_too() -> None:
