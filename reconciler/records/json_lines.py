@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -278,7 +279,13 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _as_json(cell: object) -> object:
-    return as_text(cell) if isinstance(cell, bytes) else str(cell)
+    match cell:
+        case bytes():
+            return as_text(cell)
+        case datetime():  # pandas' own: of nanoseconds
+            return f"{(cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)).isoformat()}Z"
+        case _:
+            return str(cell)
 
 
 # Which fields of a row give a record its key and its time, and how rows become records.
@@ -318,16 +325,20 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
         UserError: A field is not there, or a cell is not a time; says which row.
     """
     batch = rows.batch
-    keys = json_texts(_column(rows, fields.key, "--key-field")) if fields.key else pa.nulls(len(batch), pa.binary())
     times = _times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
     try:
+        keys = json_texts(_column(rows, fields.key, "--key-field")) if fields.key else pa.nulls(len(batch), pa.binary())
         values = json_values(batch)
-    except (UnicodeDecodeError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         message = (
             f"{rows.source}: {rows.unit}s {rows.before + 1} to {rows.before + len(batch)} cannot be written as JSON: "
             f"{error}"
         )
-        raise UserError(message, hint="Nested texts must be UTF-8, and a map may have each key once.") from None
+        hint = (
+            "Nested texts must be UTF-8, nested times of the years 1 to 9999, keys of maps text or numbers; and a map "
+            "may have each key once."
+        )
+        raise UserError(message, hint=hint) from None
     return input_batch(keys, times, values)
 
 

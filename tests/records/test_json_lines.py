@@ -310,6 +310,12 @@ def test_times_of_every_kind_become_milliseconds(column: pa.Array, expected: lis
     assert [row["timestamp_ms"] for row in read(parquet(t=column), "parquet", timestamp="t")] == expected
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_nested_time_of_nanoseconds_is_written_as_any_other(zone: str | None) -> None:
+    column = pa.array([[1357016400000000001]], pa.list_(pa.timestamp("ns", zone)))
+    assert values(read(parquet(a=column), "parquet")) == [{"a": ["2013-01-01T05:00:00.000000001Z"]}]
+
+
 def test_csv_has_the_types_that_arrow_finds() -> None:
     content = b"n,text,at,empty,f\n1,N1,2013-01-01T05:00:00Z,,1.5\n2,,2013-01-02T05:00:00Z,,2\n"
     rows = read(content, "csv", key="text", timestamp="at")
@@ -489,6 +495,18 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         lambda: read(parquet(a=pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))), "parquet"),
         "in: rows 1 to 1 cannot be written as JSON: ",
         "a map may have each key once",
+    ),
+    (
+        "a map whose keys are bytes",
+        lambda: read(parquet(a=pa.array([[(b"k", 1)]], pa.map_(pa.binary(), pa.int64()))), "parquet"),
+        "in: rows 1 to 1 cannot be written as JSON: ",
+        "keys of maps text or numbers",
+    ),
+    (
+        "a nested time beyond the calendar",
+        lambda: read(parquet(a=pa.array([[1 << 60]], pa.list_(pa.timestamp("us")))), "parquet", key="a"),
+        "in: rows 1 to 1 cannot be written as JSON: ",
+        "times of the years 1 to 9999",
     ),
     ("empty CSV", lambda: read(b"", "csv"), "in: Empty CSV file", "header line"),
     ("columns of one name", lambda: read(b"a,a\n1,2\n", "csv"), "in: two columns are named a", "rename one"),
