@@ -386,7 +386,7 @@ def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[
     gathered = _Gathered(fields, source)
     for number, line in enumerate(lines, start=1):
         if not line.isspace():
-            gathered.add(number, line.strip())
+            gathered.add(number, (line.removeprefix(_BOM) if number == 1 else line).strip())
             if gathered.is_full:
                 yield gathered.taken()
     if gathered.values:

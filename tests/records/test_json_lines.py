@@ -316,6 +316,10 @@ def test_a_nested_time_of_nanoseconds_is_written_as_any_other(zone: str | None) 
     assert values(read(parquet(a=column), "parquet")) == [{"a": ["2013-01-01T05:00:00.000000001Z"]}]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_row() -> None:
+    assert values(read(b'\xef\xbb\xbf{"a": 1}\r\n{"a": 2}\n', "jsonl")) == [{"a": 1}, {"a": 2}]
+
+
 def test_csv_has_the_types_that_arrow_finds() -> None:
     content = b"n,text,at,empty,f\n1,N1,2013-01-01T05:00:00Z,,1.5\n2,,2013-01-02T05:00:00Z,,2\n"
     rows = read(content, "csv", key="text", timestamp="at")
