@@ -223,10 +223,13 @@ class KafkaClient:
         return called(connections, partial(call, *given, **named), doing=doing, cluster=self.name)
 
     def asked_of_group(self, doing: str, call: Any, *given: Any) -> Mapping[Any, Any]:
-        """Return what the coordinator of a group answers, item by item; one that moves, or begins, is waited for."""
+        """Return what the coordinator of a group answers, item by item; one that moves, or begins, is waited for.
+
+        What is refused is a class of the library's errors.
+        """
 
         def answered() -> Mapping[Any, Any]:
-            answers: Mapping[Any, Any] = call(*given)
+            answers = {item: _error_of(answer) for item, answer in call(*given).items()}
             for answer in answers.values():
                 if getattr(answer, "errno", 0) in _COORDINATING:
                     raise answer
@@ -314,6 +317,13 @@ class KafkaClient:
         answer = self.send(request, doing=doing, node=node, is_only_once=node is not None)
         found: Sequence[Described] = answer.results
         return found
+
+
+def _error_of(answer: Any) -> Any:
+    """Return an answer about one item, of which some calls of the library give but the name of the error."""
+    from kafka import errors
+
+    return getattr(errors, answer, answer) if isinstance(answer, str) else answer
 
 
 def _topic(topic: Any) -> TopicSeen:

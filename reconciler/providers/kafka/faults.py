@@ -152,6 +152,8 @@ _HINTS: Final = {
     22: "Stop its consumers, and run the same command again.",
     25: "Stop its consumers, and run the same command again.",
     27: "Stop its consumers, and run the same command again.",
+    68: "Stop its consumers, and run the same command again.",
+    86: "Stop its consumers, and run the same command again.",
     89: "Run the same command again later, or raise controller_mutation_rate for this principal.",
     35: "Upgrade the brokers, or leave it out of the files.",
     36: "Adopt it by declaring it, or choose another name.",
