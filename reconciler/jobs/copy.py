@@ -182,6 +182,11 @@ class _Staged:
     """The partition that somebody else copies now: of this alone the error is."""
 
 
+_STALE_S: Final = 12 * 60 * 60
+"""What was staged in a round that took longer, on a machine that slept, is copied again: a sweep deletes after a day
+what nothing names."""
+
+
 class _Job:
     """Passes over what is missing, each in rounds, until nothing is."""
 
@@ -241,13 +246,16 @@ class _Job:
             raise _stopped()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
         self._each(lambda flow: flow.look_again(), flows)
+        began = self._engine.clock()
         staged = self._staged([one for one in taken if self._flows[one.flow].is_open])
+        is_stale = self._engine.clock() - began > _STALE_S
         got: dict[int, list[Any]] = {flow.number: [] for flow in flows}
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
         # What other tasks staged is good even where one failed: it need not be copied again.
-        self._each(lambda flow: flow.publish(got[flow.number]), [flow for flow in flows if got[flow.number]])
+        publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, Committing) or not is_stale)]
+        self._each(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
             self._blame(one)
         for flow in self._flows:

@@ -10,7 +10,6 @@ import logging
 import os
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from reconciler.jobs.progress import failed
 from reconciler.resources.workspace import IN_PROCESS_BELOW
 from reconciler.runtime.effects import ms_since, note, now
 from reconciler.runtime.text import bytes_text
+from reconciler.runtime.threads import seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,7 +188,7 @@ class Engine:
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
     """Stored bytes. Less than that is done in threads of this process, without Spark; of 0, all runs in Spark."""
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = seconds
     used: Used = field(default_factory=Used)
 
     def starts_spark(self, stored_bytes: int) -> bool:

@@ -161,6 +161,11 @@ _HURRIED_PAUSE_S: Final = 0.05
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+def seconds() -> float:
+    """Return seconds on a monotonic clock that also runs while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
 class ThreadEffects:
     """The real world, for one event loop.
 
@@ -218,7 +223,7 @@ class ThreadEffects:
 
     def now(self) -> float:
         """Seconds on a monotonic clock that also runs while the machine sleeps."""
-        return time.clock_gettime(_CLOCK)
+        return seconds()
 
     def utc(self) -> datetime:
         """Wall-clock time, aware."""

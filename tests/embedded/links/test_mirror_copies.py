@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -14,7 +14,7 @@ from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror, mirrors
 from reconciler.jobs.flows import Copy, Flow
 from reconciler.jobs.verify import verify
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, Staged, TopicLog
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.embedded.links.linked import (
     ORDERS,
@@ -28,11 +28,12 @@ from tests.embedded.links.linked import (
     mirrored,
     rows,
 )
-from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, head_of, parts_in
+from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, head_of, parts_in, swept_later
 from tests.embedded.samples import numbered, read
 from tests.embedded.stores import DiedError, WatchedStore
 from tests.embedded.tiered.test_tier_crashes import Ticking
 from tests.engines import here
+from tests.jobs.doubles import Wrapped
 
 
 @pytest.fixture
@@ -102,6 +103,36 @@ def test_aborted_transactions_are_gaps_and_open_ones_wait(linked: Linked) -> Non
     assert [offset for offset, _ in linked.read("east")][-2:] == [9, 12]
     opened.commit()
     assert copy(linked).records == 2
+    assert same(linked)
+
+
+@dataclass
+class Sleeping(Wrapped):
+    """A sink whose machine sleeps for days after the first range is staged; others sweep meanwhile."""
+
+    sleep: Callable[[], object]
+    nights: int = 1
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        staged = super().stage_copy(partition, source, offsets)
+        while self.nights:
+            self.nights -= 1
+            self.sleep()
+        return staged
+
+
+def test_what_was_staged_before_the_machine_slept_for_days_is_copied_again(linked: Linked) -> None:
+    linked.produce("west", "next")
+    linked.sync(linked.seen("east"))
+    slept = [0.0]
+
+    def sleep() -> None:
+        slept[0] += 2 * 24 * 60 * 60
+        swept_later(linked.stores["east"], linked.clock)
+
+    sink = Sleeping(linked.east.sink(ORDERS), sleep)
+    copied = mirror(here(clock=lambda: slept[0]), linked.west.log(ORDERS), sink)
+    assert (copied.records, sink.nights) == (1, 0)
     assert same(linked)
 
 
