@@ -109,6 +109,8 @@ class Checked:
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
     """Findings beyond ten thousand."""
+    kinds: set[Kind] = field(default_factory=set)
+    """Of all findings, also those left out."""
     errors: int = 0
     serial: int | None = None
     """Of the catalog; `None` where it cannot be read."""
@@ -119,6 +121,7 @@ class Checked:
         """Keep findings, as long as there is room."""
         for finding in findings:
             self.errors += finding.severity is Severity.ERROR
+            self.kinds.add(finding.kind)
             self.is_sure &= finding.kind not in NAMING
             if len(self.findings) < FINDINGS:
                 self.findings.append(finding)

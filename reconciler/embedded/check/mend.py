@@ -130,7 +130,7 @@ def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
     Raises:
         UserError: The catalog holds less than it did when it was checked.
     """
-    if any(finding.kind in _OF_THE_CATALOG for finding in checked.findings) or checked.serial is None:
+    if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
     if catalog.serial < checked.serial:

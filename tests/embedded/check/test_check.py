@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
+from reconciler.embedded.check import check
 from reconciler.embedded.check.check import Checked, check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
@@ -757,6 +758,18 @@ def test_more_findings_than_fit_are_counted(busy: EmbeddedCluster) -> None:
     finding = next(iter(_one_finding(busy)))
     checked.add([finding] * 10_005)
     assert (len(checked.findings), checked.left_out, checked.errors) == (10_000, 5, 10_005)
+
+
+def test_an_older_catalog_mends_nothing_also_where_other_findings_leave_no_room_to_say_so(
+    busy: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_topic(busy)
+    busy.catalog.commit(lambda draft: draft.put_namespace("shop", None))
+    monkeypatch.setattr(check, "FINDINGS", 1)
+    checked = check_cluster(busy.store)
+    assert [finding.kind for finding in checked.findings] == [Kind.NAMESPACE_MISSING]
+    assert mend(busy, checked) == []
+    assert "shop" not in busy.catalog.read().namespaces
 
 
 def _one_finding(cluster: EmbeddedCluster) -> list[CheckFinding]:
