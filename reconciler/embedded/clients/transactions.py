@@ -142,15 +142,18 @@ class Transaction:
 
 
 def _rows(offsets: Mapping[Place, Committed]) -> list[list[Any]]:
-    return [[*place, one.offset, one.metadata, one.at_ms] for place, one in sorted(offsets.items())]
+    return [
+        [*place, one.offset, one.metadata, one.at_ms, *([] if one.epoch is None else [one.epoch])]
+        for place, one in sorted(offsets.items())
+    ]
 
 
 def _placed(rows: list[list[Any]]) -> dict[Place, Committed]:
     placed: dict[Place, Committed] = {}
-    for topic_id, partition, offset, metadata, at_ms in rows:
+    for topic_id, partition, offset, metadata, at_ms, *epoch in rows:
         check_texts(topic_id, metadata)
-        check_numbers(partition, offset, *([] if at_ms is None else [at_ms]))
-        placed[topic_id, partition] = Committed(offset, metadata, at_ms)
+        check_numbers(partition, offset, *([] if at_ms is None else [at_ms]), *epoch)
+        placed[topic_id, partition] = Committed(offset, metadata, at_ms, *epoch)
     return placed
 
 

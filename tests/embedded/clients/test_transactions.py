@@ -12,6 +12,7 @@ from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.segments import pages
+from reconciler.embedded.segments.groups import Committed
 from reconciler.errors import InvalidNamespaceError, ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.hashes import digest_of
@@ -477,6 +478,17 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(orders: EmbeddedCl
         getattr(producer, ending)()
         assert orders.groups.committed("readers", ["orders"]) == expected
     assert seen(orders, 1) == [(1, b"commit")]
+
+
+def test_offsets_keep_the_epoch_that_they_were_read_under(orders: EmbeddedCluster) -> None:
+    plain(orders, "a", "b")
+    committed = {("orders", 0): Committed(1, "note", epoch=0), ("orders", 1): Committed(0)}
+    with writer(orders).transaction() as producer:
+        producer.send_offsets("readers", committed)
+    assert {place: (one.metadata, one.epoch) for place, one in orders.groups.fetch("readers").items()} == {
+        ("orders", 0): ("note", 0),
+        ("orders", 1): ("", None),
+    }
 
 
 def test_offsets_alone_are_a_transaction(orders: EmbeddedCluster) -> None:
