@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.segments.groups import read_group
-from reconciler.errors import UserError
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.operations.mirrors.mirror_rounds import Rounds, sources_first
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.inventory import Inventory, Observed
@@ -405,6 +406,31 @@ def test_promoting_brings_every_group_whatever_is_due() -> None:
     assert run().drove == (ORDERS,)
     assert (run.linked.status("east"), at(run.linked)) == ("STOPPED", 11)
     assert run.linked.east.topic(ORDERS).configs == {"retention.ms": "3600000"}
+
+
+@pytest.mark.parametrize(
+    "error", [IncompleteError("stopped", hint="Go on."), LeaseError("it is lost", hint="Wait.")], ids=["stop", "lease"]
+)
+def test_who_is_stopped_or_loses_the_lease_in_a_transition_notes_no_trouble_of_the_mirror(
+    error: ReconcilerError,
+) -> None:
+    run = Runner(mirrored(mode="destination"))
+    over: list[ReconcilerError] = []
+
+    def copy(*_given: object) -> None:
+        over.append(error)
+        raise error
+
+    def may_go_on() -> None:
+        for each in over:
+            raise each
+
+    with pytest.raises(type(error)):
+        replace(run.driver(), copy=copy, may_go_on=may_go_on).promote("east", ORDERS)
+    assert (run.linked.status("east"), run.linked.provider("east").links.mirror(ORDERS).trouble) == (
+        "PENDING_STOPPED",
+        None,
+    )
 
 
 @pytest.mark.fact("F-C-042")

@@ -689,7 +689,14 @@ class Driver:
         return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
     def _note(self, links: LinksOfCluster, here: MirrorSeen, error: ReconcilerError) -> None:
-        """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway."""
+        """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway.
+
+        Who was asked to stop, or has lost the lease, keeps nothing: that says nothing of the mirror.
+        """
+        try:
+            self.may_go_on()
+        except ReconcilerError:
+            return
         code = getattr(error, "code", None) or _CODES.get(type(error).__name__, "INTERNAL_ERROR")
         operation = None if here.operation is None else here.operation.id
         links.trouble(here.name, Trouble(code, error.message), operation=operation)
