@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from reconciler.embedded.segments.groups import read_group
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.operations.mirrors.mirror_rounds import Rounds, sources_first
 from reconciler.operations.steps.mirror_copy import Copier
+from reconciler.operations.steps.transitions import CatchingUp
 from reconciler.resources.inventory import Inventory, Observed
 from reconciler.resources.mirror_link import ALWAYS_SYNCED, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, CONSUMER_OFFSET_SYNC, TOPIC_CONFIGS_SYNC, LinkEntry
@@ -27,6 +29,8 @@ from tests.operations.linked_shop import CLUSTER, TOPIC, opened, produce, upkeep
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from reconciler.resources.mirrors import MirrorSeen
 
 
 ALICE, BOB, CAROL = (AclEntry(f"User:{name}", "allow", ("read",)) for name in ("alice", "bob", "carol"))
@@ -431,6 +435,27 @@ def test_who_is_stopped_or_loses_the_lease_in_a_transition_notes_no_trouble_of_t
         "PENDING_STOPPED",
         None,
     )
+
+
+def test_a_mirror_whose_link_waits_for_ever_is_caught_up_with_however_long_its_lag_stays() -> None:
+    run = Runner(mirrored(mode="destination", retryTimeout="infinite"))
+    producer = run.linked.west.producer("checkout")
+    producer.init_transactions()
+    producer.begin()
+    producer.send(ORDERS, "open", partition=0)
+    producer.flush()
+    copies, hours = itertools.count(1), itertools.count()
+
+    def copy(mirror: MirrorSeen) -> None:
+        if next(copies) == 3:
+            producer.commit()
+        run.linked.copy(mirror, None)
+
+    def clock() -> float:
+        return next(hours) * 3600.0
+
+    CatchingUp(run.driver().providers, copy, lambda: False, clock).run("east", ORDERS)
+    assert next(copies) == 4
 
 
 @pytest.mark.fact("F-C-042")

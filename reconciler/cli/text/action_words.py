@@ -218,7 +218,7 @@ def _first(estimate: Estimate) -> str:
 
 def patience_text(cost: RoleCost | None) -> str:
     """Return for how long a promotion waits."""
-    if cost is None or cost.timeout_ms is None:
+    if cost is None or cost.timeout_ms is None or cost.timeout_ms == UNLIMITED:
         return ""
     if cost.timeout_ms == UNLIMITED:
         return "never given up"

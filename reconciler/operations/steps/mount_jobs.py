@@ -21,7 +21,7 @@ from reconciler.lifecycles import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
 from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, MountJob, Provider, StorageMoves
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
-from reconciler.resources.base import InNamespace
+from reconciler.resources.base import UNLIMITED, InNamespace
 from reconciler.resources.mount import Direction, HandMigration, Mounting, MountingSpec, Phase
 
 if TYPE_CHECKING:
@@ -350,7 +350,9 @@ class Unmount(_ByJobs):
 
         def check() -> None:
             self.means.may_go_on()
-            if timeout_ms is not None and (monotonic() - began) * 1000 > timeout_ms:
+            if timeout_ms is None or timeout_ms == UNLIMITED:
+                return
+            if (monotonic() - began) * 1000 > timeout_ms:
                 message = f"{self.mounting.address} is not archived within its timeout"
                 raise RetryableError(message, hint="What is archived stays: apply again, with a longer timeout.")
 

@@ -217,6 +217,12 @@ def test_a_topic_that_woke_on_kafka_changes_clusters_in_one_plan_or_is_released_
     assert site.physical in site.kafka.names()
 
 
+def test_an_unmount_whose_timeout_is_infinite_takes_as_long_as_it_takes(site: Site) -> None:
+    site.declare("live", "unmounted", timeout="infinite")
+    site.apply()
+    assert site.physical not in site.kafka.names()
+
+
 @pytest.mark.soak
 def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.declare("live", "unmounted")
